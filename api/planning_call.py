@@ -21,7 +21,7 @@ from optimizer.performance.nearby_kernels import load_kernels
 from optimizer.performance.nearby_rows import evidence_of
 from optimizer.performance.own_rows import completed, load_own_rows
 from optimizer.performance.own_shift import OwnShift
-from optimizer.placement.warm import WarmStart
+from optimizer.placement.replan.warm import WarmStart
 from optimizer.planner import JointPlanner
 
 _sender: ContextVar[Sender | None] = ContextVar("sender", default=None)

@@ -14,11 +14,11 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, ProgressSink
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.check import check_plan
-from optimizer.placement.dividing import divide
+from optimizer.placement.fleets.dividing import divide
 from optimizer.placement.pipeline import make_plan
-from optimizer.placement.replan import Replanned, replan
-from optimizer.placement.warm import WarmStart
+from optimizer.placement.replan.replan import Replanned, replan
+from optimizer.placement.replan.warm import WarmStart
+from optimizer.placement.rules.check import check_plan
 from optimizer.recall import Recall
 
 

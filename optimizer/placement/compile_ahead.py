@@ -12,12 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from optimizer.placement.compiled import forget_others
-from optimizer.placement.fleet_rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import Pool, PoolTable, cheapest_counts, joined, table_of
+from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.sets import SetSearch
+from optimizer.placement.runtime.compiled import forget_others
 
 
 def _table() -> PoolTable:

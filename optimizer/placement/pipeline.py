@@ -20,23 +20,23 @@ from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.baselines import Simpler, build_baselines
-from optimizer.placement.candidates import Candidates, build_candidates
-from optimizer.placement.columns import in_cents, in_usd
-from optimizer.placement.community import community_notes
-from optimizer.placement.delays import relief_cents, waits_of
-from optimizer.placement.estimates import build_estimates
-from optimizer.placement.explain import Explainer
-from optimizer.placement.extract import build_placements
-from optimizer.placement.heartbeat import with_heartbeat
-from optimizer.placement.near_ties import NearTie, decided
-from optimizer.placement.oracle_crew import Crew, hired, usable_cores
-from optimizer.placement.prices import StockPrices
-from optimizer.placement.problem import Problem, build_problem
-from optimizer.placement.search import Search, gap_of
-from optimizer.placement.solve import Solution, no_dearer_than, solve
-from optimizer.placement.stopwatch import Stopwatch, clock_of
-from optimizer.placement.unplaced import explain_unplaced
+from optimizer.placement.baselines.baselines import Simpler, build_baselines
+from optimizer.placement.columns.candidates import Candidates, build_candidates
+from optimizer.placement.columns.prices import StockPrices
+from optimizer.placement.columns.search import Search, gap_of
+from optimizer.placement.crew.crew import Crew, hired, usable_cores
+from optimizer.placement.explain.community import community_notes
+from optimizer.placement.explain.explain import Explainer
+from optimizer.placement.explain.extract import build_placements
+from optimizer.placement.explain.near_ties import NearTie, decided
+from optimizer.placement.explain.unplaced import explain_unplaced
+from optimizer.placement.problem.columns import in_cents, in_usd
+from optimizer.placement.problem.delays import relief_cents, waits_of
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import Problem, build_problem
+from optimizer.placement.runtime.heartbeat import with_heartbeat
+from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.placement.search.solve import Solution, no_dearer_than, solve
 from optimizer.recall import Recall
 
 BASELINE_SHARE = 0.2

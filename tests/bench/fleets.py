@@ -22,10 +22,10 @@ from broker.catalogue import load_gpus
 from broker.domain.workload import Serving
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.estimates import Estimates, build_estimates
-from optimizer.placement.fleet_cases import build_fleet_case
+from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.model import answer_fleet, fleet_columns
-from optimizer.placement.problem import Problem, build_problem
+from optimizer.placement.problem.estimates import Estimates, build_estimates
+from optimizer.placement.problem.problem import Problem, build_problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from broker.domain.workload import Measurement, PlanRequest, RequestSize, Servin
 from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.lanes import LaneDemand, LaneMenu, find_lanes
+from optimizer.placement.fleets.lanes import LaneDemand, LaneMenu, find_lanes
 from optimizer.planner import JointPlanner
 from tests.peers_env import run
 

@@ -22,7 +22,7 @@ from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.oracle_crew import MOST_PROCESSES, usable_cores
+from optimizer.placement.crew.crew import MOST_PROCESSES, usable_cores
 from optimizer.planner import JointPlanner
 from tests.bench.instances import SIZES, START, make_offers, make_request
 

@@ -35,9 +35,9 @@ from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions, Progress
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.carried import Past
-from optimizer.placement.replan import Replanned
-from optimizer.placement.warm import WarmStart
+from optimizer.placement.columns.carried import Past
+from optimizer.placement.replan.replan import Replanned
+from optimizer.placement.replan.warm import WarmStart
 from optimizer.planner import JointPlanner
 from tests.bench.instances import SIZES, make_offers, make_request
 

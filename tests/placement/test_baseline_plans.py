@@ -21,15 +21,15 @@ from broker.domain.workload import PlanRequest, Redundancy
 from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.baselines import Simpler, build_baselines
-from optimizer.placement.candidates import build_candidates
-from optimizer.placement.check import check_plan
-from optimizer.placement.estimates import build_estimates
+from optimizer.placement.baselines.baselines import Simpler, build_baselines
+from optimizer.placement.columns.candidates import build_candidates
+from optimizer.placement.columns.search import Search, choice_from
 from optimizer.placement.pipeline import build_plan
-from optimizer.placement.problem import build_problem
-from optimizer.placement.search import Search, choice_from
-from optimizer.placement.solve import no_dearer_than, solve
-from optimizer.placement.stopwatch import Stopwatch, never
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.rules.check import check_plan
+from optimizer.placement.runtime.stopwatch import Stopwatch, never
+from optimizer.placement.search.solve import no_dearer_than, solve
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, request, serving, training
 

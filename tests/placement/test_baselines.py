@@ -12,8 +12,8 @@ import pytest
 
 from broker.domain.plan import Baseline, Plan
 from broker.plan_ports import LimitClock, PlanOptions, Progress
-from optimizer.placement.heartbeat import BEAT_SECONDS, with_heartbeat
-from optimizer.placement.stopwatch import Stopwatch, WorkClock
+from optimizer.placement.runtime.heartbeat import BEAT_SECONDS, with_heartbeat
+from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock
 from tests.placement.market import T0, offer, plan, planner, request, serving, training
 
 

@@ -30,7 +30,7 @@ from broker.domain.workload import (
 from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.check import check_plan
+from optimizer.placement.rules.check import check_plan
 from optimizer.planner import JointPlanner
 from tests.fakes.examples import waiting_terms
 from tests.placement import market

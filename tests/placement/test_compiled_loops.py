@@ -17,7 +17,8 @@ import pytest
 
 from broker.domain.offer import Offer, Tier
 from broker.domain.workload import NO_LIMIT, FleetLimits
-from optimizer.placement import compile_ahead, compiled, fleets
+from optimizer.placement import compile_ahead, fleets
+from optimizer.placement.runtime import compiled
 from tests.placement.market import offer, plan, request, serving
 
 LIMITS = (3, 4, NO_LIMIT)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.placement.fleet_rules import FleetRules
 from optimizer.placement.fleets import sets
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.pools import Pool, table_of
+from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.sets import SetSearch
-from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.problem.problem import Floats, Ints
 
 PROFILE = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.domain.offer import GpuPool, Offer, Stock
 from broker.domain.plan import PlanStatus
 from broker.domain.workload import PlanRequest
-from optimizer.placement.check import check_plan
+from optimizer.placement.rules.check import check_plan
 from tests.depth import examples
 from tests.placement.brute_force import best_total
 from tests.placement.fake_estimator import FakeEstimator

@@ -17,13 +17,13 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.candidates import Candidates, build_candidates
-from optimizer.placement.estimates import build_estimates
+from optimizer.placement.columns.candidates import Candidates, build_candidates
+from optimizer.placement.columns.known_bounds import carry
 from optimizer.placement.fleets.bound import FleetBound
-from optimizer.placement.known_bounds import carry
 from optimizer.placement.pipeline import make_plan
-from optimizer.placement.problem import build_problem
-from optimizer.placement.warm import WarmStart
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.replan.warm import WarmStart
 from optimizer.recall import MOST_KINDS, Recall
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, planner, request, serving, total

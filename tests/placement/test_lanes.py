@@ -21,7 +21,7 @@ from broker.domain.plan import Plan
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, PlanRequest, Policy, Precision, Quota, RequestSize, Serving
 from broker.plan_ports import PlanOptions
-from optimizer.placement.lanes import MOST_LANES, LaneDemand, LaneMenu, find_lanes
+from optimizer.placement.fleets.lanes import MOST_LANES, LaneDemand, LaneMenu, find_lanes
 from tests.depth import examples
 from tests.placement.fake_estimator import GPUS, FakeEstimator
 from tests.placement.market import T0, offer, planner, request, serving, training

@@ -14,14 +14,14 @@ from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, Tier
 from broker.domain.workload import FleetLimits, Policy
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.estimates import build_estimates
-from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.crew.asks import BoundAsk
+from optimizer.placement.fleets.cases import build_fleet_case
+from optimizer.placement.fleets.columns import time_of
+from optimizer.placement.fleets.holding import due_s
 from optimizer.placement.fleets.model import model_fleets
-from optimizer.placement.holding import due_s
-from optimizer.placement.oracle_asks import BoundAsk
-from optimizer.placement.problem import build_problem
-from optimizer.placement.stopwatch import never
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.runtime.stopwatch import never
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, request, serving, training
 from tests.placement.test_waiting import block

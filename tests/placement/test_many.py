@@ -8,7 +8,7 @@ from decimal import Decimal
 from broker.domain.offer import Offer, Tier
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress
-from optimizer.placement.solve import MOST_AT_ONCE
+from optimizer.placement.search.solve import MOST_AT_ONCE
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 
 

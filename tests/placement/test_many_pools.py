@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from broker.domain.offer import Offer
 from broker.domain.plan import PlanStatus
 from broker.domain.workload import NO_LIMIT, FleetLimits, PlanRequest, Policy
-from optimizer.placement.fleet_rules import FleetRules
 from optimizer.placement.fleets.covers import STEPS, HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import Pool, table_of
+from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.sets import Openings
-from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.problem.problem import Floats, Ints
 from tests.depth import examples
 from tests.placement.market import offer, plan, request, serving
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from broker.domain.plan import Placement, Plan, PlanStatus
 from broker.domain.workload import PlanRequest
-from optimizer.placement.columns import Span
-from optimizer.placement.fleet_columns import stacked
-from optimizer.placement.near_ties import levels_of
+from optimizer.placement.explain.near_ties import levels_of
+from optimizer.placement.fleets.columns import stacked
+from optimizer.placement.problem.columns import Span
 from tests.placement.market import at, offer, plan, request, serving, training
 
 DIP = [7.0] * 4 + [3.0] * 2 + [7.0] * 6

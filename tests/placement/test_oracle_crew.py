@@ -22,19 +22,19 @@ from broker.domain.offer import Offer, Tier
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.billed_offers import BilledOffers
-from optimizer.placement.candidates import Candidates, build_candidates
-from optimizer.placement.columns import price_cents
-from optimizer.placement.dual import Dual
-from optimizer.placement.estimates import build_estimates
+from optimizer.placement.columns.candidates import Candidates, build_candidates
+from optimizer.placement.columns.dual import Dual
+from optimizer.placement.columns.prices import Row, StockPrices
+from optimizer.placement.columns.run_pool import build_run_pools
+from optimizer.placement.crew.asks import BoundAsk, FleetsAsk, PricedAnswer, PricedAsk
+from optimizer.placement.crew.billed_offers import BilledOffers
+from optimizer.placement.crew.crew import Crew, Task, hired
 from optimizer.placement.fleets.bound import FleetBound
-from optimizer.placement.oracle_asks import BoundAsk, FleetsAsk, PricedAnswer, PricedAsk
-from optimizer.placement.oracle_crew import Crew, Task, hired
 from optimizer.placement.pipeline import processes_for
-from optimizer.placement.prices import Row, StockPrices
-from optimizer.placement.problem import build_problem
-from optimizer.placement.run_pool import build_run_pools
-from optimizer.placement.stopwatch import never
+from optimizer.placement.problem.columns import price_cents
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.runtime.stopwatch import never
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import ANY_POOLS, T0, offer, plan, request, serving
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.domain.offer import GpuPool, Offer, Stock
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Policy
-from optimizer.placement.check import check_plan
+from optimizer.placement.rules.check import check_plan
 from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import at, batch, offer, plan, request, serving, total, training

@@ -11,14 +11,14 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions
-from optimizer.placement.candidates import build_candidates
-from optimizer.placement.column_pool import ColumnPool
-from optimizer.placement.dual import Dual
+from optimizer.placement.columns.candidates import build_candidates
+from optimizer.placement.columns.column_pool import ColumnPool
+from optimizer.placement.columns.dual import Dual
+from optimizer.placement.columns.prices import Row, StockPrices
+from optimizer.placement.columns.proving import Proving
+from optimizer.placement.columns.search import Search
 from optimizer.placement.pipeline import proven_on
-from optimizer.placement.prices import Row, StockPrices
-from optimizer.placement.proving import Proving
-from optimizer.placement.search import Search
-from optimizer.placement.stopwatch import Stopwatch, never
+from optimizer.placement.runtime.stopwatch import Stopwatch, never
 from tests.placement.market import plan, weekly
 from tests.placement.test_shared_bound import candidates_of
 

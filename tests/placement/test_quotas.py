@@ -18,7 +18,7 @@ from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest, Policy, Quota
 from broker.plan_ports import LimitClock
-from optimizer.placement.prices import MIDWAY, THROUGHOUT, Row, StockPrices
+from optimizer.placement.columns.prices import MIDWAY, THROUGHOUT, Row, StockPrices
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 from tests.placement.monolith import Monolith

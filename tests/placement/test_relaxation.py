@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.placement.column_pool import ColumnPool
-from optimizer.placement.columns import Column, Piece
-from optimizer.placement.prices import StockPrices
-from optimizer.placement.problem import Problem, build_problem
-from optimizer.placement.relaxation import Relaxed, relax
-from optimizer.placement.stock import Ledger
+from optimizer.placement.columns.column_pool import ColumnPool
+from optimizer.placement.columns.prices import StockPrices
+from optimizer.placement.columns.relaxation import Relaxed, relax
+from optimizer.placement.problem.columns import Column, Piece
+from optimizer.placement.problem.problem import Problem, build_problem
+from optimizer.placement.problem.stock import Ledger
 from tests.depth import examples
 from tests.placement.market import T0, offer, request, serving, training
 

@@ -16,11 +16,11 @@ from broker.domain.offer import Offer, Stock, Tier
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress
-from optimizer.placement.carried import Past, carried_bound_usd, recosted_usd
-from optimizer.placement.oracle_crew import Crew
-from optimizer.placement.problem import Problem
-from optimizer.placement.replan import Replanned
-from optimizer.placement.warm import WarmStart
+from optimizer.placement.columns.carried import Past, carried_bound_usd, recosted_usd
+from optimizer.placement.crew.crew import Crew
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.replan.replan import Replanned
+from optimizer.placement.replan.warm import WarmStart
 from tests.depth import examples
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 
@@ -211,8 +211,10 @@ def test_the_crew_of_a_repair_knows_what_leaving_costs(monkeypatch: pytest.Monke
         hired_for.append((problem.held, processes))
         yield Crew(problem)
 
-    monkeypatch.setattr("optimizer.placement.replan.hired", hired)
-    monkeypatch.setattr("optimizer.placement.replan.processes_for", lambda _problem, options: options.workers)
+    monkeypatch.setattr("optimizer.placement.replan.replan.hired", hired)
+    monkeypatch.setattr(
+        "optimizer.placement.replan.replan.processes_for", lambda _problem, options: options.workers
+    )
     options = PlanOptions(time_limit_s=20.0, baselines=False, workers=3)
     planner().replan(asked, offers, T0, options, WarmStart(old, leaving_usd={"x": Decimal("5.00")}))
     [(held, processes)] = hired_for

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from broker.domain.offer import Offer, Tier
 from broker.domain.workload import NO_LIMIT, FleetLimits, PlanRequest
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.candidates import Candidates, build_candidates
-from optimizer.placement.columns import Column, Piece
-from optimizer.placement.dual import Dual
-from optimizer.placement.estimates import build_estimates
-from optimizer.placement.prices import THROUGHOUT, Row, StockPrices
-from optimizer.placement.problem import build_problem
-from optimizer.placement.run_pool import build_run_pools
+from optimizer.placement.columns.candidates import Candidates, build_candidates
+from optimizer.placement.columns.dual import Dual
+from optimizer.placement.columns.prices import THROUGHOUT, Row, StockPrices
+from optimizer.placement.columns.run_pool import build_run_pools
+from optimizer.placement.problem.columns import Column, Piece
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import build_problem
 from tests.depth import examples
 from tests.placement.brute_force import Spans, best_total, ways_of
 from tests.placement.fake_estimator import FakeEstimator

@@ -17,10 +17,10 @@ from broker.domain.offer import Offer, Tier, WindowKind
 from broker.domain.plan import Plan
 from broker.domain.workload import Dataset, PlanRequest
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.estimates import build_estimates
-from optimizer.placement.problem import build_problem
-from optimizer.placement.run_builder import build_run_candidates
-from optimizer.placement.run_columns import build_run_column
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runs.columns import build_run_column
 from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training, window

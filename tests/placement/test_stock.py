@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.placement.columns import Column, Piece, Span
-from optimizer.placement.problem import build_problem
-from optimizer.placement.stock import Ledger
+from optimizer.placement.problem.columns import Column, Piece, Span
+from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.problem.stock import Ledger
 from tests.depth import examples
 from tests.placement.market import T0, offer, request, training
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from broker.plan_ports import LimitClock, PlanOptions
-from optimizer.placement.stopwatch import ASK_S, Stopwatch, clock_of
-from optimizer.placement.warm import WarmStart
+from optimizer.placement.replan.warm import WarmStart
+from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of
 from tests.placement.market import T0, offer, planner, request, serving, training
 
 OFFERS = [offer(f"o{i}", f"{1 + i * 0.37:.2f}", nodes=2) for i in range(6)]

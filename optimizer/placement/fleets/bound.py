@@ -7,8 +7,8 @@ from math import inf
 
 import numpy as np
 
-from optimizer.placement.problem import Floats, Problem
-from optimizer.placement.units import HOUR_S, FleetCase
+from optimizer.placement.problem.problem import Floats, Problem
+from optimizer.placement.problem.units import HOUR_S, FleetCase
 
 
 @dataclass(frozen=True, slots=True, eq=False)

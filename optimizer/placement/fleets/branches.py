@@ -13,11 +13,11 @@ from math import comb
 
 import numpy as np
 
-from optimizer.placement.fleet_rules import FleetRules
 from optimizer.placement.fleets.beside import any_cover, cheapest_single, joined_by_one
 from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.pools import PoolTable
-from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.fleets.rules import FleetRules
+from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 RATE_GROUPS = 6
 STEPS, STEPS_OF_MANY = 2048, 512

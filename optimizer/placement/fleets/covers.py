@@ -17,7 +17,6 @@ from itertools import combinations
 
 import numpy as np
 
-from optimizer.placement.fleet_rules import FleetRules
 from optimizer.placement.fleets.pattern_loops import (
     add_pools,
     add_pools_by_place,
@@ -25,7 +24,8 @@ from optimizer.placement.fleets.pattern_loops import (
     relaxed_cover,
     spared_cover,
 )
-from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.fleets.rules import FleetRules
+from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 STEPS = 2048
 STEPS_OF_PLACES = 1024

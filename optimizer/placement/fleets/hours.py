@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 TROUGH, SLOPE, PEAK = 0, 1, 2
 SAME_DEMAND = 1e-12

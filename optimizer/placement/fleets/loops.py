@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.placement.compiled import compiled
-from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.runtime.compiled import compiled
 
 EPSILON = 1e-9
 FEW, MANY = 5_000.0, 20_000.0

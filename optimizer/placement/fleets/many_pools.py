@@ -17,11 +17,11 @@ from itertools import combinations
 
 import numpy as np
 
-from optimizer.placement.fleet_rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.covers import HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.pattern_loops import cheapest_through, meeting, start_costs_between
 from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.sets import (
     FEW_POOLS,
     Openings,
@@ -32,8 +32,8 @@ from optimizer.placement.fleets.sets import (
     phased_usd,
 )
 from optimizer.placement.fleets.start_duals import StartDuals
-from optimizer.placement.problem import Bools, Floats, Ints
-from optimizer.placement.stopwatch import never
+from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.runtime.stopwatch import never
 
 FEW_TOLERANCE = 0.05
 """The search over few of many pools only has to begin this one."""

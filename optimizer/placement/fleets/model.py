@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from broker.domain.workload import TrafficShape
-from optimizer.placement.columns import Column
-from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
-from optimizer.placement.fleet_rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.bound import FleetBound, in_whole_cents
+from optimizer.placement.fleets.columns import Slot, build_slots_column, time_of
+from optimizer.placement.fleets.holding import ServiceTime, due_s
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
+from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.sets import FEW_POOLS, Openings, PoolFleet, SetSearch, needed_pools
-from optimizer.placement.holding import ServiceTime, due_s
-from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints, Problem
-from optimizer.placement.stopwatch import never
-from optimizer.placement.units import HOUR_S, FleetCase, beside, surcharged
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
+from optimizer.placement.problem.units import HOUR_S, FleetCase, beside, surcharged
+from optimizer.placement.runtime.stopwatch import never
 
 TOLERANCE = 0.002
 FEW_UNITS = 40

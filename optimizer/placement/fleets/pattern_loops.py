@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.placement.compiled import compiled
 from optimizer.placement.fleets.loops import meets
-from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.runtime.compiled import compiled
 
 BISECTIONS = 40
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.placement.compiled import compiled
-from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.runtime.compiled import compiled
 
 
 @compiled

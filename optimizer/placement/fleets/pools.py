@@ -13,10 +13,10 @@ from typing import Any, overload
 
 import numpy as np
 
-from optimizer.placement.compiled import compiled
 from optimizer.placement.fleets.pool_loops import pool_levels
-from optimizer.placement.problem import Floats, Ints, Problem, horizon_hours
-from optimizer.placement.units import HOUR_S, FleetCase, Units
+from optimizer.placement.problem.problem import Floats, Ints, Problem, horizon_hours
+from optimizer.placement.problem.units import HOUR_S, FleetCase, Units
+from optimizer.placement.runtime.compiled import compiled
 
 MOST_LEVELS = 512
 NO_LIMIT = 1 << 40

@@ -14,15 +14,15 @@ from itertools import combinations
 
 import numpy as np
 
-from optimizer.placement.fleet_rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.beside import grown_sets, sets_beside_rate, sets_with_others
 from optimizer.placement.fleets.branches import Branch, branches, can_branch, own_sets, whole_table
 from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
 from optimizer.placement.fleets.loops import cover_hour, cover_sets
 from optimizer.placement.fleets.pools import Pool, PoolTable, undominated, with_empty
+from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.states import cheapest_walk, least_over_hours, state_costs, state_levels
-from optimizer.placement.problem import Bools, Floats, Ints
-from optimizer.placement.stopwatch import never
+from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.runtime.stopwatch import never
 
 MOST_STATES = 20_000
 MOST_EXACT_STATES = 500_000

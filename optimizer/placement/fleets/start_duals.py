@@ -16,7 +16,7 @@ import numpy as np
 from optimizer.placement.fleets.covers import HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.pools import PoolTable
-from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 MOST_HOURS = 240
 """Of hours that do not repeat; of more, θ stays what it is at the beginning."""

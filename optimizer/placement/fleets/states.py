@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.placement.compiled import compiled
 from optimizer.placement.fleets.loops import EPSILON, meets
-from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.runtime.compiled import compiled
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The rules of a valid plan, said a second time and without a solver: one subject a file.
+"""The independent checker: whether a plan is valid, said a second time, one rule in a file.
 
-Each rule yields plain sentences, one a violation, that begin with the place in the plan.
+It imports no other room and no solver. Begin with ``check``.
 """

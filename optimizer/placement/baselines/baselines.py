@@ -1,0 +1,278 @@
+"""What simpler strategies would have cost, each solved as honestly as the plan: same gates, same stock.
+
+A baseline must place everything that the plan places; it may pass the budget, and says so. Its cost is
+cost, lateness and delay. Its work is counted, so that the same request tells the same saving however busy
+the machine is; one whose search was cut short is told as not completed, without a cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.domain.plan import Baseline
+from broker.domain.workload import Serving
+from optimizer.placement.baselines.converged import converged_pool, least_pool_cents, steady_groups
+from optimizer.placement.baselines.strategies import cheapest_gpu_hour_column
+from optimizer.placement.columns.candidates import Candidates, build_candidates
+from optimizer.placement.columns.group_costs import least_cents
+from optimizer.placement.problem.columns import Column, in_cents, in_usd
+from optimizer.placement.problem.problem import Bools, OfferTable, Problem
+from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock
+from optimizer.placement.search.party_search import placed_by_parties
+
+LEAST_WORK_SECONDS = 2.0
+NAMES = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
+GROUP_SHARE, SIMPLE_SHARE = 0.4, 0.1
+GROUP_SECONDS_EACH = 0.03
+TURN_SECONDS = 0.001
+LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH = 0.001, 0.00005
+"""What it takes for each workload to see what a group of offers costs at least."""
+PLACED_SECONDS = 0.01
+"""What one workload takes on the cheapest GPU-hours, and on a pool."""
+PARTY_SECONDS = 0.15
+"""What it takes to place one party anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simpler:
+    """A baseline, and the plan that costs it, a column a workload; None where there is none."""
+
+    baseline: Baseline
+    chosen: Mapping[str, Column] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """How a group of offers carries everything. ``cents``: cost, lateness and delay."""
+
+    cents: int
+    chosen: Mapping[str, Column]
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What became of one group; ``cut``: its search was cut short."""
+
+    found: _Carried | None
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What every baseline needs: the plan's candidates, what it places, and counted work."""
+
+    candidates: Candidates
+    placed: tuple[str, ...]
+    clock: WorkClock
+
+    def work(self, seconds: float) -> Stopwatch:
+        """So many seconds of work from now on."""
+        return Stopwatch(seconds, self.clock)
+
+
+def build_baselines(
+    candidates: Candidates,
+    chosen: Mapping[str, Column],
+    work_s: float,
+    ended: Callable[[], bool],
+) -> tuple[Simpler, ...]:
+    """All four, in ``work_s`` seconds of counted work, each in a second of it at least.
+
+    ``chosen``: what the plan places; ``ended``: the caller was interrupted.
+    """
+    if not chosen:
+        text = "nothing to compare: the plan places nothing"
+        return tuple(Simpler(Baseline(name, None, text)) for name in NAMES)
+    placed = tuple(sorted(chosen))
+    clock = WorkClock(TURN_SECONDS, ended)
+    scene = _Scene(candidates, placed, clock)
+    group_s, simple_s = (max(LEAST_WORK_SECONDS, share * work_s) for share in (GROUP_SHARE, SIMPLE_SHARE))
+    table, only = candidates.problem.table, _only_placed(candidates.problem, placed)
+
+    def least(mask: Bools) -> float | str:
+        return least_cents(candidates, placed, mask)
+
+    def least_pool(mask: Bools) -> float | str:
+        return least_pool_cents(candidates, mask)
+
+    def searched(mask: Bools, left_s: float) -> _Tried:
+        return _searched(scene, only.restricted(mask), left_s)
+
+    def pooled(mask: Bools, _left_s: float) -> _Tried:
+        return _pooled(scene, only.restricted(mask))
+
+    shapes, sellers, pools = shape_groups(table), provider_groups(table), steady_groups(candidates.problem)
+    look_s, glance_s = LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH
+    return (
+        _cheapest_group(scene, NAMES[0], "kinds of node", shapes, least, searched, look_s, group_s),
+        _cheapest_group(scene, NAMES[1], "providers", sellers, least, searched, look_s, group_s),
+        _cheapest_gpu_hour(scene, only, simple_s),
+        _cheapest_group(
+            scene, NAMES[3], "kinds of node at one seller", pools, least_pool, pooled, glance_s, simple_s
+        ),
+    )
+
+
+def shape_groups(table: OfferTable) -> dict[str, Bools]:
+    """Offers [O] of each (GPU, GPUs per node, form)."""
+
+    def name_of(index: int) -> str:
+        sku = table.offers[index].sku
+        return f"{sku.gpu} x{sku.gpus_per_node} {sku.form or 'any form'}"
+
+    return _groups(table, name_of)
+
+
+def provider_groups(table: OfferTable) -> dict[str, Bools]:
+    """Offers [O] of each provider."""
+    return _groups(table, lambda i: table.offers[i].provider)
+
+
+def _groups(table: OfferTable, name_of: Callable[[int], str]) -> dict[str, Bools]:
+    names = np.array([name_of(i) for i in range(len(table))])
+    return {str(name): names == name for name in np.unique(names)} if len(table) else {}
+
+
+def _cheapest_group(
+    scene: _Scene,
+    name: str,
+    noun: str,
+    groups: Mapping[str, Bools],
+    least_of: Callable[[Bools], float | str],
+    solved: Callable[[Bools, float], _Tried],
+    look_s: float,
+    work_s: float,
+) -> Simpler:
+    """The cheapest group of offers that can carry everything.
+
+    Groups are tried by the least that they could cost; the search ends when the next could not be cheaper.
+    """
+    least: dict[str, float | str] = {}
+    for label, mask in groups.items():
+        if look_s * len(least) * len(scene.placed) > work_s:
+            text = f"not completed: work ended before all {len(groups)} {noun} were looked at"
+            return Simpler(Baseline(name, None, text, completed=False))
+        least[label] = least_of(mask)
+    able = sorted((c, label) for label, c in least.items() if isinstance(c, float) and np.isfinite(c))
+    if not able:
+        return Simpler(Baseline(name, None, _none_able(noun, least)))
+    best: tuple[int, str, _Carried] | None = None
+    work = scene.work(work_s)
+    cut, tried, longest = False, 0, GROUP_SECONDS_EACH * len(scene.placed)
+    for cents, label in able:
+        left_s = work.limit_s - work.seconds
+        if (best is not None and cents >= best[0]) or left_s <= longest:
+            break
+        before = work.seconds
+        one = solved(groups[label], left_s)
+        tried, cut = tried + 1, cut or one.cut
+        longest = max(longest, work.seconds - before)
+        if one.found is not None and (best is None or one.found.cents < best[0]):
+            best = (one.found.cents, label, one.found)
+    untried = sum(1 for cents, _ in able[tried:] if best is None or cents < best[0])
+    return _told(scene, name, noun, best, len(able), untried, cut=cut)
+
+
+def _none_able(noun: str, least: Mapping[str, float | str]) -> str:
+    """Why no group carries everything: what most of them cannot carry."""
+    text = f"none of {len(least)} {noun} has the offers, stock and zones for all together"
+    lacking = Counter(name for name in least.values() if isinstance(name, str))
+    if not lacking:
+        return text
+    worst, count = lacking.most_common(1)[0]
+    return f"{text}: {count} cannot carry {worst}"
+
+
+def _told(
+    scene: _Scene,
+    name: str,
+    noun: str,
+    best: tuple[int, str, _Carried] | None,
+    able: int,
+    untried: int,
+    *,
+    cut: bool,
+) -> Simpler:
+    chosen = None if best is None else best[2].chosen
+    if untried or cut:
+        text = f"not completed: {untried} of {able} {noun} that fit each workload alone were not tried"
+        if not untried:
+            text = f"not completed: the search of one of {able} {noun} was cut short"
+        if best is not None:
+            text += f"; ${in_usd(best[0]):,} on {best[1]} so far"
+        return Simpler(Baseline(name, None, text, completed=False), chosen)
+    if best is None:
+        text = f"no way found for all together on any of {able} {noun} that fit each workload alone"
+        return Simpler(Baseline(name, None, text))
+    text = f"{best[2].says or f'everything on {best[1]}'}, the cheapest of {able} {noun} that can"
+    return Simpler(Baseline(name, in_usd(best[0]), text + _over_budget(scene, best[0])), chosen)
+
+
+def _over_budget(scene: _Scene, cents: int) -> str:
+    budget = scene.candidates.problem.request.budget_usd
+    over = 0 if budget is None else cents - in_cents(budget)
+    return f"; {in_usd(over)} USD over the budget" if over > 0 else ""
+
+
+def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
+    """The plan of the restricted problem, party by party."""
+    work = scene.work(left_s)
+
+    def out_of_work() -> bool:
+        scene.clock.count(PARTY_SECONDS)
+        return work.over()
+
+    candidates = build_candidates(problem, scene.candidates.estimates)
+    chosen = placed_by_parties(candidates, out_of_work)
+    if chosen is None or len(chosen) < len(scene.placed):
+        return _Tried(None, work.over())
+    return _Tried(_Carried(sum(column.total_cents for column in chosen.values()), chosen, ""), work.over())
+
+
+def _pooled(scene: _Scene, problem: Problem) -> _Tried:
+    """One pool on the offers of the restricted problem."""
+    scene.clock.count(PLACED_SECONDS * len(scene.placed))
+    candidates = build_candidates(problem, scene.candidates.estimates)
+    pool = converged_pool(candidates)
+    if pool is None:
+        return _Tried(None)
+    offer = problem.table.offers[next(iter(pool.chosen.values())).pieces[0].offer]
+    nodes = f"{pool.nodes} {'node' if pool.nodes == 1 else 'nodes'}"
+    what = f"{nodes} of {offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"
+    return _Tried(_Carried(pool.total_cents, pool.chosen, f"{what}, always on for the peak of all work"))
+
+
+def _only_placed(problem: Problem, placed: tuple[str, ...]) -> Problem:
+    """The problem of what the plan places: all of it must be placed, whatever the budget."""
+    kept = tuple(
+        replace(w, unplaced_usd=None) for w in problem.request.workloads if w.name in frozenset(placed)
+    )
+    return replace(problem, request=replace(problem.request, workloads=kept, budget_usd=None))
+
+
+def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simpler:
+    name = NAMES[2]
+    chosen: dict[str, Column] = {}
+    ledger = Ledger(problem)
+    for workload in _runs_first(problem):
+        if PLACED_SECONDS * len(chosen) >= work_s:
+            text = f"not completed: work ended after {len(chosen)} of {len(scene.placed)} workloads"
+            return Simpler(Baseline(name, None, text, completed=False))
+        made = cheapest_gpu_hour_column(scene.candidates, workload, ledger, chosen)
+        if made is None:
+            return Simpler(Baseline(name, None, f"no offer with stock left can carry {workload} this way"))
+        ledger.add(made)
+        chosen[workload] = made
+    total = sum(column.total_cents for column in chosen.values())
+    text = "each workload on its lowest price per GPU-hour, as small as it fits"
+    return Simpler(Baseline(name, in_usd(total), text + _over_budget(scene, total)), chosen)
+
+
+def _runs_first(problem: Problem) -> Iterable[str]:
+    return [w.name for w in sorted(problem.request.workloads, key=lambda w: isinstance(w, Serving))]

@@ -1,0 +1,148 @@
+"""The strategy of one pool for everything: one kind of node at one seller, always on, for the peak of all
+work.
+
+What runs on the pool is a plan like any other: runs on few nodes, services with their peak at every hour,
+under all rules. The pool holds the most that this plan holds at once of each offer, for the whole horizon.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.domain.offer import Tier
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.fleet_pool import free_beside
+from optimizer.placement.fleets.cases import Replicas
+from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.problem.columns import Column, Piece, price_cents
+from optimizer.placement.problem.gates import open_gates
+from optimizer.placement.problem.problem import TIERS, Bools, Problem
+from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.problem.transfers import placed_after
+from optimizer.placement.problem.units import HOUR_S
+from optimizer.placement.runs.columns import build_run_column
+
+MOST_RUNS_TRIED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergedPool:
+    """A pool and what runs on it. ``total_cents``: the pool, lateness, delay and copies of data."""
+
+    total_cents: int
+    cost_cents: int
+    nodes: int
+    chosen: Mapping[str, Column]
+
+
+def steady_groups(problem: Problem) -> dict[str, Bools]:
+    """Offers [O] of each kind of node at each seller that can be held for the whole horizon."""
+    table = problem.table
+    steady = ~table.is_window & (table.tier_of != TIERS.index(Tier.SPOT)) & problem.allowed
+    steady &= table.gone_s >= problem.end_s
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for index in np.flatnonzero(steady):
+        offer = table.offers[int(index)]
+        found[f"{offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"].append(int(index))
+    rows = np.arange(len(table))
+    return {name: np.isin(rows, offers) for name, offers in sorted(found.items())}
+
+
+def least_pool_cents(candidates: Candidates, mask: Bools) -> float | str:
+    """What a pool of offers ``mask`` [O] costs at least: all services hold their peak at its end, in whole
+    nodes; the name of a workload that runs on none of them.
+    """
+    problem, estimates, table = candidates.problem, candidates.estimates, candidates.problem.table
+    nodes = 1.0 if candidates.runs else 0.0
+    held = 0.0
+    for service in problem.services():
+        inside = np.flatnonzero(mask & open_gates(problem, service).passing)
+        each = Replicas.of(problem, estimates, estimates.row_of[service.name])
+        per_node = np.where(each.worth, each.rate / each.nodes, 0.0).max(axis=1)[table.sku_of[inside]]
+        if len(np.unique(table.zone_of[inside[per_node > 0]])) < max(1, service.redundancy.zones):
+            return service.name
+        peak = float(candidates.fleets[service.name].demand.max(initial=0.0))
+        held += max(float(service.redundancy.zones), np.ceil(peak / float(per_node.max()) * (1 - 1e-9)))
+    for run in problem.runs():
+        found = candidates.runs[run.name]
+        if not np.isfinite(found.rest_usd) and not mask[found.offer].any():
+            return run.name
+    hours = (problem.end_s - problem.t0_s) / HOUR_S
+    return 100 * max(nodes, held) * hours * float(table.price_usd[mask].min())
+
+
+def converged_pool(candidates: Candidates) -> ConvergedPool | None:
+    """The pool on the offers that the problem allows; None where it does not carry everything.
+
+    Runs take the fewest nodes, and of these those that end first; then each service its peak, beside them.
+    """
+    ledger, chosen = Ledger(candidates.problem), dict[str, Column]()
+    names = sorted(candidates.runs) + sorted(candidates.fleets)
+    if any(candidates.log(name).obstacle is not None for name in names):
+        return None
+    for name in names:
+        ways = _runs(candidates, name) if name in candidates.runs else _flat(candidates, name, ledger, chosen)
+        column = next((way for way in ways if ledger.fits(way)), None)
+        if column is None:
+            return None
+        ledger.add(column)
+        chosen[name] = column
+    return _held_throughout(candidates.problem, chosen)
+
+
+def _runs(candidates: Candidates, name: str) -> Iterator[Column]:
+    found = candidates.runs[name]
+    for index in np.lexsort((found.end_s, found.nodes))[:MOST_RUNS_TRIED]:
+        column = build_run_column(candidates.problem, candidates.estimates, found, int(index))
+        if column is not None:
+            yield column
+
+
+def _flat(
+    candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
+) -> Iterator[Column]:
+    """Fleets of a service that hold its peak at every hour, cheapest first."""
+    problem, case = candidates.problem, candidates.fleets[name]
+    flat = replace(case, demand=np.full_like(case.demand, case.demand.max(initial=0.0)))
+    after = case.service.starts_after
+    after_s, place = (None, None) if after is None else chosen[after].end
+    free = free_beside(candidates, case.service, ledger, after_s)
+    made = model_fleets(problem, flat, free, [after_s])
+    linked = [placed_after(problem, column, place) for column in made]
+    yield from sorted(linked, key=lambda column: column.total_cents)
+
+
+def _held_throughout(problem: Problem, chosen: Mapping[str, Column]) -> ConvergedPool | None:
+    """The pool under what runs on it; None where stock or quotas do not allow it for so long."""
+    span = (problem.t0_s, problem.end_s)
+    most = _most_at_once(chosen)
+    pieces = tuple(
+        Piece(offer, 0, ((*span, nodes),), price_cents(problem, offer, ((*span, nodes),)))
+        for offer, nodes in sorted(most.items())
+    )
+    cost = sum(piece.cost_cents for piece in pieces)
+    if not Ledger(problem).fits(Column(min(chosen), pieces, cost)):
+        return None
+    beside = sum(c.penalty_cents + c.delay_cents + c.transfer_cents for c in chosen.values())
+    return ConvergedPool(cost + beside, cost, sum(most.values()), chosen)
+
+
+def _most_at_once(chosen: Mapping[str, Column]) -> dict[int, int]:
+    """Most nodes of each offer that are held at one instant."""
+    changes: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for column in chosen.values():
+        for piece in column.pieces:
+            for start, end, nodes in piece.spans:
+                changes[piece.offer][start] += nodes
+                changes[piece.offer][end] -= nodes
+    most = {}
+    for offer, change in changes.items():
+        level = most[offer] = 0
+        for at in sorted(change):
+            level += change[at]
+            most[offer] = max(most[offer], level)
+    return most

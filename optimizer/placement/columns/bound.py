@@ -1,0 +1,73 @@
+"""The bound: a relaxation of the master in which every candidate takes part.
+
+Runs keep their exact columns and one ghost each for all candidates without a column, at the least of
+their costs and holding nothing. Services are one ghost for each start, at the least that any fleet
+costs (``fleet_bound``), holding nothing. Stock is shared among exact columns only, the GPUs of a pool
+among none (runs have no columns for the ends of holdings of other sizes); budget and order
+stay. Any plan over the candidate set is a choice of this model at most as dear, so what the solver
+proves about the model is a lower bound on cost + penalty + delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from broker.domain.transfer import Place
+from optimizer.placement.columns.candidates import MOST_AMOUNTS, Candidates, floor_cents, unplaced_cents
+from optimizer.placement.columns.master import Limits, solve_master
+from optimizer.placement.columns.run_pool import GHOST_END_S, RunPool, ghost_of
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.delays import delay_cents
+
+
+def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -> int:
+    """Each workload for itself, nothing shared: valid at once and without a solver."""
+    total = 0
+    for name, pool in pools.items():
+        followers = len(candidates.problem.followers(name))
+        usd = float(pool.total_usd.min(initial=pool.beyond_usd))
+        cents = floor_cents(usd, 1 + MOST_AMOUNTS * followers) if np.isfinite(usd) else None
+        total += _or_left_out(candidates, name, cents)
+    for service in candidates.problem.services():
+        if service.starts_after is None:
+            cents = candidates.least_service_cents(service, None)
+            total += _or_left_out(candidates, service.name, cents)
+    return total
+
+
+def _or_left_out(candidates: Candidates, name: str, cents: int | None) -> int:
+    options = (cents, unplaced_cents(candidates.problem, name))
+    return min((option for option in options if option is not None), default=0)
+
+
+def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], limits: Limits) -> int | None:
+    """What the solver proves about the relaxation; None when it proved nothing in time."""
+    columns: list[Column] = []
+    for pool in pools.values():
+        columns.extend(pool.columns)
+        ghost = ghost_of(candidates, pool)
+        if ghost is not None:
+            columns.append(ghost)
+    columns.extend(_service_ghosts(candidates, columns))
+    found = solve_master(candidates.problem.unpooled(), columns, limits)
+    if found is None or not np.isfinite(found.bound_cents):
+        return None
+    return int(np.ceil(found.bound_cents * (1 - 1e-12) - 1e-6))
+
+
+def _service_ghosts(candidates: Candidates, columns: list[Column]) -> list[Column]:
+    ghosts = []
+    for service in candidates.problem.services():
+        ends: list[tuple[float | None, Place | None]] = [(None, None)]
+        if service.starts_after is not None:
+            ends = list(dict.fromkeys(c.end for c in columns if c.workload == service.starts_after))
+        for end, place in ends:
+            cents = 0 if end == GHOST_END_S else candidates.least_service_cents(service, end)
+            if cents is not None:
+                delay = 0 if end == GHOST_END_S else delay_cents(candidates.problem, service.name, end)
+                ghosts.append(
+                    Column(service.name, (), cents, after_s=end, after_place=place, delay_cents=delay)
+                )
+    return ghosts

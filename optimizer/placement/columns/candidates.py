@@ -1,0 +1,276 @@
+"""All candidates of a problem: what the gates let through, and the least that each service can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal
+from types import MappingProxyType
+
+import numpy as np
+
+from broker.domain.money import MICRO, ZERO
+from broker.domain.plan import CandidateCounts, Obstacle
+from broker.domain.workload import Serving
+from optimizer.placement.crew.asks import BoundAsk
+from optimizer.placement.crew.crew import Crew, Task, nothing
+from optimizer.placement.fleets.bound import FleetBound
+from optimizer.placement.fleets.cases import build_fleet_case
+from optimizer.placement.fleets.columns import time_of
+from optimizer.placement.fleets.holding import due_s
+from optimizer.placement.fleets.model import earliest_end
+from optimizer.placement.problem.columns import in_cents
+from optimizer.placement.problem.delays import DelayPrice, delays_usd, keep_price, price_of
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import GateLog
+from optimizer.placement.problem.problem import Floats, Problem
+from optimizer.placement.problem.units import HOUR_S, FleetCase
+from optimizer.placement.runs.builder import build_run_candidates, most_each
+from optimizer.placement.runs.candidates import RunCandidates, last_second
+
+MOST_ENDS = 8
+"""Ends of a run from which what waits for it is bounded."""
+REACH_S = 24 * HOUR_S
+"""How long before a start what is proven of it is good."""
+MOST_PLACEMENTS = 32
+NO_PRICES: Mapping[str, Decimal] = MappingProxyType({})
+MOST_AMOUNTS = MOST_PLACEMENTS + 1
+"""Of a service that waits for a run: its placements and its delay, each in whole cents."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked.
+
+    ``bounded`` services have a bound of today's market. ``crew`` answers what is asked of them.
+    """
+
+    problem: Problem
+    estimates: Estimates
+    runs: Mapping[str, RunCandidates]
+    fleets: dict[str, FleetCase]
+    bounds: dict[str, FleetBound]
+    crew: Crew
+    bounded: set[str] = field(default_factory=set)
+
+    def bound_services(
+        self,
+        out_of_time: Callable[[], bool],
+        *,
+        waiting: bool = False,
+        known_usd: Mapping[str, float] | None = None,
+    ) -> None:
+        """Bounds what is not bounded yet until ``out_of_time``, what is known to cost most first.
+
+        ``waiting``: only what waits for a run. A service without a bound counts for nothing.
+        """
+        known = known_usd or {}
+
+        def tasks() -> Iterator[Task]:
+            for service in sorted(self.problem.services(), key=lambda s: -known.get(s.name, 0.0)):
+                if service.name in self.bounded or (waiting and service.starts_after is None):
+                    continue
+                if out_of_time():
+                    return
+                yield self.bound_task(service.name)
+
+        self.crew.work(tasks(), out_of_time)
+
+    def bound_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
+        """Asks for the bound of one service."""
+
+        def take(bound: FleetBound) -> None:
+            if name not in self.bounded:
+                self._take(name, bound)
+            then()
+
+        run = self.fleets[name].service.starts_after
+        earliest = self.problem.kept.get(earliest_end(run or ""))
+        after_s = earliest if isinstance(earliest, float) else None
+        return Task(("bound", name), BoundAsk(self.fleets[name], after_s), take)
+
+    def bound_ends(self, most_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
+        """Bounds what waits for a run from some ends of it, until the two together surely cost ``most_usd``
+        of the run, whenever it ends."""
+        for name, found in self.runs.items():
+            followers = [s.name for s in self.problem.followers(name) if s.name in self.bounded]
+            for _ in range(MOST_ENDS if followers and len(found) else 0):
+                end = self._open_end_s(found, followers, most_usd.get(name, np.inf))
+                tasks = [
+                    self._end_task(service, end) for service in followers if not self._knows(service, end)
+                ]
+                if not tasks or out_of_time():
+                    break
+                self.crew.work(iter(tasks), out_of_time)
+
+    def _end_task(self, name: str, end_s: float) -> Task:
+        """Asks for the bound of one service after a run."""
+
+        def take(bound: FleetBound) -> None:
+            self.bounds[name] = self.bounds[name].with_starts_of(bound)
+
+        return Task(("bound", name, end_s), BoundAsk(self.fleets[name], end_s), take)
+
+    def _knows(self, name: str, end_s: float) -> bool:
+        """Whether a service is bounded from the very end of a run."""
+        return self.bounds[name].next_known_s(self._due_s(name, end_s)) == 0.0
+
+    def _due_s(self, name: str, end_s: float) -> float:
+        time = time_of(self.problem, self.fleets[name], end_s)
+        return due_s(self.problem, time, True, self.bounds[name].longest_cold_s)
+
+    def _open_end_s(self, found: RunCandidates, followers: Sequence[str], most_usd: float) -> float:
+        """The end of a run to ask at next.
+
+        It lies after the one at which a run and what follows may cost least, so far that the answer says
+        something of many ends, and no more than halfway to the next at which was asked.
+        """
+        name = found.run.name
+        starts, hours = self._hours_of_ends(found)
+        ends = np.concatenate((found.end_s, hours))
+        total = np.concatenate(
+            (
+                found.total_usd + self.least_followers_usd(name, found.end_s),
+                found.rest_usd + self._least_between_usd(name, starts, hours),
+            )
+        )
+        first = float(ends[np.argmin(total)])
+        known_s = max(self.bounds[service].next_known_s(self._due_s(service, first)) for service in followers)
+        asked = (total < most_usd) & (ends >= first) & (ends <= first + min(REACH_S, known_s / 2))
+        return float(ends[asked].max(initial=first))
+
+    def carry(self, name: str, bound: FleetBound, *, same: bool) -> None:
+        """Takes a bound of an earlier search; ``same``: nothing has moved since."""
+        self.bounds[name] = bound
+        if same:
+            self._take(name, bound)
+
+    def _take(self, name: str, bound: FleetBound) -> None:
+        self.bounded.add(name)
+        self.bounds[name] = bound.with_starts_of(self.bounds[name])
+        case = self.fleets[name]
+        if case.log.obstacle is None and not bound.met:
+            spread = case.service.redundancy.zones > 1
+            case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
+
+    def log(self, name: str) -> GateLog:
+        """What the gates did for a workload."""
+        return self.runs[name].log if name in self.runs else self.fleets[name].log
+
+    def counts(self) -> CandidateCounts:
+        """Candidates over all workloads."""
+        logs = [self.log(w.name) for w in self.problem.request.workloads]
+        return CandidateCounts(sum(log.evaluated for log in logs), sum(log.kept for log in logs))
+
+    def least_service_usd(self, service: Serving, after_s: float | None) -> float:
+        """Least cost of a service that starts with the horizon, at its time, or after a run; inf where there
+        is traffic and nothing can serve it."""
+        case, bound = self.fleets[service.name], self.bounds[service.name]
+        time = time_of(self.problem, case, after_s)
+        if not len(case.units) and case.demand[time.first_hour :].any():
+            return np.inf
+        return bound.from_due(due_s(self.problem, time, after_s is not None, bound.longest_cold_s))
+
+    def least_service_cents(self, service: Serving, after_s: float | None) -> int | None:
+        """The same in cents, surely not above what a bill would say; None when nothing can serve."""
+        usd = self.least_service_usd(service, after_s)
+        if not np.isfinite(usd):
+            return None
+        if self.bounds[service.name].in_cents:
+            return max(0, int(np.ceil(usd * 100 * (1 - 1e-9) - 1e-6)))
+        offers = len(np.unique(self.fleets[service.name].units.offer))
+        return floor_cents(usd, min(MOST_PLACEMENTS, offers))
+
+    def least_followers_usd(self, run: str, ends_s: Floats) -> Floats:
+        """Least that the services after ``run`` cost with their delay, placed or left out, for each end."""
+        unique, inverse = np.unique(ends_s, return_inverse=True)
+        least: Floats = self._least_between_usd(run, unique, unique)[inverse]
+        return least
+
+    def _least_between_usd(self, run: str, starts_s: Floats, ends_s: Floats) -> Floats:
+        """Least that the services after ``run`` cost with their delay when it ends between two instants."""
+        found = np.zeros(len(ends_s))
+        for service in self.problem.followers(run):
+            least = np.array([self.least_service_usd(service, float(end)) for end in ends_s])
+            least += delays_usd(self.problem, service.name, starts_s)
+            if service.unplaced_usd is not None:
+                least = np.minimum(least, float(service.unplaced_usd))
+            found += np.where(np.isfinite(least), least, 0.0)
+        return found
+
+    def beyond_usd(self, found: RunCandidates) -> float:
+        """Least cost of a candidate of a run that is not among ``found``, with what follows it.
+
+        Its end is not known, so what follows counts with the least of every hour in which the run may end.
+        """
+        if not np.isfinite(found.rest_usd):
+            return found.rest_usd
+        return found.rest_usd + float(
+            self._least_between_usd(found.run.name, *self._hours_of_ends(found)).min()
+        )
+
+    def _hours_of_ends(self, found: RunCandidates) -> tuple[Floats, Floats]:
+        """First and last instants [H] of the hours in which a run may end."""
+        latest = last_second(self.problem, found.run)
+        ends = np.append(np.arange(float(self.problem.t0_s), latest, HOUR_S), latest)
+        return np.append(ends[:1], ends[:-1]), ends
+
+    def price_delays(self, known_usd_per_hour: Mapping[str, Decimal] = NO_PRICES) -> None:
+        """Fixes what an hour of each waiting service's delay costs, before any column of it is made.
+
+        That is the document's word, what is known of it from elsewhere, or the least that an average hour
+        costs from the earliest start on.
+        """
+        for service in self.problem.services():
+            found = self.runs.get(service.starts_after or "")
+            if found is None or not len(found) or price_of(self.problem, service.name) is not None:
+                continue
+            earliest = max(float(found.end_s.min()), float(self.problem.t0_s))
+            rate = service.delay_usd_per_hour
+            if rate is None:
+                rate = known_usd_per_hour.get(service.name)
+            if rate is None:
+                rate = self._least_usd_per_hour(service, earliest)
+            latest = min(last_second(self.problem, found.run), float(self.problem.end_s))
+            keep_price(self.problem, service.name, DelayPrice(rate, earliest, latest))
+
+    def _least_usd_per_hour(self, service: Serving, earliest_s: float) -> Decimal:
+        hours = (self.problem.end_s - earliest_s) / HOUR_S
+        usd = self.least_service_usd(service, earliest_s)
+        if hours <= 0 or not np.isfinite(usd):
+            return ZERO
+        return Decimal(usd / hours).quantize(MICRO, rounding=ROUND_FLOOR)
+
+
+def build_candidates(
+    problem: Problem,
+    estimates: Estimates,
+    out_of_time: Callable[[], bool] | None = None,
+    crew: Crew | None = None,
+) -> Candidates:
+    """Gates and candidates of every workload; ``out_of_time``: service bounds, too, until it says so."""
+    runs = {}
+    most = most_each(len(problem.runs()))
+    for run in problem.runs():
+        runs[run.name] = build_run_candidates(problem, estimates, run, most)
+        if len(runs[run.name].end_s):
+            problem.kept[earliest_end(run.name)] = float(runs[run.name].end_s.min())
+        if out_of_time is not None:
+            out_of_time()
+    fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
+    bounds = dict.fromkeys(fleets, FleetBound.nothing())
+    found = Candidates(problem, estimates, runs, fleets, bounds, crew or Crew(problem))
+    if out_of_time is not None:
+        found.bound_services(out_of_time)
+    return found
+
+
+def floor_cents(usd: float, placements: int = 1) -> int:
+    """Whole cents that are surely not above what ``placements`` amounts, each rounded, sum to."""
+    return max(0, int(np.floor(usd * 100 * (1 - 1e-9) - 0.5 * placements)))
+
+
+def unplaced_cents(problem: Problem, name: str) -> int | None:
+    """What leaving a workload out costs; None when it must be placed."""
+    usd = problem.request.workload(name).unplaced_usd
+    return None if usd is None else in_cents(usd)

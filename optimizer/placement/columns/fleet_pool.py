@@ -1,0 +1,164 @@
+"""Which fleets become columns: the best of each service, alone and beside what others take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from broker.domain.workload import Serving
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.run_pool import RunPool
+from optimizer.placement.fleets.columns import time_of
+from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.fleets.sets import Openings
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import Ints, Problem
+from optimizer.placement.problem.quotas import within_quotas
+from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.problem.units import HOUR_S, FleetCase
+
+Ends = Sequence[float | None]
+
+
+def first_fleets(
+    candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
+) -> list[Column]:
+    """Fleets of all services beside ``chosen`` and each other, for every end of their runs."""
+    ledger = ledger_of(candidates, chosen)
+    found: list[Column] = []
+    for service in _dearest_first(candidates):
+        ends = _ends(candidates, pools, service)
+        nominal = _nominal(service, chosen, ends)
+        if service.starts_after is not None and nominal is None:
+            continue
+        free = free_beside(candidates, service, ledger, nominal)
+        columns = model_fleets(candidates.problem, candidates.fleets[service.name], free, ends)
+        found.extend(columns)
+        _place(ledger, columns, nominal)
+    return found
+
+
+def _place(ledger: Ledger, columns: Sequence[Column], nominal: float | None) -> None:
+    """The cheapest of the columns that fits takes its stock."""
+    now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
+    fitting = next((c for c in now if ledger.fits(c)), None)
+    if fitting is not None:
+        ledger.add(fitting)
+
+
+def free_nodes(problem: Problem) -> Ints:
+    """Nodes [O] that the market states or that are assumed."""
+    return problem.table.stock_nodes.copy()
+
+
+def ledger_of(candidates: Candidates, chosen: Mapping[str, Column], without: str = "") -> Ledger:
+    """What the columns of all workloads but ``without`` take."""
+    ledger = Ledger(candidates.problem)
+    for name, column in chosen.items():
+        if name != without:
+            ledger.add(column)
+    return ledger
+
+
+def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_s: float | None) -> Ints:
+    """Nodes [O] that the ledger leaves free for the whole of a service."""
+    start = int(time_of(candidates.problem, candidates.fleets[service.name], after_s).floor_s)
+    free = free_nodes(candidates.problem)
+    for offer in ledger.reached():
+        free[offer] = ledger.free_nodes(offer, start)
+    case = candidates.fleets[service.name]
+    return within_quotas(candidates.problem, case, free, ledger.quota_taken, start)
+
+
+def openings_beside(problem: Problem, case: FleetCase, ledger: Ledger) -> Openings | None:
+    """What the ledger leaves free in each hour, and in the cold start before it; None where that does not
+    change with the hours."""
+    wanted = sorted(ledger.reached() & {int(offer) for offer in case.units.offer})
+    if not wanted:
+        return None
+    cold_s = float(case.units.cold_s.max(initial=0.0))
+    starts = np.arange(len(case.demand), dtype=np.float64) * HOUR_S
+    by_hour = np.stack([ledger.free_between(o, starts - cold_s, starts + HOUR_S) for o in wanted], axis=1)
+    kinds, of_hour = np.unique(by_hour, axis=0, return_inverse=True)
+    if len(kinds) == 1:
+        return None
+    free = np.tile(free_nodes(problem), (len(kinds), 1))
+    free[:, wanted] = kinds
+    return Openings(free, of_hour.reshape(-1))
+
+
+def unlimited_fleets(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    chosen: Mapping[str, Column],
+    out_of_time: Callable[[], bool],
+) -> list[Column]:
+    """Fleets of all services as if each were alone; beside the runs of ``chosen`` and each other where those
+    do not fit."""
+    problem = candidates.problem
+    ledger = ledger_of(candidates, {name: chosen[name] for name in chosen if name in pools})
+    found: list[Column] = []
+    for service in _dearest_first(candidates):
+        ends = _ends(candidates, pools, service)
+        nominal = _nominal(service, chosen, ends)
+        if out_of_time():
+            break
+        if service.starts_after is not None and nominal is None:
+            continue
+        case = candidates.fleets[service.name]
+        columns = model_fleets(problem, case, free_nodes(problem), ends)
+        if not _any_fits(columns, ledger, nominal):
+            columns += model_fleets(problem, case, free_beside(candidates, service, ledger, nominal), ends)
+        found.extend(columns)
+        _place(ledger, columns, nominal)
+    return found
+
+
+def _any_fits(columns: Sequence[Column], ledger: Ledger, nominal: float | None) -> bool:
+    """Whether the cheapest of the columns fits."""
+    now = [column for column in columns if column.after_s == nominal]
+    return bool(now) and ledger.fits(min(now, key=lambda column: column.total_cents))
+
+
+def better_fleets(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    chosen: Mapping[str, Column],
+    out_of_time: Callable[[], bool],
+) -> list[Column]:
+    """For each service the best fleets beside all others of ``chosen``, for every end of its run."""
+    found: list[Column] = []
+    for service in candidates.problem.services():
+        if out_of_time():
+            break
+        ends = _ends(candidates, pools, service)
+        nominal = _nominal(service, chosen, ends)
+        if service.starts_after is None or nominal is not None:
+            problem, case = candidates.problem, candidates.fleets[service.name]
+            ledger = ledger_of(candidates, chosen, service.name)
+            free = free_beside(candidates, service, ledger, nominal)
+            found.extend(model_fleets(problem, case, free, ends, openings_beside(problem, case, ledger)))
+    return found
+
+
+def _dearest_first(candidates: Candidates) -> list[Serving]:
+    def rank(service: Serving) -> tuple[bool, float, str]:
+        least = candidates.bounds[service.name].from_due(0.0)
+        return service.unplaced_usd is not None, -least, service.name
+
+    return sorted(candidates.problem.services(), key=rank)
+
+
+def _ends(candidates: Candidates, pools: Mapping[str, RunPool], service: Serving) -> list[float | None]:
+    if service.starts_after is None:
+        return [None]
+    ends = {column.end_s for column in pools[service.starts_after].columns}
+    return [end for end in sorted(ends) if end < candidates.problem.end_s]
+
+
+def _nominal(service: Serving, chosen: Mapping[str, Column], ends: Ends) -> float | None:
+    if service.starts_after is None or not ends:
+        return None
+    run = chosen.get(service.starts_after)
+    return run.end_s if run is not None and run.end_s in ends else ends[0]

@@ -1,0 +1,80 @@
+"""The least that everything could cost on a group of offers: for trying groups in the right order.
+
+Each workload alone, at the lowest price of its kinds of node there. G offers of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from broker.domain.workload import Serving
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.fleets.cases import Replicas
+from optimizer.placement.problem.gates import open_gates
+from optimizer.placement.problem.problem import Bools, Ints, Problem
+from optimizer.placement.problem.units import HOUR_S
+from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runs.candidates import Run, first_second
+
+FEW = 64
+
+
+def least_cents(candidates: Candidates, placed: Sequence[str], mask: Bools) -> float | str:
+    """The least that everything could cost on offers ``mask`` [O]; the name of a workload that cannot."""
+    problem, total = candidates.problem, 0.0
+    restricted = problem.restricted(mask)
+    for name in placed:
+        workload = problem.request.workload(name)
+        if isinstance(workload, Serving):
+            usd = _least_service_usd(candidates, workload, restricted)
+        else:
+            usd = _least_run_usd(candidates, workload, restricted)
+        if not np.isfinite(usd):
+            return name
+        total += usd
+    return total * 100
+
+
+def _least_run_usd(candidates: Candidates, run: Run, restricted: Problem) -> float:
+    """From the known candidates where one lies in the group and none dearer is left out; else made anew."""
+    found = candidates.runs[run.name]
+    inside = restricted.allowed[found.offer]
+    least = float(found.total_usd[inside].min(initial=np.inf))
+    if np.isfinite(least) or not np.isfinite(found.rest_usd):
+        return least
+    anew = build_run_candidates(restricted, candidates.estimates, run, FEW)
+    return float(anew.total_usd.min(initial=np.inf))
+
+
+def _least_service_usd(candidates: Candidates, service: Serving, restricted: Problem) -> float:
+    """Each hour at the lowest price per request, and at that of a node in each zone at least; inf without the
+    zones or the rate for the peak."""
+    case, estimates = candidates.fleets[service.name], candidates.estimates
+    table, opened = restricted.table, open_gates(restricted, service)
+    each = Replicas.of(restricted, estimates, estimates.row_of[service.name])
+    per_node = np.where(each.worth, each.rate / each.nodes, 0.0).max(axis=1)
+    offers: Ints = np.flatnonzero(opened.passing)
+    rate = per_node[table.sku_of[offers]]
+    offers, rate = offers[rate > 0], rate[rate > 0]
+    if len(np.unique(table.zone_of[offers])) < case.zones:
+        return float("inf")
+    spare = case.spare * float(each.largest[each.worth].min())
+    demand = case.demand[_first_hour(candidates, service, restricted) :] + spare
+    if float(rate @ table.stock_nodes[offers]) < float(demand.max(initial=0.0)) * (1 - 1e-9):
+        return float("inf")
+    price = table.price_usd[offers]
+    hourly = np.maximum(demand[:-1] * float((price / rate).min()), case.zones * float(price.min()))
+    return float(hourly.sum())
+
+
+def _first_hour(candidates: Candidates, service: Serving, restricted: Problem) -> int:
+    """The latest hour in which the service may begin."""
+    if service.starts_after is None:
+        start = restricted.seconds(service.starts_at) if service.starts_at else 0.0
+        return max(0, int(max(start, restricted.t0_s) // HOUR_S) + 1)
+    found = candidates.runs[service.starts_after]
+    ends = found.end_s[restricted.allowed[found.offer]]
+    latest = float(ends.max(initial=first_second(restricted, found.run)))
+    return int(latest // HOUR_S) + 1

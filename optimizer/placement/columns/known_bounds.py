@@ -1,0 +1,169 @@
+"""What an earlier search proved of each service, as far as it still holds in today's market.
+
+A fleet of least cost stands on pools that no others make needless. Where each offer of these sold as much as
+today, at r times today's price or less (r ≥ 1), the same fleet cost at most r times as much then; so no fleet
+costs less today than the old bound over r. Where nothing of them moved, the old bound is today's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.offer import Offer
+from broker.domain.workload import PlanRequest, Serving
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.carried import same_but_price
+from optimizer.placement.columns.dual import Dual, DualPoint
+from optimizer.placement.columns.prices import StockPrices
+from optimizer.placement.fleets.bound import FleetBound
+from optimizer.placement.fleets.model import wanted_units
+from optimizer.placement.problem.problem import Floats, Problem
+from optimizer.placement.problem.units import FleetCase, surcharged
+
+SLOT = "known bounds"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """Of one service: what it costs at least alone, and at the dual prices (None: not known); ``priced``:
+    whether it was asked there."""
+
+    service: Serving
+    bound: FleetBound
+    priced_usd: float | None
+    priced: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownBounds:
+    """Of one search over one market."""
+
+    request: PlanRequest
+    span_s: tuple[int, int]
+    offers: Mapping[str, Offer]
+    scarcity: Mapping[str, float]
+    services: Mapping[str, _Known]
+
+
+def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None) -> None:
+    """Keeps what is proven of each service alone, and at the prices of ``centre``, for the next search."""
+    problem, services = candidates.problem, {}
+    for service in _alone(problem):
+        name, bound = service.name, candidates.bounds[service.name]
+        if name not in candidates.bounded or not bound.met:
+            continue
+        services[name] = _Known(
+            service,
+            bound,
+            None if centre is None else centre.least_usd.get(name),
+            centre is not None and dual is not None and dual.is_answered(name, centre.prices),
+        )
+    offers = problem.table.offers
+    scarcity = {} if centre is None else centre.prices.charged(problem)
+    problem.recall.keep(
+        _slot(problem),
+        KnownBounds(
+            problem.request,
+            (problem.t0_s, problem.end_s),
+            {offer.offer_id: offer for offer in offers},
+            {offers[offer].offer_id: usd for offer, usd in scarcity.items()},
+            services,
+        ),
+    )
+
+
+def _slot(problem: Problem) -> Hashable:
+    return SLOT, tuple(service.name for service in _alone(problem))
+
+
+def carry(candidates: Candidates) -> KnownBounds | None:
+    """Gives each service the bound that still holds of it; what that was taken from."""
+    problem = candidates.problem
+    known = problem.recall.kept(_slot(problem), KnownBounds)
+    if known is None or not _is_comparable(problem, known):
+        return None
+    share = _shares(problem, known)
+    for service in _alone(problem):
+        found = known.services.get(service.name)
+        if found is None or found.service != service:
+            continue
+        case = candidates.fleets[service.name]
+        part, same = _part_of(problem, case, share)
+        if part <= 0:
+            continue
+        candidates.carry(service.name, found.bound.times(part), same=same)
+    return known
+
+
+def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices: StockPrices) -> None:
+    """The same at prices of scarcity, where they are at least those of the search before."""
+    problem, today = candidates.problem, prices.charged(candidates.problem)
+    before = {problem.index_of.get(offer_id): usd for offer_id, usd in known.scarcity.items()}
+    if not before or any(o is None or today.get(o, 0.0) < usd for o, usd in before.items()):
+        return
+    share, unmoved = _shares(problem, known), before == today
+    for service in _alone(problem):
+        found = known.services.get(service.name)
+        if found is None or found.service != service or found.priced_usd is None:
+            continue
+        key = dual.key(service.name, prices)
+        if not key:
+            continue
+        case = surcharged(candidates.fleets[service.name], dict(key))
+        part, same = _part_of(problem, case, share)
+        answered = found.priced and same and unmoved
+        dual.learn(service.name, key, part * found.priced_usd, answered=answered)
+
+
+def _alone(problem: Problem) -> Iterator[Serving]:
+    """Services whose start no run decides."""
+    return (service for service in problem.services() if service.starts_after is None)
+
+
+def _is_comparable(problem: Problem, known: KnownBounds) -> bool:
+    """Whether the same is asked over the same time, under the same rules."""
+    mine, then = problem.request, known.request
+    rules = (mine.policy, mine.quotas, mine.held, mine.horizon)
+    return known.span_s == (problem.t0_s, problem.end_s) and rules == (
+        then.policy,
+        then.quotas,
+        then.held,
+        then.horizon,
+    )
+
+
+def _shares(problem: Problem, known: KnownBounds) -> Floats:
+    """Of each offer [O] today's price over that of before, at most 1; 0 where anything else moved."""
+
+    def made() -> Floats:
+        before = known.offers
+        return np.array([_share(before.get(o.offer_id), o) for o in problem.table.offers], dtype=np.float64)
+
+    return problem.once_for_market(("shares", id(known)), made)
+
+
+def _share(old: Offer | None, new: Offer) -> float:
+    if old is new:
+        return 1.0
+    if old is None or not same_but_price(old, new):
+        return 0.0
+    pairs = (
+        (old.price_usd_per_node_hour, new.price_usd_per_node_hour),
+        (old.upfront_usd or 0, new.upfront_usd or 0),
+    )
+    moved = [float(now) / float(then) for then, now in pairs if then > 0]
+    same = all(then == now for then, now in pairs)
+    # What moved at all is never quite 1, so that equal shares say that nothing did.
+    return 1.0 if same else min([*moved, 1 - 1e-12])
+
+
+def _part_of(problem: Problem, case: FleetCase, share: Floats) -> tuple[float, bool]:
+    """The least share over what a best fleet of a case may stand on, and whether nothing of it moved."""
+    if not len(case.units):
+        return 0.0, False
+    wanted = wanted_units(problem, case)
+    part = float(share[case.units.offer[wanted]].min(initial=1.0))
+    return part, part == 1.0

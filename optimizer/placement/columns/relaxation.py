@@ -1,0 +1,216 @@
+"""The relaxation of the choice among known columns: a linear program whose duals are prices of scarcity.
+
+Rows of stock and of quotas join only when the solution breaks them. The duals steer (which columns to make,
+which to insert first) and are plugged into ``dual``, which alone proves; nothing here has to be exact.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from ortools.linear_solver import pywraplp
+
+from optimizer.placement.columns.column_pool import ColumnPool
+from optimizer.placement.columns.prices import (
+    MIDWAY,
+    THROUGHOUT,
+    Row,
+    StockPrices,
+    limit_of,
+    rows_by_offer,
+    usage_of,
+)
+from optimizer.placement.problem.columns import Column, Span
+from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
+from optimizer.placement.problem.quotas import QuotaRow, quota_rows
+from optimizer.placement.problem.stock import limits_at
+from optimizer.placement.runtime.stopwatch import Stopwatch
+
+MAX_ROUNDS = 12
+KEEP_OPTIONS = 60
+USED, WHOLE = 1e-6, 0.999
+A_LITTLE, PASSED = 1e-4, 1e-3
+ONWARD = "use_dual_simplex: true"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxed:
+    """``usd`` of the program; ``shares`` of each column in it (above 0); ``rows`` that were needed."""
+
+    usd: float
+    prices: StockPrices
+    shares: Mapping[str, list[tuple[Column, float]]]
+    rows: tuple[Row, ...]
+
+    def whole(self, name: str) -> Column | None:
+        """The column that it takes whole of a workload; None where it takes parts, or leaves it out."""
+        return next((column for column, share in self.shares.get(name, ()) if share > WHOLE), None)
+
+
+def relax(
+    pool: ColumnPool,
+    leave_usd: Mapping[str, float],
+    rows: tuple[Row, ...],
+    prices: StockPrices,
+    seconds: float,
+) -> Relaxed | None:
+    """The relaxation over the columns that are cheapest at ``prices``; None when it could not be solved."""
+    watch = Stopwatch(seconds)
+    options = {name: _options(pool, name, prices) for name in sorted(pool.by_workload)}
+    program, found = _Program(pool, options, leave_usd), None
+    program.require(rows)
+    for _ in range(MAX_ROUNDS):
+        found = program.solve(watch) or found
+        if found is None or watch.over():
+            break
+        fresh = [row for row in _broken(pool.problem, found) if row not in program.stock]
+        if not fresh:
+            break
+        program.require(fresh)
+    return found
+
+
+def _options(pool: ColumnPool, name: str, prices: StockPrices) -> list[Column]:
+    columns = pool.of(name)
+    if len(columns) <= KEEP_OPTIONS:
+        return list(columns)
+    half = KEEP_OPTIONS // 2
+    priced = sorted(columns, key=lambda column: pool.priced_usd(prices, column))
+    return list(dict.fromkeys([*columns[:half], *priced[:half]]))
+
+
+class _Program:
+    """A share of each column and of leaving out; rows of ``stock`` join, each solution begins at the last."""
+
+    def __init__(
+        self, pool: ColumnPool, options: Mapping[str, list[Column]], leave_usd: Mapping[str, float]
+    ) -> None:
+        self.pool = pool
+        self.solver = pywraplp.Solver.CreateSolver("GLOP")
+        self.objective = self.solver.Objective()
+        self.objective.SetMinimization()
+        self.stock: dict[Row, pywraplp.Constraint] = {}
+        self._taken: dict[str, list[tuple[Column, pywraplp.Variable]]] = {}
+        self._on: defaultdict[int, list[tuple[Column, pywraplp.Variable]]] = defaultdict(list)
+        # What must be placed costs more than any plan to leave; more than that leaves the solver no digits.
+        most_usd = (
+            2 * sum(max(c.total_cents for c in columns) for columns in options.values() if columns) / 100
+        )
+        for name, columns in options.items():
+            one = self.solver.Constraint(1.0, 1.0)
+            self._share(one, min(leave_usd[name], most_usd))
+            pairs = [(column, self._share(one, column.total_cents / 100)) for column in columns]
+            self._taken[name] = pairs
+            for column, share in pairs:
+                for offer in {piece.offer for piece in column.pieces}:
+                    self._on[offer].append((column, share))
+
+    def _share(self, one: pywraplp.Constraint, usd: float) -> pywraplp.Variable:
+        share = self.solver.NumVar(0.0, 1.0, "")
+        self.objective.SetCoefficient(share, usd)
+        one.SetCoefficient(share, 1.0)
+        return share
+
+    def require(self, rows: Sequence[Row]) -> None:
+        """Limits what all columns use of more rows."""
+        problem = self.pool.problem
+        for row in rows:
+            # Of many prices that are as good, those are wanted at which a little more would be sold.
+            most = limit_of(problem, row) * (1 + A_LITTLE)
+            self.stock[row] = self.solver.Constraint(-self.solver.infinity(), most)
+        for offer, mine in rows_by_offer(problem, tuple(rows)).items():
+            for column, share in self._on[offer]:
+                for row in mine:
+                    used = self.pool.usage(row, column)
+                    if used:
+                        self.stock[row].SetCoefficient(share, used)
+
+    def solve(self, watch: Stopwatch) -> Relaxed | None:
+        """The best shares, and the duals of the rows; None where there was no time."""
+        self.solver.SetTimeLimit(max(1, int(1000 * watch.left)))
+        if self.solver.Solve() != pywraplp.Solver.OPTIMAL:
+            return None
+        # From here on rows are broken and all prices good.
+        self.solver.SetSolverSpecificParametersAsString(ONWARD)
+        shares = {name: [(c, v.solution_value()) for c, v in pairs] for name, pairs in self._taken.items()}
+        used = {name: [(c, share) for c, share in pairs if share > USED] for name, pairs in shares.items()}
+        usd = {row: -constraint.dual_value() for row, constraint in self.stock.items()}
+        prices = StockPrices({row: price for row, price in usd.items() if price > USED})
+        return Relaxed(self.objective.Value(), prices, used, tuple(self.stock))
+
+
+def _broken(problem: Problem, found: Relaxed) -> list[Row]:
+    """Rows that the solution passes: what all hold of an offer, and what runs hold at their worst instant."""
+    held: defaultdict[int, list[tuple[Column, float]]] = defaultdict(list)
+    for pairs in found.shares.values():
+        for column, share in pairs:
+            for offer in {piece.offer for piece in column.pieces}:
+                held[offer].append((column, share))
+    rows = []
+    for offer, pairs in sorted(held.items()):
+        if problem.table.stock_nodes[offer] >= UNLIMITED_NODES and not problem.table.is_window[offer]:
+            continue
+        rows.extend(_broken_on(problem, offer, pairs))
+    for number, quota in enumerate(quota_rows(problem)):
+        if quota.workload is None:
+            pairs = list(chain.from_iterable(found.shares.values()))
+            rows.extend(_broken_quota(problem, number, quota, pairs))
+    return rows
+
+
+def _broken_on(problem: Problem, offer: int, pairs: list[tuple[Column, float]]) -> list[Row]:
+    found = []
+    whole = Row(offer)
+    if not problem.table.is_window[offer] and _is_passed(problem, whole, pairs):
+        found.append(whole)
+    spans = [
+        (span, share)
+        for column, share in pairs
+        if column.end_s != 0
+        for piece in column.pieces
+        if piece.offer == offer
+        for span in piece.spans
+    ]
+    second = _worst_instant(spans, lambda edges: limits_at(problem, offer, edges))
+    if second is not None:
+        found.append(Row(offer, second))
+    return found
+
+
+def _broken_quota(
+    problem: Problem, number: int, quota: QuotaRow, pairs: list[tuple[Column, float]]
+) -> list[Row]:
+    rows = (Row.of_quota(number, second) for second in (THROUGHOUT, MIDWAY))
+    found = [row for row in rows if _is_passed(problem, row, pairs)]
+    spans = [(span, share) for column, share in pairs if column.end_s != 0 for span in quota.spans_of(column)]
+    second = _worst_instant(
+        spans, lambda edges: np.array([limit_of(problem, Row.of_quota(number, int(at))) for at in edges])
+    )
+    if second is not None:
+        found.append(Row.of_quota(number, second))
+    return found
+
+
+def _is_passed(problem: Problem, row: Row, pairs: list[tuple[Column, float]]) -> bool:
+    used = sum(share * usage_of(problem, row, column) for column, share in pairs)
+    return used > limit_of(problem, row) * (1 + PASSED)
+
+
+def _worst_instant(spans: list[tuple[Span, float]], limits: Callable[[Ints], Ints | Floats]) -> int | None:
+    """The instant at which shares of spans pass the limits by most; None when they never do."""
+    if len(spans) < 2:
+        return None
+    edges = np.unique(np.array([edge for (a, b, _), _ in spans for edge in (a, b)], dtype=np.int64))
+    held = np.zeros(len(edges))
+    for (start, end, nodes), share in spans:
+        first, last = np.searchsorted(edges, (start, end))
+        held[first:last] += share * nodes
+    over = held - limits(edges) * (1 + PASSED)
+    worst = int(np.argmax(over))
+    if over[worst] <= 1e-6:
+        return None
+    return int(edges[worst] + edges[worst + 1]) // 2 if worst + 1 < len(edges) else int(edges[worst])

@@ -1,0 +1,236 @@
+"""Which run candidates become columns, and what the others are worth at least (the certificate)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from optimizer.placement.columns.candidates import MOST_AMOUNTS, Candidates, floor_cents
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints
+from optimizer.placement.problem.stock import contended_rows
+from optimizer.placement.runs.candidates import RunCandidates
+from optimizer.placement.runs.columns import begun_later, build_run_column
+
+KEEP_OFFERS = 32
+KEEP_CHEAPEST = 16
+KEEP_FASTEST = 4
+KEEP_LEADING = 20
+KEEP_AT_WINDOW = 40
+LEAN_OFFERS = 8
+LEAN_CHEAPEST = 4
+LEAN_FASTEST = 2
+SORTED_AT_MOST = 4096
+MAX_STARTS = 24
+START_ROUNDS = 3
+GHOST_END_S = -1.0
+
+
+@dataclass(slots=True)
+class RunPool:
+    """Columns of one run. ``kept`` are the candidates that have them; ``truncated`` offers have starts
+    that were left out, so their candidates stay in the certificate. ``beyond_usd``: the least that a
+    candidate costs which is not among ``found``, with what follows it."""
+
+    found: RunCandidates
+    total_usd: Floats
+    beyond_usd: float = float("inf")
+    kept: dict[int, Column] = field(default_factory=dict)
+    later: dict[tuple[int, int], Column] = field(default_factory=dict)
+    truncated: set[int] = field(default_factory=set)
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns of the run."""
+        return [*self.kept.values(), *self.later.values()]
+
+    def rest_usd(self) -> float | None:
+        """The least that any candidate without a column costs, with what follows it; None: there is none."""
+        rest = np.ones(len(self.found), dtype=np.bool_)
+        rest[list(self.kept)] = False
+        if self.truncated:
+            rest |= np.isin(self.found.offer, list(self.truncated))
+        least = min(float(self.total_usd[rest].min(initial=np.inf)), self.beyond_usd)
+        return least if np.isfinite(least) else None
+
+
+def build_run_pools(candidates: Candidates, *, lean: bool = False) -> dict[str, RunPool]:
+    """Columns of every run at its first starts, then later ones where stock is contended.
+
+    ``lean``: only a few of the first; more are made where prices of scarcity ask for them.
+    """
+    pools = bare_pools(candidates)
+    add_first_columns(candidates, pools, lean=lean)
+    if not lean:
+        _add_window_rows(candidates, pools)
+        _add_later_starts(candidates, pools)
+    return pools
+
+
+def bare_pools(candidates: Candidates) -> dict[str, RunPool]:
+    """The pool of every run, without columns yet."""
+    return {name: _bare(candidates, found) for name, found in candidates.runs.items()}
+
+
+def bound_anew(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
+    """Takes up what was proven since of the services that wait for runs."""
+    for pool in pools.values():
+        fresh = _bare(candidates, pool.found)
+        pool.total_usd, pool.beyond_usd = fresh.total_usd, fresh.beyond_usd
+
+
+def _bare(candidates: Candidates, found: RunCandidates) -> RunPool:
+    total = found.total_usd + candidates.least_followers_usd(found.run.name, found.end_s)
+    return RunPool(found, total, candidates.beyond_usd(found))
+
+
+def add_first_columns(candidates: Candidates, pools: Mapping[str, RunPool], *, lean: bool) -> None:
+    """Columns of every run at its first starts; ``lean``: only a few."""
+    sizes = (LEAN_CHEAPEST, LEAN_OFFERS, LEAN_FASTEST) if lean else (KEEP_CHEAPEST, KEEP_OFFERS, KEEP_FASTEST)
+    for name, pool in pools.items():
+        leads = bool(candidates.problem.followers(name))
+        for index in _chosen(pool.found, pool.total_usd, leads, sizes):
+            keep(candidates, pool, index)
+
+
+def keep(candidates: Candidates, pool: RunPool, index: int) -> None:
+    """Gives a candidate its column, if its exact length allows one."""
+    if index not in pool.kept:
+        column = build_run_column(candidates.problem, candidates.estimates, pool.found, index)
+        if column is not None:
+            pool.kept[index] = column
+
+
+def _chosen(found: RunCandidates, total: Floats, leads: bool, sizes: tuple[int, int, int]) -> list[int]:
+    """The cheapest of all, the cheapest of each of the cheapest offers, and the fastest."""
+    cheap = first_few(total, SORTED_AT_MOST)
+    order = cheap[np.lexsort((found.nodes[cheap], found.end_s[cheap], total[cheap]))]
+    _, first = np.unique(found.offer[order], return_index=True)
+    best_by_offer = order[np.sort(first)]
+    fast = first_few(found.end_s, SORTED_AT_MOST)
+    fastest = fast[np.lexsort((total[fast], found.end_s[fast]))]
+    parts = (order[: sizes[0]], best_by_offer[: sizes[1]], fastest[: sizes[2]])
+    chosen = list(dict.fromkeys(int(i) for part in parts for i in part))
+    return chosen[:KEEP_LEADING] if leads else chosen
+
+
+def first_few(values: Floats, count: int) -> Ints:
+    """Positions of the smallest values, ties at the edge broken by position, in order of position."""
+    if len(values) <= count:
+        return np.arange(len(values))
+    edge = np.partition(values, count)[count]
+    below, equal = np.flatnonzero(values < edge), np.flatnonzero(values == edge)
+    few: Ints = np.sort(np.concatenate((below, equal[: count - len(below)])))
+    return few
+
+
+def _contended(candidates: Candidates, pools: Mapping[str, RunPool]) -> set[int]:
+    columns = [column for pool in pools.values() for column in pool.columns]
+    return {row.offer for row in contended_rows(candidates.problem, columns) or ()}
+
+
+def _add_window_rows(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
+    """More starts and sizes on windows that more than one run wants."""
+    table = candidates.problem.table
+    for offer in sorted(_contended(candidates, pools)):
+        if table.is_window[offer]:
+            for pool in pools.values():
+                inside = np.flatnonzero(pool.found.offer == offer)
+                order = inside[np.lexsort((pool.found.start_s[inside], pool.total_usd[inside]))]
+                for index in order[:KEEP_AT_WINDOW]:
+                    keep(candidates, pool, int(index))
+
+
+def _add_later_starts(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
+    """On a contended offer a run may also begin when another's holding ends.
+
+    Costs do not fall with time, so nothing is lost by starting either at once or at such an end. A run
+    that a service waits for is not delayed for the sake of a shorter service.
+    """
+    problem = candidates.problem
+    contended = _contended(candidates, pools)
+    users = _users(pools)
+    for offer in sorted(contended):
+        if problem.table.is_window[offer] or problem.table.stock_nodes[offer] >= UNLIMITED_NODES:
+            continue
+        here = {name: pools[name] for name in users[offer]}
+        free = {name: pool for name, pool in here.items() if not problem.followers(name)}
+        for _ in range(START_ROUNDS):
+            if not _one_round(candidates, here, free, offer):
+                break
+        else:
+            _mark_truncated(candidates, here, free, offer)
+
+
+def _users(pools: Mapping[str, RunPool]) -> Mapping[int, list[str]]:
+    """Runs with columns on each offer."""
+    users: defaultdict[int, list[str]] = defaultdict(list)
+    for name, pool in pools.items():
+        for offer in sorted({piece.offer for column in pool.columns for piece in column.pieces}):
+            users[offer].append(name)
+    return users
+
+
+def _one_round(
+    candidates: Candidates, pools: Mapping[str, RunPool], free: Mapping[str, RunPool], offer: int
+) -> bool:
+    ends = _ends_by_run(pools, offer)
+    added = False
+    for name, pool in free.items():
+        others = sorted({end for other, found in ends.items() if other != name for end in found})
+        for index in [i for i in pool.kept if pool.found.offer[i] == offer]:
+            added |= _start_at(candidates, pool, index, others)
+    return added
+
+
+def _start_at(candidates: Candidates, pool: RunPool, index: int, starts: Sequence[int]) -> bool:
+    own, added = int(pool.found.start_s[index]), False
+    mine = sum(1 for at, _ in pool.later if at == index)
+    for start in starts:
+        if start <= own or (index, start) in pool.later:
+            continue
+        column = begun_later(candidates.problem, pool.found.run, pool.kept[index], start)
+        if column is None:
+            break
+        if mine >= MAX_STARTS:
+            pool.truncated.add(int(pool.found.offer[index]))
+            break
+        pool.later[index, start] = column
+        added, mine = True, mine + 1
+    return added
+
+
+def _mark_truncated(
+    candidates: Candidates, pools: Mapping[str, RunPool], free: Mapping[str, RunPool], offer: int
+) -> None:
+    if _one_round(candidates, pools, free, offer):
+        for pool in free.values():
+            pool.truncated.add(offer)
+
+
+def _ends_by_run(pools: Mapping[str, RunPool], offer: int) -> Mapping[str, set[int]]:
+    ends: defaultdict[str, set[int]] = defaultdict(set)
+    for name, pool in pools.items():
+        for column in pool.columns:
+            for piece in column.pieces:
+                if piece.offer == offer:
+                    ends[name] |= {b for _, b, _ in piece.spans}
+    return ends
+
+
+def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
+    """A column that stands for every candidate without one: it costs the least of them and holds nothing.
+
+    Its end is later than any start of a service, so what follows costs nothing beside it; the least of
+    that is in the ghost's own cost.
+    """
+    rest = pool.rest_usd()
+    if rest is None or not np.isfinite(rest):
+        return None
+    followers = len(candidates.problem.followers(pool.found.run.name))
+    cents = floor_cents(rest, placements=1 + MOST_AMOUNTS * followers)
+    least = floor_cents(float(pool.found.cost_usd.min()))
+    return Column(pool.found.run.name, (), cents, end_s=GHOST_END_S, budget_cents=min(cents, least))

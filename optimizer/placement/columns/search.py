@@ -1,0 +1,111 @@
+"""What a search knows so far: the best choice, the bound, the time; and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.plan_ports import Progress, ProgressSink
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.master import Choice, Limits, choice_of
+from optimizer.placement.columns.prices import StockPrices
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.runtime.stopwatch import Stopwatch
+
+
+def gap_of(objective_cents: int, bound_cents: int) -> float:
+    """(objective − bound) / objective, 0 for a plan that costs nothing."""
+    return (objective_cents - bound_cents) / objective_cents if objective_cents else 0.0
+
+
+class Proof(Protocol):
+    """What can be proven on when the search is over."""
+
+    def prove_beside(self) -> None:
+        """Has idle processes go on."""
+
+    def prove_on(self) -> None:
+        """Takes up what they found, and goes on itself until the time is over, or the gap is reached."""
+
+    def remember(self) -> None:
+        """Keeps what is proven for the next search."""
+
+
+class Search:
+    """What is known so far; tells ``progress`` of each step.
+
+    ``prices``: those that prove most; ``proof``: what goes on while the plan is told.
+    """
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        watch: Stopwatch,
+        gap: float,
+        seed: int,
+        progress: ProgressSink | None = None,
+    ) -> None:
+        self.candidates = candidates
+        self.watch = watch
+        self.asked_gap = gap
+        self.seed = seed
+        self.best: Choice | None = None
+        self.bound_cents = 0
+        self.prices = StockPrices()
+        self.proof: Proof | None = None
+        self._progress = progress
+        self._stage = "priced"
+
+    def offer(self, choice: Choice | None, stage: str) -> bool:
+        """Takes a choice if it is better than the best; whether it is."""
+        better = choice is not None and (self.best is None or choice.rank < self.best.rank)
+        if better:
+            self.best = choice
+        self._stage = stage
+        self.tell()
+        return better
+
+    def offer_columns(self, chosen: Mapping[str, Column], stage: str) -> bool:
+        """The same for a column of each placed workload."""
+        return self.offer(choice_from(self.candidates.problem, chosen), stage)
+
+    def prove(self, bound_cents: int | None, stage: str) -> None:
+        """Takes a bound if it is higher than the best."""
+        if bound_cents is not None:
+            self.bound_cents = max(self.bound_cents, bound_cents)
+        self._stage = stage
+        self.tell()
+
+    def tell(self) -> None:
+        """Reports incumbent, bound and gap."""
+        if self._progress is None:
+            return
+        known = self.best is not None and not self.best.required_missing
+        incumbent = self.best.objective_cents if known and self.best is not None else None
+        bound = self.bound_cents if incumbent is None else min(self.bound_cents, incumbent)
+        gap = None if incumbent is None else gap_of(incumbent, bound)
+        usd = None if incumbent is None else incumbent / 100
+        self._progress(Progress(self.watch.seconds, usd, bound / 100, gap, self._stage))
+
+    @property
+    def done(self) -> bool:
+        """Whether the asked gap is proven or the time is over."""
+        if self.watch.over():
+            return True
+        if self.best is None or self.best.required_missing:
+            return False
+        return gap_of(self.best.objective_cents, self.bound_cents) <= self.asked_gap
+
+    def share(self, part: float) -> Limits:
+        """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once."""
+        work = self.watch.work_left()
+        most = None if work is None else part * work
+        return Limits(self.watch.left * part, self.asked_gap / 10, self.seed, most)
+
+
+def choice_from(problem: Problem, chosen: Mapping[str, Column]) -> Choice:
+    """The columns as a choice, with what they leave out."""
+    waiting = {s.name for s in problem.services() if s.starts_after and s.starts_after not in chosen}
+    left = frozenset(w.name for w in problem.request.workloads if w.name not in chosen) - waiting
+    return choice_of(problem, dict(chosen), left, 0.0, proven=False)

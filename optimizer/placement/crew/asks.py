@@ -1,0 +1,76 @@
+"""What is asked of one service: its bound, its bound at dual prices of stock, fleets.
+
+Each ask is a value that can be answered in any process that knows the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from optimizer.placement.fleets.bound import FleetBound
+from optimizer.placement.fleets.model import answer_fleet, bound_of, fleet_columns
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import Ints, Problem
+from optimizer.placement.problem.units import FleetCase
+
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Ask(Protocol, Generic[Answer]):
+    """A question about one service; ``out_of_time``: the answer may be weaker then."""
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> Answer:
+        """What is asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundAsk:
+    """The bound of a service that starts at its own time, or after a run."""
+
+    case: FleetCase
+    after_s: float | None = None
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
+        """The bound, for this start and for others."""
+        found = answer_fleet(problem, self.case, after_s=self.after_s, out_of_time=out_of_time)
+        return bound_of(problem, self.case, found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedAnswer:
+    """``usd``: least cost at the prices, placed; ``offers``: how many it may be spread over."""
+
+    usd: float
+    offers: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedAsk:
+    """The same at dual prices of stock (USD per node-hour by offer)."""
+
+    case: FleetCase
+    usd_per_node_hour: tuple[tuple[int, float], ...]
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
+        """The least cost."""
+        prices = dict(self.usd_per_node_hour)
+        found = answer_fleet(problem, self.case, prices=prices, out_of_time=out_of_time)
+        return PricedAnswer(found.bound_usd, len(np.unique(found.case.units.offer)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetsAsk:
+    """The best fleets of a service from ``free`` nodes [O], started at its own time."""
+
+    case: FleetCase
+    free: Ints
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
+        """Their columns."""
+        # The case may already be priced: its units carry the prices.
+        found = answer_fleet(problem, self.case, self.free, self.case.surcharge_usd, out_of_time=out_of_time)
+        return list(fleet_columns(problem, found, None))

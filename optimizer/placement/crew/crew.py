@@ -1,0 +1,249 @@
+"""Processes that answer asks of services on the other cores, while the search goes on.
+
+Answers come in any order and are taken up by the search's own thread (``fold``). A process that dies, or
+cannot be started, is logged and not replaced: what it was asked is answered in the search's own process, so
+a plan never depends on it. With no processes everything is answered here, in the order asked.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import structlog
+
+from broker import logs
+from optimizer.placement.crew.asks import Ask
+from optimizer.placement.crew.wire import Outbox, receive
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.runtime.stopwatch import never
+
+MOST_PROCESSES = 7
+AHEAD = 2
+WAIT_S = 0.1
+ENDING_S = 5.0
+
+log = structlog.get_logger()
+
+
+def nothing() -> None:
+    """What follows where nothing does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """An ask, and what is done with its answer. ``key`` names it while it is under way."""
+
+    key: Hashable
+    ask: Ask[Any]
+    done: Callable[[Any], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Lost:
+    """In place of an answer: the process that was asked is gone."""
+
+
+class _Process:
+    """One process, and the thread of ours that talks with it."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self.popen = subprocess.Popen(  # noqa: S603  nothing of it comes from outside
+            [sys.executable, "-m", "optimizer.placement.crew.worker", logs.to_argument()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_environment(),
+        )
+        self.thread = threading.Thread(
+            target=copy_context().run, args=(self._talk,), name="oracle", daemon=True
+        )
+        self.thread.start()
+
+    def _talk(self) -> None:
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        outbox, task = Outbox(self.popen.stdin, self._crew.problem), None
+        try:
+            outbox.send_problem()
+            while True:
+                task = self._crew.next_task()
+                if task is None:
+                    return
+                outbox.send(task.ask)
+                self._crew.answered(task, receive(self.popen.stdout))
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as problem:
+            self._crew.lost(self, task, problem)
+
+    def end(self) -> None:
+        """Ends it at once, whatever it is at."""
+        self.popen.kill()
+        self.popen.wait()
+        self.thread.join(ENDING_S)
+        for stream in (self.popen.stdin, self.popen.stdout):
+            if stream is not None:
+                # What was not read by the process is lost with it.
+                with suppress(OSError):
+                    stream.close()
+
+
+class Crew:
+    """The processes of one search: those that are ``urgent`` are asked before those that may come later."""
+
+    def __init__(self, problem: Problem, processes: int = 0) -> None:
+        self.problem = problem
+        self._urgent: deque[Task] = deque()
+        self._later: deque[Task] = deque()
+        self._under_way: set[Hashable] = set()
+        self._awaited: set[Hashable] = set()
+        self._overtaken: set[Hashable] = set()
+        self._changed = threading.Condition()
+        self._answers: SimpleQueue[tuple[Task, Any]] = SimpleQueue()
+        self._ended = False
+        self._alive = 0
+        self._processes: list[_Process] = []
+        for _ in range(min(processes, MOST_PROCESSES)):
+            try:
+                self._alive += 1
+                self._processes.append(_Process(self))
+            except OSError as problem_found:
+                self._alive -= 1
+                log.warning("a worker of the planner cannot be started", problem=str(problem_found))
+
+    @property
+    def size(self) -> int:
+        """Processes that are alive."""
+        return self._alive
+
+    def work(self, tasks: Iterable[Task], out_of_time: Callable[[], bool] = never) -> None:
+        """Has tasks answered by all hands, the caller's own too, until there are no more or the time is over.
+
+        ``tasks`` is drawn on as hands come free, so it can heed the answers so far.
+        """
+        for task in tasks:
+            self.fold()
+            self._overtaken.add(task.key)
+            if task.key in self._under_way:
+                self._awaited.add(task.key)
+            elif len(self._awaited) < AHEAD * self._alive:
+                self._submit(task)
+            else:
+                task.done(task.ask.answer(self.problem, out_of_time))
+        while self._awaited and not out_of_time():
+            self.fold(WAIT_S)
+        self._awaited.clear()
+
+    def later(self, tasks: Iterable[Task]) -> None:
+        """What idle processes do from now on, in place of what they were to do later until now."""
+        if not self._alive:
+            return
+        with self._changed:
+            self._later = deque(task for task in tasks if task.key not in self._under_way)
+            self._overtaken.clear()
+            self._changed.notify_all()
+
+    def fold(self, wait_s: float = 0.0) -> None:
+        """Takes up the answers that have come, waiting for the first at most so long."""
+        while True:
+            try:
+                task, answer = self._answers.get(timeout=wait_s) if wait_s else self._answers.get_nowait()
+            except Empty:
+                return
+            wait_s = 0.0
+            self._under_way.discard(task.key)
+            self._awaited.discard(task.key)
+            if isinstance(answer, _Lost):
+                answer = task.ask.answer(self.problem, never)
+            task.done(answer)
+
+    def _submit(self, task: Task) -> None:
+        with self._changed:
+            self._awaited.add(task.key)
+            self._under_way.add(task.key)
+            self._urgent.append(task)
+            self._changed.notify()
+
+    def next_task(self) -> Task | None:
+        """What a process does next; None at the end."""
+        with self._changed:
+            while not self._ended:
+                if self._urgent:
+                    return self._urgent.popleft()
+                while self._later:
+                    task = self._later.popleft()
+                    if task.key not in self._under_way and task.key not in self._overtaken:
+                        self._under_way.add(task.key)
+                        return task
+                self._changed.wait()
+        return None
+
+    def answered(self, task: Task, answer: object) -> None:
+        """Called by the thread of a process."""
+        self._answers.put((task, answer))
+
+    def lost(self, process: _Process, task: Task | None, problem: Exception) -> None:
+        """A process is gone: what waits for the last one comes back to the search."""
+        if self._ended:
+            return
+        with self._changed:
+            self._alive -= 1
+            left = [] if task is None else [task]
+            if not self._alive:
+                left += self._urgent
+                self._urgent.clear()
+                self._later.clear()
+        log.warning(
+            "a worker of the planner ended early; its work is done without it",
+            exit_code=process.popen.poll(),
+            problem=f"{type(problem).__name__}: {problem}",
+        )
+        for one in left:
+            self._answers.put((one, _Lost()))
+
+    def close(self) -> None:
+        """Ends every process. What they were at is dropped; later asks are answered here."""
+        with self._changed:
+            self._ended = True
+            self._alive = 0
+            self._urgent.clear()
+            self._later.clear()
+            self._under_way.clear()
+            self._awaited.clear()
+            self._changed.notify_all()
+        for process in self._processes:
+            process.end()
+        self._processes.clear()
+        self._answers = SimpleQueue()
+
+
+@contextmanager
+def hired(problem: Problem, processes: int) -> Iterator[Crew]:
+    """A crew that is surely ended."""
+    crew = Crew(problem, processes)
+    try:
+        yield crew
+    finally:
+        crew.close()
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with our own import path, and one thread for arithmetic."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(entry or "." for entry in sys.path)}

@@ -1,0 +1,298 @@
+"""The next best ways of a workload beside all others, the rule that binds it, and what more stock would save.
+
+Savings are found by placing the affected workloads anew with more of one offer, all else as it is: what
+moving them frees is not counted, so they are never too high.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+
+from broker.domain.offer import Offer, Tier
+from broker.domain.plan import Alternative, BindingRule, Scarcity
+from broker.domain.workload import Policy, Serving, Training
+from optimizer.placement.columns.candidates import Candidates, unplaced_cents
+from optimizer.placement.columns.run_pool import RunPool, first_few
+from optimizer.placement.explain.extract import estimate_of
+from optimizer.placement.explain.machine_limits import bandwidth_binds, least_joined_usd, least_usd
+from optimizer.placement.problem.columns import Column, in_usd
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.quotas import quota_rows, without_quotas
+from optimizer.placement.problem.stock import limits_at
+from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runs.candidates import Run
+from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.search.moves import party_cents
+from optimizer.placement.search.runner_up import Rival, because, main_piece, named
+from optimizer.placement.search.standing import Standing
+
+NEXT_BEST = 3
+LOOKED_AT = 48
+WISHES = 5
+MOST_SCARCE = 20
+MOST_MOVED = 4
+FEW_CANDIDATES = 64
+FAR = timedelta(days=365)
+LEAST_HOURS, LEAST_MS = 0.05, 1.0
+IN_WORDS: Mapping[BindingRule, str] = {
+    BindingRule.STOCK: "stock",
+    BindingRule.DEADLINE: "the deadline",
+    BindingRule.SIZE: "the asked number of GPUs",
+    BindingRule.RESIDENCY: "the policy",
+    BindingRule.BUDGET: "the budget",
+    BindingRule.SWITCHING: "the cost of leaving what is held",
+    BindingRule.FABRIC: "the fabric",
+    BindingRule.EGRESS: "copying its data",
+    BindingRule.QUOTA: "a quota",
+}
+
+
+def next_ways(
+    candidates: Candidates, pools: Mapping[str, RunPool], known: Sequence[Column], mine: Column
+) -> list[Column]:
+    """Up to three cheapest ways that are each mainly on another offer; whether they fit or not."""
+    used = {piece.offer for piece in mine.pieces}
+    ways: list[Column] = []
+    made = _runs(candidates, pools[mine.workload]) if mine.workload in pools else _fleets(known, mine)
+    for column in made:
+        offer = main_piece(column).offer
+        if offer not in used:
+            used.add(offer)
+            ways.append(column)
+            if len(ways) == NEXT_BEST:
+                break
+    return ways
+
+
+def _runs(candidates: Candidates, pool: RunPool) -> Iterator[Column]:
+    few = first_few(pool.total_usd, LOOKED_AT)
+    seen: set[int] = set()
+    for index in few[np.argsort(pool.total_usd[few], kind="stable")]:
+        offer = int(pool.found.offer[index])
+        if offer not in seen:
+            seen.add(offer)
+            column = build_run_column(candidates.problem, candidates.estimates, pool.found, int(index))
+            if column is not None:
+                yield column
+
+
+def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
+    same = (c for c in known if c.workload == mine.workload and c.after == mine.after and c.pieces)
+    yield from sorted(same, key=lambda column: column.total_cents)
+
+
+def alternative(candidates: Candidates, standing: Standing, rival: Rival) -> Alternative:
+    """A rival as the plan tells it."""
+    column = rival.column
+    mine = standing.chosen[column.workload]
+    more = column.total_cents - mine.total_cents
+    if rival.way is not None:
+        of_all = rival.cents - (party_cents(candidates, standing.chosen, rival.party) or 0)
+        # A later start is no saving, whatever the hours cost that are then not served.
+        more = max(more, of_all) if column.end_s > mine.end_s else of_all
+    return Alternative(
+        offer_id=candidates.problem.table.offers[main_piece(column).offer].offer_id,
+        cost_usd=in_usd(column.cost_cents),
+        more_usd=in_usd(more),
+        later_hours=(column.end_s - mine.end_s) / 3600 if mine.end_s else None,
+        rule=_against(candidates, standing, mine, rival),
+        because=reason(candidates, standing, mine, rival),
+    )
+
+
+def reason(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> str:
+    """What stands against a rival, found among those who hold what it wants."""
+    if standing.budget_cents is not None:
+        return because(candidates, standing.chosen, mine, rival)
+    return because(candidates, near(standing, rival.column, (mine.workload, *rival.party.names)), mine, rival)
+
+
+def near(standing: Standing, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
+    """Of what stands: ``names``, and whoever holds one of the wish's offers."""
+    reach = standing.candidates.problem.table.pools.reach
+    offers = {offer for piece in wish.pieces for offer in reach(piece.offer)}
+    holders = {name for offer in offers for name in standing.holders.get(offer, ())}
+    return {name: standing.chosen[name] for name in sorted({*holders, *names}) if name in standing.chosen}
+
+
+def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> BindingRule:
+    """What stands against a way."""
+    second = rival.column
+    if rival.way is None:
+        with standing.without(rival.party.names) as room:
+            over = room.budget_cents is not None and second.cost_cents > room.budget_cents
+            if over and room.ledger.fits(second):
+                return BindingRule.BUDGET
+            return BindingRule.STOCK if room.ledger.quota_against(second) is None else BindingRule.QUOTA
+    billed = second.total_cents - second.switching_cents - (mine.total_cents - mine.switching_cents)
+    if second.switching_cents > mine.switching_cents and billed < 0:
+        return BindingRule.SWITCHING
+    late = second.penalty_cents > mine.penalty_cents and second.cost_cents < mine.cost_cents
+    return BindingRule.DEADLINE if late else BindingRule.PRICE
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A rule without which a workload would cost less, and how that is said; ``price``: none is found."""
+
+    rule: BindingRule
+    says: str | None = None
+
+
+def binding_limit(
+    candidates: Candidates, standing: Standing, mine: Column, ways: Sequence[Alternative], *, tried: bool
+) -> Limit:
+    """The rule without which the workload would cost less.
+
+    What stands against a cheaper way; else, where ``tried``, what saved most when it was dropped of a run's
+    own rules and the fabric, or a service's memory bandwidth; the price where there is none.
+    """
+    held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
+    if held is not None:
+        offer = candidates.problem.table.offers[candidates.problem.index_of[held.offer_id]]
+        return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {described(offer)} {held.because}")
+    run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
+    if not tried:
+        return Limit(BindingRule.PRICE)
+    if isinstance(run, Serving):
+        if not bandwidth_binds(candidates, standing, run, mine):
+            return Limit(BindingRule.PRICE)
+        return Limit(
+            BindingRule.BANDWIDTH, "memory bandwidth limits it: with twice as much it would cost less"
+        )
+    free = replace(problem, request=replace(problem.request, policy=Policy()))
+    options: list[tuple[BindingRule, Problem, Run]] = [
+        (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
+        (BindingRule.DEADLINE, problem, replace(run, deadline=run.deadline + FAR)),
+    ]
+    if quota_rows(problem):
+        unlimited = without_quotas(problem)
+        options.append((BindingRule.QUOTA, unlimited, replace(run, policy=replace(run.policy, quotas=()))))
+    if isinstance(run, Training) and run.dataset is not None:
+        options.append((BindingRule.EGRESS, problem, replace(run, dataset=None)))
+    if isinstance(run, Training) and run.gpus_min > 1:
+        options.append((BindingRule.SIZE, problem, replace(run, gpus_min=1)))
+    least = {
+        rule: least_usd(build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES))
+        for rule, changed, relaxed in options
+    }
+    if isinstance(run, Training):
+        least[BindingRule.FABRIC] = least_joined_usd(candidates, run)
+    best = min(least, key=lambda rule: least[rule])
+    now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
+    if least[best] >= now - 0.01:
+        return Limit(BindingRule.PRICE)
+    usd = f"${in_usd(round(100 * least[best])):,}"
+    return Limit(best, f"{IN_WORDS[best]} limits it: without it the cheapest way alone would cost {usd}")
+
+
+def described(offer: Offer) -> str:
+    """An offer in words: what, where, and whose."""
+    spot = " spot" if offer.tier is Tier.SPOT else ""
+    return f"{offer.sku.gpus_per_node} x {offer.sku.gpu}{spot} at {offer.provider} in {offer.region}"
+
+
+def second_best(candidates: Candidates, standing: Standing, rivals: Iterable[Rival]) -> str | None:
+    """The next best way that fits, with what it costs more and how much later or slower it is.
+
+    Never one that costs less in all: what stands against such a one is told as a limit.
+    """
+    for rival in rivals:
+        way = alternative(candidates, standing, rival)
+        if rival.way is None or way.more_usd < 0:
+            continue
+        mine = standing.chosen[rival.column.workload]
+        offer = candidates.problem.table.offers[main_piece(rival.column).offer]
+        whole = in_usd(mine.total_cents)
+        share = f" ({100 * float(way.more_usd / whole):.1f} %)" if whole else ""
+        money = f"it costs ${way.more_usd:,} more{share}" if way.more_usd else "it costs the same"
+        return f"the next best is {described(offer)}: {money} and {_pace(candidates, mine, rival.column)}"
+    return None
+
+
+def _pace(candidates: Candidates, mine: Column, other: Column) -> str:
+    """How much later a run ends, or how much slower a service answers."""
+    workload = candidates.problem.request.workload(mine.workload)
+    if not isinstance(workload, Serving):
+        hours = (other.end_s - mine.end_s) / 3600
+        if abs(hours) < LEAST_HOURS:
+            return "ends at the same time"
+        return f"ends {abs(hours):.1f} h {'later' if hours > 0 else 'earlier'}"
+    here, there = (estimate_of(candidates, workload, main_piece(c)).value for c in (mine, other))
+    for name, what in (("ttft_p95_ms", "the first token comes"), ("itl_p95_ms", "each further token comes")):
+        more = there.get(name, 0.0) - here.get(name, 0.0)
+        if abs(more) >= LEAST_MS:
+            return f"{what} {abs(more):,.0f} ms {'later' if more > 0 else 'sooner'}"
+    return "answers as fast"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Wish:
+    """A cheaper way that only more nodes of one offer would allow."""
+
+    saves_cents: int
+    workload: str
+    offer: int
+    nodes: int
+
+
+def scarcities(
+    candidates: Candidates, standing: Standing, ways: Mapping[str, Sequence[Column]]
+) -> tuple[Scarcity, ...]:
+    """What more of each contended offer would save, most first. ``ways``: cheaper ones of each workload."""
+    by_offer: defaultdict[int, dict[str, _Wish]] = defaultdict(dict)
+    for name in sorted(ways):
+        for wish in _wishes(candidates, standing, name, ways[name]):
+            best = by_offer[wish.offer].get(name)
+            if best is None or wish > best:
+                by_offer[wish.offer][name] = wish
+    found = [_scarcity(candidates, offer, list(wishes.values())) for offer, wishes in by_offer.items()]
+    found.sort(key=lambda row: (-row.saves_usd, row.offer_id))
+    return tuple(found[:MOST_SCARCE])
+
+
+def _wishes(candidates: Candidates, standing: Standing, name: str, ways: Sequence[Column]) -> Iterator[_Wish]:
+    placed = standing.chosen.get(name)
+    now = placed.total_cents if placed is not None else unplaced_cents(candidates.problem, name)
+    if now is None:
+        return
+    cheaper = sorted((way for way in ways if way.total_cents < now), key=lambda way: way.total_cents)
+    with standing.without((name,)) as room:
+        for way in cheaper[:WISHES]:
+            affordable = room.budget_cents is None or way.cost_cents <= room.budget_cents
+            short = {o: n for o in {p.offer for p in way.pieces} if (n := short_nodes(standing, way, o))}
+            if affordable and len(short) == 1:
+                ((offer, nodes),) = short.items()
+                yield _Wish(now - way.total_cents, name, offer, nodes)
+
+
+def short_nodes(standing: Standing, way: Column, offer: int) -> int:
+    """Nodes of an offer that a way lacks beside what is taken."""
+    mine = [span for piece in way.pieces if piece.offer == offer for span in piece.spans]
+    taken = standing.ledger.taken.get(offer, [])
+    times = np.array(sorted({edge for a, b, _ in (*mine, *taken) for edge in (a, b)}), dtype=np.int64)
+    held, asked = (_level(times, spans) for spans in (taken, mine))
+    over = held + asked - limits_at(standing.candidates.problem, offer, times)
+    return int(np.where(asked > 0, over, 0).max(initial=0))
+
+
+def _level(times: np.ndarray, spans: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    level = np.zeros(len(times), dtype=np.int64)
+    for start, end, nodes in spans:
+        level[(times >= start) & (times < end)] += nodes
+    return level
+
+
+def _scarcity(candidates: Candidates, offer: int, wishes: Sequence[_Wish]) -> Scarcity:
+    best = sorted(wishes, key=lambda wish: (-wish.saves_cents, wish.workload))[:MOST_MOVED]
+    nodes, saves = sum(wish.nodes for wish in best), in_usd(sum(wish.saves_cents for wish in best))
+    names = tuple(wish.workload for wish in best)
+    offer_id = candidates.problem.table.offers[offer].offer_id
+    more = f"{nodes} {'node' if nodes == 1 else 'nodes'}"
+    text = f"another {more} of {offer_id} would save ${saves:,}: {named(names)} would move there"
+    return Scarcity(offer_id, nodes, saves, names, text)

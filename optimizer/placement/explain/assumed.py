@@ -1,0 +1,57 @@
+"""What a placement takes for granted, and how near it is to its objective, as clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.domain.assumed_stock import is_counted
+from broker.domain.estimate import Provenance
+from broker.domain.standing_rules import assumed_nodes
+from broker.domain.workload import Serving, Workload
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.explain.extract import estimate_of
+from optimizer.placement.problem.columns import Column, Piece
+
+NEAR_OBJECTIVE = 0.8
+"""From this share of an objective on it is told."""
+
+
+def assumed_rules(candidates: Candidates, workload: Workload, piece: Piece) -> Iterator[str]:
+    """Stock that nobody counts, and a speed that nobody measured."""
+    problem = candidates.problem
+    if not is_counted(problem.table.offers[piece.offer]):
+        nodes = max(count for _, _, count in piece.spans)
+        most = assumed_nodes(problem.request)
+        held = "1 node is" if nodes == 1 else f"{nodes} nodes are"
+        yield f"{held} assumed to be there: the seller states no number, and at most {most} are counted on"
+    estimate = estimate_of(candidates, workload, piece)
+    if estimate.provenance is Provenance.MEASURED:
+        return
+    if isinstance(workload, Serving):
+        name, form, unit = "requests_per_s_per_replica", "{:.3g}", "requests/s a replica"
+    else:
+        name, form, unit = "hours", "{:.1f}", "h"
+    if name in estimate.value:
+        figures = (estimate.value[name], estimate.low[name], estimate.high[name])
+        value, low, high = (form.format(figure) for figure in figures)
+        yield f"its {value} {unit} are {estimate.provenance}: {low} to {high} are likely"
+
+
+def objective_rules(candidates: Candidates, column: Column) -> list[str]:
+    """How near a service is to a limit of its objective, the nearest first; nothing where it is far away."""
+    service = candidates.problem.request.workload(column.workload)
+    if not isinstance(service, Serving):
+        return []
+    limits = (
+        ("ttft_p95_ms", "the first token", service.slo.ttft_p95_ms),
+        ("itl_p95_ms", "each further token", service.slo.itl_p95_ms),
+    )
+    near: dict[str, tuple[float, str]] = {}
+    for piece in column.pieces:
+        value = estimate_of(candidates, service, piece).value
+        for name, what, most in limits:
+            share = value.get(name, 0.0) / most
+            if share >= max(NEAR_OBJECTIVE, near.get(name, (0.0, ""))[0]):
+                says = f"the objective is near: {what} takes {value[name]:,.0f} ms of {most:,.0f} ms (p95)"
+                near[name] = (share, says)
+    return [says for _, says in sorted(near.values(), reverse=True)]

@@ -1,0 +1,121 @@
+"""What community hosts would have saved, where a document does not allow them.
+
+The dearest parties of a plan are placed anew, one after the other, with community hosts and without, by the
+same search and beside everything else as planned. So the figure is that of a plan that exists: it may be too
+low, and is never too high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.domain.offer import HostKind
+from broker.domain.workload import Workload
+from optimizer.placement.columns.candidates import Candidates, build_candidates
+from optimizer.placement.columns.run_pool import bare_pools
+from optimizer.placement.problem.columns import Column, in_usd
+from optimizer.placement.problem.gates import open_gates
+from optimizer.placement.problem.problem import Bools, Problem
+from optimizer.placement.search.moves import Party, cheaper_way, parties, party_cents, room_beside
+from optimizer.placement.search.solve import Solution
+
+MOST_PARTIES = 8
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cheaper:
+    """A party that costs less on community hosts: of these ``providers``, in cents as planned and there."""
+
+    lead: str
+    providers: tuple[str, ...]
+    planned_cents: int
+    cents: int
+
+
+def community_notes(
+    candidates: Candidates, solution: Solution, hurry: Callable[[], bool] = lambda: False
+) -> tuple[str, ...]:
+    """One sentence on what community hosts would save; none where nothing is found to cost less there."""
+    found = list(_cheaper(candidates, solution, hurry))
+    if not found:
+        return ()
+    saved = sum(one.planned_cents - one.cents for one in found)
+    found.sort(key=lambda one: (one.cents - one.planned_cents, one.lead))
+    ways = [
+        f"{one.lead} at {' and '.join(one.providers)} costs ${in_usd(one.cents):,} in place of "
+        f"${in_usd(one.planned_cents):,}"
+        for one in found[:MOST_NAMED]
+    ]
+    more = f", {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return (
+        f"hosts: [datacenter, community] would save ${in_usd(saved):,} or more, with everything else as "
+        f"planned: {', '.join(ways)}{more}",
+    )
+
+
+def _cheaper(candidates: Candidates, solution: Solution, hurry: Callable[[], bool]) -> Iterator[Cheaper]:
+    chosen = dict(solution.choice.columns)
+    tried = _dearest(candidates, chosen)
+    wider = _with_community(candidates, tried)
+    lent = {party.lead: _lent(candidates, wider, party) for party in tried}
+    if not any(mask.any() for mask in lent.values()):
+        return
+    open_to_all = build_candidates(wider, candidates.estimates)
+    pools = bare_pools(open_to_all)
+    for party in tried:
+        if hurry():
+            return
+        planned = party_cents(candidates, chosen, party)
+        if planned is None or not lent[party.lead].any():
+            continue
+        room = room_beside(candidates, chosen, party.names)
+        same = cheaper_way(candidates, solution.pools, party, room, planned)
+        before = planned if same is None else party_cents(candidates, same, party) or planned
+        way = cheaper_way(open_to_all, pools, party, room, before)
+        cents = None if way is None else party_cents(candidates, way, party)
+        if way is None or cents is None:
+            continue
+        providers = _providers(candidates, way.values(), lent[party.lead])
+        if providers:
+            chosen = {name: way.get(name, column) for name, column in chosen.items()}
+            yield Cheaper(party.lead, providers, before, cents)
+
+
+def _dearest(candidates: Candidates, chosen: Mapping[str, Column]) -> list[Party]:
+    """Placed parties, those that cost most first."""
+    placed = [party for party in parties(candidates) if party.lead in chosen]
+    cents = {party: party_cents(candidates, chosen, party) or 0 for party in placed}
+    return sorted(placed, key=lambda party: (-cents[party], party.lead))[:MOST_PARTIES]
+
+
+def _with_community(candidates: Candidates, tried: Sequence[Party]) -> Problem:
+    """The problem of these parties alone, in which any host is allowed."""
+    problem = candidates.problem
+    names = {name for party in tried for name in party.names}
+    asked = tuple(_open(workload) for workload in problem.request.workloads if workload.name in names)
+    policy = replace(problem.request.policy, hosts=tuple(HostKind))
+    request = replace(problem.request, workloads=asked, policy=policy)
+    return replace(problem, request=request, kept={})
+
+
+def _open(workload: Workload) -> Workload:
+    return replace(workload, policy=replace(workload.policy, hosts=None))
+
+
+def _lent(candidates: Candidates, wider: Problem, party: Party) -> Bools:
+    """Offers [O] that a party may use only where community hosts are allowed."""
+    found = np.zeros(len(wider.table), dtype=np.bool_)
+    for name in party.names:
+        before = open_gates(candidates.problem, candidates.problem.request.workload(name)).passing
+        found |= open_gates(wider, wider.request.workload(name)).passing & ~before
+    return found
+
+
+def _providers(candidates: Candidates, columns: Iterable[Column], lent: Bools) -> tuple[str, ...]:
+    """Who lends the hosts that columns stand on."""
+    offers = {piece.offer for column in columns for piece in column.pieces if lent[piece.offer]}
+    return tuple(sorted({candidates.problem.table.offers[offer].provider for offer in offers}))

@@ -1,0 +1,399 @@
+"""Why each placement is as it is: what decided, what limits it, what is assumed, what came second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import numpy as np
+
+from broker.domain.offer import RateBasis, Tier, WindowTerms
+from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
+from broker.domain.transfer import TransferKind
+from broker.domain.workload import Serving, Training, Workload
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.greedy import by_workload
+from optimizer.placement.explain.alternatives import (
+    alternative,
+    binding_limit,
+    near,
+    next_ways,
+    reason,
+    scarcities,
+    second_best,
+)
+from optimizer.placement.explain.assumed import assumed_rules, objective_rules
+from optimizer.placement.explain.clauses import Clause, Part, sentences_of
+from optimizer.placement.explain.extract import working_nodes
+from optimizer.placement.explain.fleet_limits import limits_told
+from optimizer.placement.explain.near_ties import NearTie
+from optimizer.placement.problem.columns import Column, Piece, in_usd
+from optimizer.placement.problem.delays import price_of
+from optimizer.placement.problem.menus import menu_rule
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.transfers import transfers_of
+from optimizer.placement.runs.candidates import RunCandidates
+from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.search.improve import blockers
+from optimizer.placement.search.moves import party_cents
+from optimizer.placement.search.runner_up import Rival, main_piece, named, rival_at, rival_in
+from optimizer.placement.search.solve import Solution
+from optimizer.placement.search.standing import Standing
+
+CHEAPER_LOOKED_AT = 5
+
+DROPPED = {
+    Obstacle.POLICY: "by the policy on providers, regions and hosts",
+    Obstacle.TIER: "on tiers that it may not use",
+    Obstacle.RESIDENCY: "outside the allowed countries",
+    Obstacle.COMPLIANCE: "without the compliance tags",
+    Obstacle.AVAILABILITY: "that are gone before it is over",
+    Obstacle.GPU_UNKNOWN: "of GPUs without figures",
+    Obstacle.PRECISION: "without its precision",
+    Obstacle.SIZE: "of which no number has as many GPUs as it asks for",
+    Obstacle.MEMORY: "with too little memory",
+    Obstacle.DISK: "whose hosts have too little disk or memory",
+    Obstacle.FABRIC: "without a fabric",
+    Obstacle.LATENCY: "too slow for the SLO",
+    Obstacle.DEADLINE: "too slow for the deadline",
+    Obstacle.WINDOW: "whose windows do not fit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is the same for every placement of one workload."""
+
+    runner_up: RunnerUp | None
+    next_best: tuple[Alternative, ...]
+    rule: BindingRule
+    limits: tuple[str, ...]
+    second: str | None
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Answers for the placements of one solution; each workload's next best ways are found once.
+
+    ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided;
+    ``most_trials``: how many limits of fleets are tried.
+    """
+
+    candidates: Candidates
+    solution: Solution
+    hurry: Callable[[], bool] = lambda: False
+    ties: Mapping[str, NearTie] = field(default_factory=dict)
+    most_trials: int = 0
+    _told: dict[str, _Told] = field(default_factory=dict)
+    _fleet_limits: Mapping[str, tuple[str, ...]] | None = None
+    _standing: Standing = field(init=False)
+    _known: Mapping[str, Sequence[Column]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._standing = Standing(self.candidates, dict(self.solution.choice.columns))
+        self._known = by_workload(self.solution.columns)
+
+    def scarcity(self) -> tuple[Scarcity, ...]:
+        """What more of each contended offer would save."""
+        return scarcities(self.candidates, self._standing, self._known)
+
+    def why(self, column: Column, piece: Piece) -> Why:
+        """The explanation of one placement."""
+        workload = self.candidates.problem.request.workload(column.workload)
+        if isinstance(workload, Serving):
+            rules = self._service_rules(workload, column, piece)
+        else:
+            rules = self._run_rules(self.candidates.runs[column.workload], column, piece)
+        if column.workload not in self._told:
+            self._told[column.workload] = self._tell(column)
+        told = self._told[column.workload]
+        clauses = (*rules, *self._launch_rule(piece), *self._spot_rule(workload, piece))
+        limits = [Clause(Part.LIMIT, says) for says in told.limits]
+        assumed = [Clause(Part.ASSUMED, says) for says in assumed_rules(self.candidates, workload, piece)]
+        second = [] if told.second is None else [Clause(Part.NEXT_BEST, told.second)]
+        return Why(
+            self._bottleneck(workload.name, piece),
+            tuple(clause.says for clause in clauses),
+            told.runner_up,
+            told.rule,
+            told.next_best,
+            tuple(sorted(self.candidates.log(workload.name).dropped.items())),
+            sentences_of((*limits, *assumed, *second, *clauses)),
+        )
+
+    def _tell(self, column: Column) -> _Told:
+        """The next best ways of a workload; in a hurry only among what is known."""
+        hurried, known = self.hurry(), self._known.get(column.workload, ())
+        ways = next_ways(self.candidates, self.solution.pools, known, column)
+        rivals = [rival_at(self.candidates, self._standing, column.workload, way) for way in ways]
+        rivals = [rival for rival in rivals if not self._lost_near_tie(rival)]
+        next_best = tuple(alternative(self.candidates, self._standing, rival) for rival in rivals)
+        limit = binding_limit(self.candidates, self._standing, column, next_best, tried=not hurried)
+        limits = [] if limit.says is None else [limit.says]
+        named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
+        of_fleet = self._limits_of_fleets().get(column.workload, ()) if self.most_trials else ()
+        limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
+        rival = rival_in(
+            self.candidates, self.solution.pools, known, self._standing, column.workload, build=not hurried
+        )
+        if rival is None or self._lost_near_tie(rival):
+            rival = next(iter(rivals), None)
+        others = sorted([*rivals, *([] if rival is None else [rival])], key=lambda other: other.cents)
+        second = second_best(self.candidates, self._standing, others)
+        return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second)
+
+    def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
+        if self._fleet_limits is None:
+            self._fleet_limits = limits_told(
+                self.candidates, self._standing, self._known, self.ties, self.most_trials
+            )
+        return self._fleet_limits
+
+    def _lost_near_tie(self, rival: Rival) -> bool:
+        """Whether a way costs less in all than the one that won a near tie."""
+        if rival.way is None or rival.column.workload not in self.ties:
+            return False
+        return rival.cents < (party_cents(self.candidates, self._standing.chosen, rival.party) or 0)
+
+    def _runner_up(self, column: Column, rival: Rival | None) -> RunnerUp | None:
+        if rival is None:
+            return None
+        offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
+        text = reason(self.candidates, self._standing, column, rival)
+        return RunnerUp(offer.offer_id, in_usd(rival.column.cost_cents), text)
+
+    def _bottleneck(self, name: str, piece: Piece) -> str:
+        estimates, table = self.candidates.estimates, self.candidates.problem.table
+        workload = self.candidates.problem.request.workload(name)
+        place = estimates.row_of[name], int(table.sku_of[piece.offer]), piece.choice
+        asked = estimates.training if isinstance(workload, Training) else estimates.serving
+        return estimates.kept.once(("bottleneck", name, *place), lambda: asked.bottleneck(*place))
+
+    def _run_rules(self, found: RunCandidates, column: Column, piece: Piece) -> Iterator[Clause]:
+        yield Clause(Part.DECIDED, self._rank_rule(found, column))
+        if found.run.name in self.ties:
+            yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[found.run.name]))
+        if column.penalty_cents:
+            late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
+            late = f"it ends {late_h:.1f} h late for ${in_usd(column.penalty_cents):,}"
+            yield Clause(Part.LIMIT, f"{late}: being on time costs more")
+        yield self._node_rule(found, column.pieces[0])
+        yield from self._menu_rule(found, piece)
+        if len(column.pieces) > 1:
+            number = column.pieces.index(piece) + 1
+            yield Clause(
+                Part.DETAIL,
+                f"this is part {number} of {len(column.pieces)}, with {100 * piece.share:.0f} % of the work: "
+                "the run is interruptible, and each part pays its start-up",
+            )
+        if isinstance(found.run, Training):
+            yield from self._layout_rule(found.run, piece)
+        yield from transfer_rules(self.candidates.problem, column, piece)
+        terms = self.candidates.problem.table.offers[piece.offer].window
+        if terms is not None and terms.waits:
+            yield Clause(Part.ASSUMED, waiting_rule(terms))
+        elif terms is not None:
+            yield Clause(Part.DETAIL, "it is a window, bought for its whole length, and ends by itself")
+        yield from self._gate_rules(found.run.name)
+
+    def _rank_rule(self, found: RunCandidates, column: Column) -> str:
+        """How many offers would be cheaper, and who holds them."""
+        total = self.solution.pools[found.run.name].total_usd
+        offers = found.log.left
+        mine = float(total[np.isin(found.offer, [p.offer for p in column.pieces])].min())
+        mine = max(mine, column.total_cents / 100)
+        cheaper = np.flatnonzero(total < mine - 0.01)
+        cheaper = cheaper[~np.isin(found.offer[cheaper], [p.offer for p in column.pieces])]
+        if found.run.name in self.ties:
+            return f"it is among the cheapest of {_fitting(offers)}"
+        if not len(cheaper):
+            return f"it is the cheapest of {_fitting(offers)}"
+        count = len(np.unique(found.offer[cheaper]))
+        holders = self._holders(found, cheaper[np.argsort(total[cheaper], kind="stable")])
+        held = f"held by {named(holders)}" if holders else "of no use with what waits for it"
+        return f"{_count(count, 'cheaper offer')} of {offers} {'is' if count == 1 else 'are'} {held}"
+
+    def _holders(self, found: RunCandidates, order: np.ndarray) -> list[str]:
+        seen: dict[str, None] = {}
+        for index in order[:CHEAPER_LOOKED_AT]:
+            column = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
+            if column is not None:
+                beside = near(self._standing, column)
+                seen.update(dict.fromkeys(blockers(self.candidates.problem, beside, column)))
+        return list(seen)
+
+    def _node_rule(self, found: RunCandidates, piece: Piece) -> Clause:
+        here = found.offer == piece.offer
+        nodes = piece.spans[0][2]
+        if nodes > int(found.nodes[here].min()):
+            return Clause(Part.DETAIL, f"{_count(nodes, 'node')} are the cheapest size on this offer")
+        if nodes == 1:
+            return Clause(Part.DETAIL, "1 node is enough")
+        return Clause(Part.LIMIT, f"{_count(nodes, 'node')} {self._why_not_fewer(found, piece)}")
+
+    def _menu_rule(self, found: RunCandidates, piece: Piece) -> Iterator[Clause]:
+        bought, working = piece.spans[0][2], working_nodes(self.candidates, found.run, piece)
+        if working < bought:
+            offer = self.candidates.problem.table.offers[piece.offer]
+            yield Clause(Part.DETAIL, menu_rule(offer, working, bought))
+
+    def _why_not_fewer(self, found: RunCandidates, piece: Piece) -> str:
+        estimates, table = self.candidates.estimates, self.candidates.problem.table
+        nodes = working_nodes(self.candidates, found.run, piece)
+        run, kind = found.run, int(table.sku_of[piece.offer])
+        fewer = [i for i, n in enumerate(estimates.node_counts) if n < nodes]
+        if not isinstance(run, Training) or not fewer:
+            return "are needed: fewer miss the deadline"
+        count = estimates.node_counts[fewer[-1]]
+        if count * int(table.gpus_per_node[piece.offer]) < run.gpus_min:
+            return f"are the fewest with the asked {run.gpus_min} GPUs"
+        fits = bool(estimates.training.fits[estimates.row_of[run.name], kind, fewer[-1]])
+        why = "miss the deadline" if fits else "do not hold the model in memory"
+        return f"are needed: fewer {why}"
+
+    def _layout_rule(self, run: Training, piece: Piece) -> Iterator[Clause]:
+        table, estimates = self.candidates.problem.table, self.candidates.estimates
+        kind = int(table.sku_of[piece.offer])
+        layout = estimates.training.layout(estimates.row_of[run.name], kind, piece.choice)
+        if layout.tp > 1:
+            says = f"TP{layout.tp} inside the node is the fastest layout that fits its memory"
+            yield Clause(Part.DETAIL, says)
+
+    def _service_rules(self, service: Serving, column: Column, piece: Piece) -> Iterator[Clause]:
+        case, table = self.candidates.fleets[service.name], self.candidates.problem.table
+        offers = f"{_count(case.log.left, 'offer')} that {'meets' if case.log.left == 1 else 'meet'} the SLO"
+        among = "among the cheapest fleets" if service.name in self.ties else "the cheapest fleet"
+        yield Clause(Part.DECIDED, f"it is {among} found over {offers}")
+        if service.name in self.ties:
+            yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[service.name]))
+        yield Clause(Part.DETAIL, _held_rule(piece))
+        yield Clause(Part.DETAIL, self._replica_rule(service, piece))
+        if service.redundancy.spare_replicas:
+            says = f"N+{service.redundancy.spare_replicas} is kept over every hour's demand"
+            yield Clause(Part.DETAIL, says)
+        if service.redundancy.zones > 1:
+            zones = len({table.zone_of[p.offer] for p in column.pieces})
+            part = Part.LIMIT if zones == service.redundancy.zones else Part.DETAIL
+            yield Clause(part, f"the fleet stands in {zones} zones, and {service.redundancy.zones} are asked")
+        yield from transfer_rules(self.candidates.problem, column, piece)
+        if service.starts_after is not None:
+            says = f"it starts when {service.starts_after} ends{self._delay_of(service, column)}"
+            yield Clause(Part.LIMIT, says)
+        yield from self._gate_rules(service.name)
+
+    def _delay_of(self, service: Serving, column: Column) -> str:
+        """How much later that is than the earliest end that any way of the run has."""
+        price = price_of(self.candidates.problem, service.name)
+        if price is None or column.after_s is None or not column.delay_cents:
+            return ""
+        hours = (column.after_s - price.earliest_s) / 3600
+        counted = f", which counts for ${in_usd(column.delay_cents):,}"
+        return f", {hours:.1f} h after the earliest that any way of it allows{counted}"
+
+    def _replica_rule(self, service: Serving, piece: Piece) -> str:
+        estimates, table = self.candidates.estimates, self.candidates.problem.table
+        row, kind = estimates.row_of[service.name], int(table.sku_of[piece.offer])
+        config = estimates.serving.configs[piece.choice]
+        smaller = [
+            c
+            for c, other in enumerate(estimates.serving.configs)
+            if other.precision == config.precision and other.gpus_per_replica < config.gpus_per_replica
+        ]
+        if config.dp > 1:
+            return f"DP{config.dp} has GPUs keep caches of their own and share the experts"
+        if config.gpus_per_replica == 1:
+            return "one GPU is enough for a replica: weights and cache fit"
+        if not any(estimates.serving.fits[row, kind, c] for c in smaller):
+            return f"TP{config.tp} is needed: weights and SLO need {config.gpus_per_replica} GPUs"
+        return f"TP{config.tp} serves more requests per dollar than smaller replicas here"
+
+    def _launch_rule(self, piece: Piece) -> Iterator[Clause]:
+        """What our own launches of the offer taught."""
+        learned = self.candidates.problem.table.offers[piece.offer].learned
+        if learned is not None:
+            yield Clause(Part.ASSUMED, f"our launches there say: {learned}")
+
+    def _spot_rule(self, workload: Workload, piece: Piece) -> Iterator[Clause]:
+        """How often spot is expected to be taken away, which is in a run's hours, and who says so."""
+        offer = self.candidates.problem.table.offers[piece.offer]
+        rate = offer.interruptions_per_hour
+        if offer.tier is not Tier.SPOT or not rate or not isinstance(workload, Training):
+            return
+        said = {None: "its provider says", RateBasis.OWN_LEASES: "our own leases say"}
+        who = said.get(offer.rate_basis, "assumed, as nobody says")
+        says = f"a node is taken away about every {1 / rate:,.0f} h ({who}), and its rework is in the hours"
+        yield Clause(Part.ASSUMED, says)
+
+    def _gate_rules(self, name: str) -> Iterator[Clause]:
+        dropped = self.candidates.log(name).dropped
+        told = sorted(((g, n) for g, n in dropped.items() if n and g in DROPPED), key=lambda row: -row[1])
+        if told:
+            (first, most), rest = told[0], told[1:]
+            words = [f"{_count(most, 'offer')} {DROPPED[first]}", *(f"{n} {DROPPED[g]}" for g, n in rest)]
+            yield Clause(Part.DROPPED, f"the gates dropped {', '.join(words)}")
+
+
+def _late_usd_per_hour(found: RunCandidates) -> Decimal:
+    assert isinstance(found.run, Training)
+    assert found.run.late_usd_per_hour is not None
+    return found.run.late_usd_per_hour
+
+
+def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[Clause]:
+    """What is copied to a piece, what that costs, and how long it takes."""
+    for one in transfers_of(problem, column)[column.pieces.index(piece)]:
+        billed = f"${one.usd:,}, billed by {one.provider}" if one.usd else "free of charge"
+        words = f"{one.gb:,.0f} GB of {one.what} are copied from {one.provider} {one.region}: {billed}"
+        if one.what is TransferKind.DATASET:
+            words += f", there {one.hours:.1f} h after the plan; the bill is expected, no seller confirms it"
+        yield Clause(Part.DETAIL, words)
+
+
+def waiting_rule(terms: WindowTerms) -> str:
+    """What a plan takes for granted of capacity that is only promised."""
+    source = f" ({terms.wait_source})" if terms.wait_source else ""
+    return (
+        "it begins when capacity appears, planned at the latest: it is ordered "
+        f"{terms.longest_wait_hours:g} h before its start, an assumed wait{source}; begun sooner, it ends as "
+        "much sooner"
+    )
+
+
+def near_tie_rule(tie: NearTie) -> str:
+    """What was paid for less to operate."""
+    now, before = tie.after, tie.before
+    counts = [
+        (now.pools, before.pools, "pool"),
+        (now.sellers, before.sellers, "seller"),
+        (now.parts, before.parts, "part"),
+        (now.starts, before.starts, "node start"),
+    ]
+    words = [f"{_count(a, word)} in place of {b}" for a, b, word in counts if a != b]
+    if tie.earlier_s >= 60:
+        words.append(f"an end {tie.earlier_s / 3600:.1f} h earlier")
+    what = ", ".join(words) or "fewer placements"
+    noun = "way" if tie.earlier_s or before.parts > now.parts else "fleet"
+    if tie.more_cents > 0:
+        return f"a near tie: ${in_usd(tie.more_cents):,} more than the cheapest {noun} pay for {what}"
+    return f"a near tie: {what} cost ${in_usd(-tie.more_cents):,} less than the {noun} first found"
+
+
+def _held_rule(piece: Piece) -> str:
+    """How the nodes of a service are held over time."""
+    counts = sorted({nodes for _, _, nodes in piece.spans})
+    if len(counts) > 1:
+        return f"{counts[0]} to {counts[-1]} nodes are held, following traffic"
+    held = f"{_count(counts[0], 'node')} {'is' if counts[0] == 1 else 'are'} held"
+    if len(piece.spans) == 1:
+        return f"{held} throughout"
+    return f"{held} {len(piece.spans)} times, when traffic asks for it"
+
+
+def _fitting(offers: int) -> str:
+    verbs = "fits and meets" if offers == 1 else "fit and meet"
+    return f"{_count(offers, 'offer')} that {verbs} the deadline"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,161 @@
+"""From chosen columns to the plan's own words: placements, spend lines, money to the cent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from decimal import Decimal
+
+from broker.domain.billing import billed_seconds, holdings, node_hours
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.money import ZERO, to_cents
+from broker.domain.offer import Offer
+from broker.domain.plan import Placement, Why
+from broker.domain.transfer import Transfer
+from broker.domain.window import Segment, Window
+from broker.domain.window_use import WindowUse, use_of
+from broker.domain.workload import Batch, Precision, Serving, Training, Workload
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
+from optimizer.placement.problem.transfers import transfers_of
+from optimizer.placement.runs.candidates import begins_s
+from optimizer.placement.runs.columns import needed_s, part_estimate
+
+WhyOf = Callable[[Column, Piece], Why]
+
+
+def build_placements(candidates: Candidates, columns: Iterable[Column], why: WhyOf) -> tuple[Placement, ...]:
+    """Placements of the chosen columns, in the request's order."""
+    order = {w.name: i for i, w in enumerate(candidates.problem.request.workloads)}
+    placements = [
+        (order[column.workload], number, _placement(candidates, column, piece, data, why))
+        for column in columns
+        for number, (piece, data) in enumerate(
+            zip(column.pieces, transfers_of(candidates.problem, column), strict=True)
+        )
+    ]
+    return tuple(p for *_, p in sorted(placements, key=lambda row: row[:2]))
+
+
+def _placement(
+    candidates: Candidates, column: Column, piece: Piece, transfers: tuple[Transfer, ...], why: WhyOf
+) -> Placement:
+    problem = candidates.problem
+    workload = problem.request.workload(column.workload)
+    offer = problem.table.offers[piece.offer]
+    segments = build_segments(problem, piece.spans)
+    nodes = working_nodes(candidates, workload, piece)
+    gpus = nodes * offer.sku.gpus_per_node
+    layout, precision, replicas, gpus_each = _shape(candidates, workload, piece, nodes)
+    estimate = estimate_of(candidates, workload, piece)
+    cost = in_usd(piece.cost_cents)
+    return Placement(
+        workload=workload.name,
+        kind=workload.kind,
+        offer_id=offer.offer_id,
+        provider=offer.provider,
+        region=offer.region,
+        zone=offer.zone,
+        sku=offer.sku.name,
+        gpu=offer.sku.gpu,
+        tier=offer.tier,
+        nodes=nodes,
+        gpus=gpus,
+        replicas=replicas,
+        gpus_per_replica=gpus_each,
+        parallelism=layout,
+        precision=precision,
+        segments=segments,
+        cost_usd=cost + sum((transfer.usd for transfer in transfers), ZERO),
+        paid_unused_usd=_unused_usd(offer, workload, segments, cost, estimate, nodes, replicas),
+        estimate=estimate,
+        why=why(column, piece),
+        window_use=_window_use(candidates, column, workload, piece, segments, cost),
+        transfers=transfers,
+        work_share=piece.share,
+        engine=None if isinstance(workload, Training) else workload.engine,
+    )
+
+
+def _window_use(
+    candidates: Candidates,
+    column: Column,
+    workload: Workload,
+    piece: Piece,
+    segments: Sequence[Segment],
+    cost_usd: Decimal,
+) -> WindowUse | None:
+    problem = candidates.problem
+    terms = problem.table.offers[piece.offer].window
+    if terms is None or isinstance(workload, Serving):
+        return None
+    begin = max(segments[0].start, problem.instant(begins_s(problem, workload, piece.offer)))
+    end = problem.instant(column.end_s)
+    if piece is not column.pieces[-1] and isinstance(workload, Training):
+        hours = needed_s(problem, candidates.estimates, workload, piece.offer, piece.choice, piece.share)
+        end = begin + timedelta(microseconds=round(hours * 1e6))
+    wanted = Window(begin, end)
+    return use_of(terms, segments, wanted, cost_usd)
+
+
+def working_nodes(candidates: Candidates, workload: Workload, piece: Piece) -> int:
+    """Nodes that work: all that are held at the peak, or fewer where the seller sells no such count."""
+    if isinstance(workload, Training):
+        return candidates.estimates.node_counts[piece.choice]
+    return max(nodes for _, _, nodes in piece.spans)
+
+
+def _shape(
+    candidates: Candidates, workload: Workload, piece: Piece, nodes: int
+) -> tuple[Parallelism, Precision, int, int]:
+    """Layout, precision, replicas and GPUs of one model copy."""
+    table, estimates = candidates.problem.table, candidates.estimates
+    kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
+    per_node = int(table.gpus_per_node[piece.offer])
+    if isinstance(workload, Training):
+        layout = estimates.training.layout(row, kind, piece.choice)
+        return layout, workload.precision, 1, nodes * per_node
+    config = estimates.serving.configs[piece.choice]
+    size = config.gpus_per_replica
+    replicas = nodes * (per_node // size) if size <= per_node else nodes // -(-size // per_node)
+    return estimates.serving.layout(row, kind, piece.choice), config.precision, replicas, size
+
+
+def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Estimate:
+    """What the performance core says of a piece."""
+    table, estimates = candidates.problem.table, candidates.estimates
+    kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
+    if isinstance(workload, Training):
+        rate = float(table.interruptions_per_hour[piece.offer])
+        return part_estimate(estimates, workload, kind, piece.choice, rate, piece.share)
+    size = estimates.serving.configs[piece.choice].gpus_per_replica
+    share = size / int(table.gpus_per_node[piece.offer])
+    usd, choice = float(table.price_usd[piece.offer]) * share, piece.choice
+    question = ("served", row, kind, choice, usd)
+    return estimates.kept.once(question, lambda: estimates.serving.estimate(row, kind, choice, usd))
+
+
+def _unused_usd(
+    offer: Offer,
+    workload: Workload,
+    segments: Sequence[Segment],
+    cost_usd: Decimal,
+    estimate: Estimate,
+    nodes: int,
+    replicas: int,
+) -> Decimal:
+    """The part of the cost paid for billed node-hours that do no work."""
+    useful = node_hours(segments)
+    listed = offer.is_sold_whole
+    billed = useful if listed else _billed_node_hours(offer, segments)
+    if isinstance(workload, Training):
+        useful = nodes * estimate["hours"]
+    elif isinstance(workload, Batch):
+        answered_s = workload.requests / (replicas * estimate["requests_per_s_per_replica"])
+        useful = nodes * (estimate["cold_start_s"] + answered_s) / 3600
+    share = max(0.0, 1 - useful / billed) if billed > 0 else 0.0
+    return to_cents(cost_usd * Decimal(share))
+
+
+def _billed_node_hours(offer: Offer, segments: Sequence[Segment]) -> float:
+    return sum(h.nodes * billed_seconds(offer, h.window) for h in holdings(segments)) / 3600

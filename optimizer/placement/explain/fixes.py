@@ -1,0 +1,214 @@
+"""Fixes of a left-out workload: changes of the document, each tried before it is told, the nearest first.
+
+A change is tried on the workload alone, beside what the plan's others hold (``trials``). What bears on the
+obstacle comes first, then what else the workload could do without. Money is raised beside such a change only
+where none is within the price and the budget. What the policies do not allow is asked for only where nothing
+else helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
+from itertools import islice
+from math import inf
+
+from broker.domain.patch import patch_of
+from broker.domain.plan import Fix, Obstacle
+from broker.domain.workload import PlanRequest, Quota, Workload
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.explain.own_changes import Asked, Change, own_proposers
+from optimizer.placement.explain.policy_changes import hosts_change, policy_changes
+from optimizer.placement.explain.trials import Trials, Way
+from optimizer.placement.problem.columns import Column, in_cents, in_usd
+from optimizer.placement.problem.quotas import QuotaRow, Unit
+
+MOST_FIXES = 3
+MOST_TRIALS = 30
+"""Of one workload; four times as many of all together."""
+MOST_LOOKED_AT = 8
+"""Changes of one kind, from the nearest on."""
+MUCH_CHEAPER = 0.8
+MOST_RIVALS = 6
+PRICE_MARGIN = Decimal("1.01")
+"""A price is set so much above the way that was found: a search ends within its gap of the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A change with which there is a way, beside ``rivals``: ways that it opens to others left out."""
+
+    change: Change
+    way: Way
+    rivals: tuple[Way, ...] = ()
+
+    @property
+    def cost_cents(self) -> int:
+        """What counts against the budget, of all of them."""
+        return self.way.cost_cents + sum(rival.cost_cents for rival in self.rivals)
+
+
+class Fixer:
+    """Finds the fixes of the workloads that a plan leaves ``out``, beside the columns that it has ``chosen``.
+
+    What changes for the whole team may let others of them in as well. They come first there: a fix is told
+    only if it still works beside them.
+    """
+
+    def __init__(self, candidates: Candidates, chosen: Mapping[str, Column], out: Sequence[Workload]) -> None:
+        self._request = candidates.problem.request
+        self._candidates, self._chosen, self._out = candidates, chosen, out
+        self._left = 4 * MOST_TRIALS
+        self._spent_cents = sum(column.cost_cents for column in chosen.values())
+
+    def fixes(self, workload: Workload, reason: Obstacle) -> tuple[Fix, ...]:
+        """Up to three fixes of a workload that ``reason`` keeps out."""
+        asked = self._asked(workload)
+        first, rest = own_proposers(workload, reason)
+        found: list[Fix] = []
+        if reason in (Obstacle.PRICE, Obstacle.BUDGET):
+            same = self._one(asked, Change("", self._request))
+            if same is not None and not self._is_affordable(workload, same):
+                found.append(self._with_money(asked, same))
+        for group in (
+            [propose(asked) for propose in first],
+            [propose(asked) for propose in rest],
+            [policy_changes(asked, reason)],
+            [hosts_change(asked)],
+        ):
+            within, beyond = self._tried(asked, group)
+            found += [self._fix(one.change, one.way) for one in within]
+            if beyond and not found:
+                found += [self._with_money(asked, one) for one in _nearest_and_least(beyond)]
+            if found:
+                break
+        self._left -= asked.trials.tried
+        return tuple(found[:MOST_FIXES])
+
+    def quota_fix(self, workload: Workload, row: QuotaRow, limit: int) -> tuple[Fix, ...]:
+        """A quota of the document raised; nothing where it is the installation's."""
+        asked, request = self._asked(workload), self._request
+        if row.workload is not None:
+            policy = replace(workload.policy, quotas=_raised(workload.policy.quotas, row, limit))
+            request = asked.with_workload(policy=policy)
+        else:
+            quotas = _raised(request.policy.quotas, row, limit)
+            request = replace(request, policy=replace(request.policy, quotas=quotas))
+        if request == self._request:
+            return ()
+        change = Change(f"a quota of {limit} {row.unit} at {row.provider}, {limit - row.limit} more", request)
+        within, _ = self._tried(asked, [iter([change])])
+        self._left -= asked.trials.tried
+        return tuple(self._fix(one.change, one.way) for one in within)
+
+    def _asked(self, workload: Workload) -> Asked:
+        trials = Trials(self._candidates, self._chosen, min(MOST_TRIALS, self._left))
+        return Asked(trials, self._request, workload, self._below_cents(workload))
+
+    def _below_cents(self, workload: Workload) -> float:
+        """What a way of the workload may not cost: what leaving it out costs, or more than is left."""
+        return min(_price_cents(workload), self._left_cents() + 1)
+
+    def _left_cents(self) -> float:
+        budget = self._request.budget_usd
+        return inf if budget is None else in_cents(budget) - self._spent_cents
+
+    def _tried(
+        self, asked: Asked, kinds: Iterable[Iterator[Change]]
+    ) -> tuple[Sequence[_Tried], Sequence[_Tried]]:
+        """Of each kind of change the nearest that works within the money; and those that need more money."""
+        within: list[_Tried] = []
+        beyond: list[_Tried] = []
+        for changes in kinds:
+            last: _Tried | None = None
+            for change in islice(changes, MOST_LOOKED_AT):
+                one = self._one(asked, change)
+                if one is None:
+                    continue
+                if not self._is_affordable(asked.workload, one):
+                    beyond.append(one)
+                elif last is None or one.way.total_cents < MUCH_CHEAPER * last.way.total_cents:
+                    within.append(one)
+                    if last is not None or not change.trades:
+                        break
+                    last = one
+            if len(within) >= MOST_FIXES:
+                break
+        return within, beyond
+
+    def _one(self, asked: Asked, change: Change) -> _Tried | None:
+        """A change tried; None where it opens no way."""
+        opens = change.request.policy != self._request.policy
+        rivals = self._rivals(asked, change.request) if opens else ()
+        way = asked.trials.cheapest(change.request, asked.workload.name, rivals)
+        return None if way is None else _Tried(change, way, rivals)
+
+    def _rivals(self, asked: Asked, request: PlanRequest) -> tuple[Way, ...]:
+        """Ways of others left out under a request, one beside the other, that are worth their price."""
+        ways: list[Way] = []
+        for other in [one for one in self._out if one.name != asked.workload.name][:MOST_RIVALS]:
+            way = asked.trials.cheapest(request, other.name, ways)
+            if way is not None and way.total_cents < _price_cents(other):
+                ways.append(way)
+        return tuple(ways)
+
+    def _is_affordable(self, workload: Workload, tried: _Tried) -> bool:
+        worth = tried.way.total_cents < _price_cents(workload)
+        return worth and tried.cost_cents <= self._left_cents()
+
+    def _with_money(self, asked: Asked, tried: _Tried) -> Fix:
+        """The change, with a price that is enough for it, and a budget for it and what else that opens."""
+        workload, request, way, told = asked.workload, tried.change.request, tried.way, []
+        price = workload.unplaced_usd
+        if price is not None and way.total_cents >= in_cents(price):
+            price = _whole_usd(in_usd(way.total_cents) * PRICE_MARGIN + 1)
+            told.append(f"unplaced_usd of {price:,}")
+            priced = (
+                replace(w, unplaced_usd=price) if w.name == workload.name else w for w in request.workloads
+            )
+            request = replace(request, workloads=tuple(priced))
+        if tried.cost_cents > self._left_cents():
+            assert request.budget_usd is not None
+            rivals = tried.rivals or self._rivals(asked, request)
+            needed = way.cost_cents + sum(rival.cost_cents for rival in rivals)
+            budget = _whole_usd(in_usd(self._spent_cents + needed))
+            told.append(f"a budget of ${budget:,}, ${budget - request.budget_usd:,.2f} higher")
+            request = replace(request, budget_usd=budget)
+        says = " and ".join(part for part in (tried.change.says, *told) if part)
+        return self._fix(Change(says, request), way)
+
+    def _fix(self, change: Change, way: Way) -> Fix:
+        cost = in_usd(way.lead.cost_cents)
+        says = f"{change.says}: it then costs ${cost:,}"
+        return Fix(says, patch_of(self._request, change.request), cost)
+
+
+def _price_cents(workload: Workload) -> float:
+    """What leaving it out costs; inf where it must be placed."""
+    return inf if workload.unplaced_usd is None else in_cents(workload.unplaced_usd)
+
+
+def _nearest_and_least(tried: Sequence[_Tried]) -> list[_Tried]:
+    """The nearest of some changes, and the one that costs least where that is much less."""
+    least = min(tried, key=lambda one: one.way.total_cents)
+    if least.way.total_cents < MUCH_CHEAPER * tried[0].way.total_cents:
+        return [tried[0], least]
+    return [tried[0]]
+
+
+def _whole_usd(usd: Decimal) -> Decimal:
+    return usd.to_integral_value(ROUND_CEILING)
+
+
+def _raised(quotas: Sequence[Quota], row: QuotaRow, limit: int) -> tuple[Quota, ...]:
+    """The quotas with the one of a row raised to a limit."""
+
+    def raised(quota: Quota) -> Quota:
+        if quota.provider != row.provider:
+            return quota
+        if row.unit is Unit.GPUS:
+            return replace(quota, gpus=limit) if quota.gpus == row.limit else quota
+        return replace(quota, nodes=limit) if quota.nodes == row.limit else quota
+
+    return tuple(raised(quota) for quota in quotas)

@@ -1,0 +1,97 @@
+"""What the limits of a fleet cost: of pools, and of kinds of GPU.
+
+The service is planned anew with one more of them, beside all that the others hold, on the offers of the
+fleets that are known of it and those on which a request costs least. So the figure is that of a plan that
+exists: it may be too low, and is never too high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from broker.domain.standing_rules import rules_of
+from broker.domain.workload import FleetLimits, Serving
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.explain.near_ties import NearTie, upkeep_of
+from optimizer.placement.explain.other_limits import fleets_under
+from optimizer.placement.explain.trials import Trials
+from optimizer.placement.fleets.rules import MOST_POOLS
+from optimizer.placement.problem.columns import Column, in_usd
+from optimizer.placement.problem.units import Units
+from optimizer.placement.search.standing import Standing
+
+LEAST_SHARE = 0.002
+"""A smaller saving is within what the search of a fleet leaves open."""
+MOST_KNOWN = 32
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}
+
+
+def limits_told(
+    candidates: Candidates,
+    standing: Standing,
+    known: Mapping[str, Sequence[Column]],
+    ties: Mapping[str, NearTie],
+    most: int,
+) -> dict[str, tuple[str, ...]]:
+    """For each service that a limit holds, what one more pool or kind of GPU would save, in words.
+
+    The dearest services are tried first, ``most`` limits in all. ``known``: fleets of each, cheapest first.
+    What a near tie was decided for is no saving.
+    """
+    problem = candidates.problem
+    services = [(s, standing.chosen[s.name]) for s in problem.services() if s.name in standing.chosen]
+    services.sort(key=lambda row: (-row[1].cost_cents, row[0].name))
+    trials = Trials(candidates, standing.chosen, most)
+    told = {}
+    for service, mine in services:
+        paid = max(0, ties[service.name].more_cents) if service.name in ties else 0
+        near = (mine, *known.get(service.name, ())[:MOST_KNOWN])
+        used = {piece.offer for column in near for piece in column.pieces}
+        offers = sorted(used | _cheapest_per_request(candidates.fleets[service.name].units))
+        found = tuple(_told(trials, service, mine, mine.total_cents - paid, offers))
+        if found:
+            told[service.name] = found
+    return told
+
+
+def _cheapest_per_request(units: Units) -> set[int]:
+    """The offers on which a request costs least."""
+    usd = units.usd_per_hour / units.requests_per_s
+    return {int(offer) for offer in units.offer[np.argsort(usd, kind="stable")[:MOST_KNOWN]]}
+
+
+def _told(
+    trials: Trials, service: Serving, mine: Column, now_cents: int, offers: Sequence[int]
+) -> Iterator[str]:
+    problem = trials.candidates.problem
+    rules = rules_of(problem.request.policy, service)
+    pools = upkeep_of(problem, mine).pools
+    kinds = len({problem.table.offers[piece.offer].sku.gpu for piece in mine.pieces})
+    if pools == rules.max_pools < MOST_POOLS:
+        more = FleetLimits(max_pools=pools + 1, max_gpu_kinds=rules.max_gpu_kinds)
+        saved = _saved_cents(trials, service, mine, now_cents, offers, more)
+        if saved:
+            noun = "pool is" if pools == 1 else "pools are"
+            yield f"at most {pools} {noun} allowed, and a {ORDINALS[pools + 1]} would save ${in_usd(saved):,}"
+    if kinds == rules.max_gpu_kinds < rules.max_pools <= MOST_POOLS:
+        more = FleetLimits(max_pools=rules.max_pools, max_gpu_kinds=kinds + 1)
+        saved = _saved_cents(trials, service, mine, now_cents, offers, more)
+        if saved:
+            noun = "kind of GPU is" if kinds == 1 else "kinds of GPU are"
+            yield f"at most {kinds} {noun} allowed, and a {ORDINALS[kinds + 1]} would save ${in_usd(saved):,}"
+
+
+def _saved_cents(
+    trials: Trials,
+    service: Serving,
+    mine: Column,
+    now_cents: int,
+    offers: Sequence[int],
+    limits: FleetLimits,
+) -> int:
+    """What a service saves under other limits on some offers; 0 where that is nothing to speak of."""
+    cents = (column.total_cents for column in fleets_under(trials, service, mine, limits, offers))
+    saved = now_cents - min(cents, default=now_cents)
+    return saved if saved > LEAST_SHARE * now_cents else 0

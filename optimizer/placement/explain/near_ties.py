@@ -1,0 +1,347 @@
+"""Near ties: of ways that cost nearly the same, the one that is easiest to operate.
+
+A search for least cost adds a pool, splits a run or starts a node for a saving of cents. After it, each
+workload takes the way on the fewest pools, then of the fewest sellers, then in the fewest parts, then with
+the earliest end (runs, ``run_ties``), then with the fewest starts (services), of those that cost at most
+``policy.premium`` more than its cheapest. Fleets are those that are known, the best on one pool less, paths
+at which a start counts for more, and any of them with the gaps held that cost least for each start saved.
+Stock and budget are kept, and the asked gap if the plan was within it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from broker.domain.standing_rules import rules_of
+from broker.domain.workload import FleetLimits, Serving
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.greedy import by_workload
+from optimizer.placement.columns.search import choice_from
+from optimizer.placement.explain.other_limits import fleets_under
+from optimizer.placement.explain.run_ties import easier_run, parts_of
+from optimizer.placement.explain.trials import Trials
+from optimizer.placement.fleets.columns import stacked
+from optimizer.placement.fleets.rules import MOST_POOLS
+from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching
+from optimizer.placement.problem.problem import Floats, Ints, OfferTable, Problem
+from optimizer.placement.problem.transfers import with_transfers
+from optimizer.placement.search.moves import Party, Room, parties
+from optimizer.placement.search.solve import MOST_AT_ONCE, Solution
+from optimizer.placement.search.standing import Standing
+
+MOST_TRIED = 6
+MOST_EXACT = 8
+"""Services for which fleets on one pool less are planned."""
+CHURN = (0.1, 0.5, 2.0, 8.0)
+"""What a start counts for, in median hourly prices of the units that a path may use."""
+
+Stretch = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Upkeep:
+    """What there is to operate of a workload; the less, in this order, the better."""
+
+    pools: int
+    sellers: int
+    parts: int
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class NearTie:
+    """What a workload pays for less to operate, and an end that is ``earlier_s`` seconds earlier."""
+
+    more_cents: int
+    before: Upkeep
+    after: Upkeep
+    earlier_s: float = 0.0
+
+
+def upkeep_of(problem: Problem, column: Column) -> Upkeep:
+    """What there is to operate of a fleet."""
+    table = problem.table
+    pools = {
+        (
+            table.offers[piece.offer].provider,
+            table.offers[piece.offer].sku.gpu,
+            int(table.zone_of[piece.offer]),
+            piece.choice,
+        )
+        for piece in column.pieces
+    }
+    return Upkeep(len(pools), len({provider for provider, *_ in pools}), 1, starts_of(column))
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """``share`` of the cheapest way more, and ``most_cents`` in all."""
+
+    share: float
+    most_cents: int
+
+    def beside(self, cheapest: Column) -> int:
+        """What a way may cost where ``cheapest`` is there."""
+        return min(cheapest.cost_cents + int(self.share * cheapest.cost_cents), self.most_cents)
+
+
+def starts_of(column: Column) -> int:
+    """How often a node is begun to be held."""
+    return sum(len(level) for piece in column.pieces for level in levels_of(piece.spans))
+
+
+def levels_of(spans: Sequence[Span]) -> list[list[Stretch]]:
+    """When node k is held, for each k: while at least k nodes are."""
+    levels: list[list[Stretch]] = [[] for _ in range(max((n for _, _, n in spans), default=0))]
+    for start, end, nodes in spans:
+        for level in levels[:nodes]:
+            if level and level[-1][1] == start:
+                level[-1] = (level[-1][0], end)
+            else:
+                level.append((start, end))
+    return levels
+
+
+def decided(
+    candidates: Candidates,
+    solution: Solution,
+    asked_gap: float,
+    hurry: Callable[[], bool] = lambda: False,
+) -> tuple[Solution, Mapping[str, NearTie]]:
+    """The solution with fleets that are easier to operate, each dearer by at most its premium.
+
+    Workloads that hold something already stay as they are, and with ``hurry`` the rest does.
+    """
+    standing = Standing(candidates, dict(solution.choice.columns))
+    known = by_workload(solution.columns)
+    left = spare_cents(solution, asked_gap)
+    told: dict[str, NearTie] = {}
+    for party in parties(candidates):
+        if hurry():
+            break
+        tie = _decided_run(candidates, solution, standing, party, left)
+        if tie is not None:
+            told[party.lead] = tie
+            left -= tie.more_cents
+    trials = Trials(candidates, standing.chosen, MOST_EXACT)
+    build = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    for name in sorted(standing.chosen):
+        workload = candidates.problem.request.workload(name)
+        if hurry():
+            break
+        if not isinstance(workload, Serving) or name in candidates.problem.held:
+            continue
+        mine = standing.chosen[name]
+        premium = rules_of(candidates.problem.request.policy, workload).premium
+        allowed = Allowed(premium, mine.cost_cents + left)
+        with standing.without((name,)) as room:
+            fewer = one_pool_less(trials, workload, mine) if build and premium and left > 0 else []
+            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, allowed)
+        if better is not None:
+            before, after = (upkeep_of(candidates.problem, column) for column in (mine, better))
+            told[name] = NearTie(better.cost_cents - mine.cost_cents, before, after)
+            left -= told[name].more_cents
+            standing.lift(name)
+            standing.place(better)
+    if not told:
+        return solution, told
+    chosen = standing.chosen
+    kept = tuple(c for c in solution.columns if not _passed_over(solution, chosen, told, c))
+    choice = choice_from(candidates.problem, chosen)
+    bound = None if solution.bound_cents is None else min(solution.bound_cents, choice.objective_cents)
+    return replace(solution, choice=choice, bound_cents=bound, columns=kept), told
+
+
+def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column]:
+    """The best fleets on one pool less than ``mine``; none where its places need all of them."""
+    problem = trials.candidates.problem
+    pools = upkeep_of(problem, mine).pools
+    if pools > MOST_POOLS or pools - 1 < max(1, service.redundancy.zones):
+        return []
+    kinds = rules_of(problem.request.policy, service).max_gpu_kinds
+    return fleets_under(trials, service, mine, FleetLimits(pools - 1, kinds))
+
+
+def _decided_run(
+    candidates: Candidates, solution: Solution, standing: Standing, party: Party, left: int
+) -> NearTie | None:
+    """Places a run, with what waits for it, in an easier way; what that pays for. None: there is none."""
+    problem = candidates.problem
+    pool, mine = solution.pools.get(party.lead), standing.chosen.get(party.lead)
+    if pool is None or mine is None or not problem.held.keys().isdisjoint(party.names):
+        return None
+    premium = rules_of(problem.request.policy, problem.request.workload(party.lead)).premium
+    found = easier_run(candidates, pool, standing, party, premium, left) if premium else None
+    if found is None:
+        return None
+    way, more_cents = found
+    for name in party.names:
+        standing.lift(name)
+    for column in way.values():
+        standing.place(column)
+    run = way[party.lead]
+    before, after = (Upkeep(*parts_of(problem, column), 0) for column in (mine, run))
+    return NearTie(more_cents, before, after, max(0.0, mine.end_s - run.end_s))
+
+
+def spare_cents(solution: Solution, asked_gap: float) -> int:
+    """What the plan may cost more and stay within the asked gap; no limit where it is not within it."""
+    billed, gap = solution.billed_cents, solution.gap
+    if solution.bound_cents is None or gap is None or gap > asked_gap:
+        return billed
+    return max(0, int(solution.bound_cents / (1 - min(asked_gap, 0.99)) * (1 - 1e-9)) - billed)
+
+
+def easier(
+    candidates: Candidates, known: Sequence[Column], room: Room, mine: Column, allowed: Allowed
+) -> Column | None:
+    """The way with the least to operate of those that are ``allowed`` beside the cheapest.
+
+    Only ways that are allowed beside ``mine`` and have no more to operate count. None where ``mine``
+    is it already. ``room``: what all others leave.
+    """
+    same = [c for c in known if c.after == mine.after and c.pieces]
+    problem = candidates.problem
+
+    def rank(column: Column) -> tuple[Upkeep, int, int]:
+        return upkeep_of(problem, column), len(column.pieces), column.cost_cents
+
+    most, dearest = upkeep_of(problem, mine), allowed.beside(mine)
+    start_cents = _node_hour_cents(mine)
+
+    def is_worth(column: Column) -> bool:
+        """Fewer pools or sellers are worth the premium, a start no more than an hour of a node."""
+        less = upkeep_of(problem, column)
+        fewer = (less.pools, less.sellers) < (most.pools, most.sellers)
+        return fewer or column.cost_cents <= mine.cost_cents + (most.starts - less.starts) * start_cents
+
+    near = [
+        c
+        for c in same
+        if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and is_worth(c) and room.allows(c)
+    ]
+    limit = allowed.beside(min((mine, *near), key=lambda column: column.cost_cents))
+    ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank)
+    made = (held_through(candidates, column, room, limit) for column in ways)
+    best = min((*ways, *(column for column in made if column is not None)), key=rank)
+    dear = mine.cost_cents > limit
+    return best if dear or rank(best) < rank(mine) else None
+
+
+def _node_hour_cents(column: Column) -> float:
+    """What an hour of a node costs in a fleet, on the mean."""
+    held_s = sum((end - start) * nodes for piece in column.pieces for start, end, nodes in piece.spans)
+    return 3600.0 * column.cost_cents / max(1, held_s)
+
+
+def held_through(candidates: Candidates, column: Column, room: Room, limit_cents: int) -> Column | None:
+    """The fleet with its cheapest gaps held, up to a cost; None where stock or spares forbid every gap.
+
+    With two spares or more one larger replica held on can lower the net rate: such a fleet stays.
+    """
+    case = candidates.fleets[column.workload]
+    if case.spare > 1 and len({(piece.offer, piece.choice) for piece in column.pieces}) > 1:
+        return None
+    for alone in (False, True):
+        free = [not (alone and room.ledger.taken_near(piece.offer)) for piece in column.pieces]
+        made = _filled(candidates, column, free, limit_cents)
+        if made.cost_cents <= limit_cents and room.allows(made):
+            return made
+    return None
+
+
+def _filled(candidates: Candidates, column: Column, free: Sequence[bool], limit_cents: int) -> Column:
+    problem = candidates.problem
+    fleet = [levels_of(piece.spans) if may else [] for piece, may in zip(column.pieces, free, strict=True)]
+    gaps = Gaps(problem.table, [piece.offer for piece in column.pieces], fleet)
+    gaps.fill((limit_cents - column.cost_cents - len(column.pieces)) / 100, _node_hour_cents(column) / 100)
+    pieces = tuple(
+        replace(piece, spans=spans, cost_cents=price_cents(problem, piece.offer, spans)) if spans else piece
+        for piece, spans in zip(column.pieces, gaps.spans(), strict=True)
+    )
+    return with_switching(problem, with_transfers(problem, replace(column, pieces=pieces)))
+
+
+class Gaps:
+    """Gaps between the stretches in which node k of a piece is held, and what it costs to hold them too.
+
+    ``fleet`` holds the levels of each piece; a gap counts only while the level below is held throughout.
+    """
+
+    def __init__(
+        self, table: OfferTable, offers: Sequence[int], fleet: Sequence[list[list[Stretch]]]
+    ) -> None:
+        self._table = table
+        self._offers = offers
+        self._fleet = fleet
+        self._open: list[tuple[float, int, int, int, int]] = []
+        for piece, levels in enumerate(fleet):
+            for level in range(len(levels)):
+                self._push(piece, level)
+
+    def fill(self, usd: float, most_each_usd: float) -> None:
+        """Holds the cheapest gaps, one start saved by each, until ``usd`` are spent; none that costs more
+        than ``most_each_usd``."""
+        while self._open:
+            known, piece, level, start, end = heapq.heappop(self._open)
+            more = self._more_usd(piece, level, start, end)
+            if more is None:
+                continue
+            if more > known + 1e-9:
+                heapq.heappush(self._open, (more, piece, level, start, end))
+                continue
+            if more > min(usd, most_each_usd + 1e-9):
+                return
+            usd -= more
+            self._merge(piece, level, start, end)
+
+    def spans(self) -> Iterator[tuple[Span, ...]]:
+        """The step function of each piece."""
+        for levels in self._fleet:
+            yield stacked([(a, b, 1) for level in levels for a, b in level])
+
+    def _push(self, piece: int, level: int, inside: Stretch | None = None) -> None:
+        held = np.array(self._fleet[piece][level], dtype=np.int64).reshape(-1, 2)
+        first, left, right, last = held[:-1, 0], held[:-1, 1], held[1:, 0], held[1:, 1]
+        whole, before, after = (self._cost_usd(piece, s) for s in (last - first, left - first, last - right))
+        for usd, start, end in zip(whole - before - after, left, right, strict=True):
+            if inside is None or (inside[0] <= start and end <= inside[1]):
+                heapq.heappush(self._open, (float(usd), piece, level, int(start), int(end)))
+
+    def _more_usd(self, piece: int, level: int, start: int, end: int) -> float | None:
+        """What holding a gap costs now; None when it is no gap, or the level below has one there."""
+        levels = self._fleet[piece]
+        if level and not any(a <= start and end <= b for a, b in levels[level - 1]):
+            return None
+        stretches = levels[level]
+        for (first, left), (right, last) in pairwise(stretches):
+            if (left, right) == (start, end):
+                held = np.array([last - first, left - first, last - right], dtype=np.int64)
+                return float(self._cost_usd(piece, held) @ np.array([1.0, -1.0, -1.0]))
+        return None
+
+    def _cost_usd(self, piece: int, held_s: Ints) -> Floats:
+        return self._table.node_cost_usd(np.full(len(held_s), self._offers[piece], dtype=np.int64), held_s)
+
+    def _merge(self, piece: int, level: int, start: int, end: int) -> None:
+        levels = self._fleet[piece]
+        at = next(i for i, (_, left) in enumerate(levels[level]) if left == start)
+        whole = (levels[level][at][0], levels[level][at + 1][1])
+        levels[level][at : at + 2] = [whole]
+        if level + 1 < len(levels):
+            self._push(piece, level + 1, whole)
+
+
+def _passed_over(
+    solution: Solution, chosen: Mapping[str, Column], told: Mapping[str, NearTie], column: Column
+) -> bool:
+    """A known fleet that is cheaper than the easier one, but not than what it was taken for."""
+    if column.workload not in told or column.after != chosen[column.workload].after:
+        return False
+    before = solution.choice.columns[column.workload]
+    return before.total_cents <= column.total_cents < chosen[column.workload].total_cents

@@ -1,0 +1,347 @@
+"""Changes of a workload itself that may let it in, the nearest first of each kind: sizes, times, number
+formats, engines, objectives, redundancy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from broker.domain.assumed_stock import is_counted
+from broker.domain.plan import Obstacle
+from broker.domain.standing_rules import assumed_nodes, rules_of
+from broker.domain.window import Window
+from broker.domain.workload import (
+    NO_LIMIT,
+    PlanRequest,
+    Precision,
+    Serving,
+    ServingEngine,
+    Slo,
+    Training,
+    Workload,
+)
+from optimizer.placement.explain.trials import RunKey, Trial, Trials
+from optimizer.placement.fleets.rules import MOST_POOLS
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.gates import open_gates
+from optimizer.placement.problem.objectives import reachable_objectives
+from optimizer.placement.problem.problem import MAX_HORIZON_DAYS, Floats, Problem
+from optimizer.placement.runs.candidates import RunCandidates
+
+LOOSER = (1.0, 1.3, 3.0)
+LIMITS = ("slo.ttft_p95_ms", "slo.itl_p95_ms")
+MOST_ZONES_TRIED = 3
+MOST_ASSUMED = 100_000
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+BITS: Mapping[Precision, int] = {
+    Precision.INT4: 4,
+    Precision.FP4: 4,
+    Precision.FP8: 8,
+    Precision.FP16: 16,
+    Precision.BF16: 16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed request, and what of it changed. ``trades``: the next of its kind may be much cheaper."""
+
+    says: str
+    request: PlanRequest
+    trades: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A left-out workload of a request; a way of it may cost less than ``below_cents``, lateness counted."""
+
+    trials: Trials
+    request: PlanRequest
+    workload: Workload
+    below_cents: float = inf
+
+    def with_workload(self, **fields: Any) -> PlanRequest:
+        """The request with changed fields of the workload."""
+        name = self.workload.name
+        changed = (replace(w, **fields) if w.name == name else w for w in self.request.workloads)
+        return replace(self.request, workloads=tuple(changed))
+
+
+Proposer = Callable[[Asked], Iterator[Change]]
+
+
+def own_proposers(workload: Workload, reason: Obstacle) -> tuple[Sequence[Proposer], Sequence[Proposer]]:
+    """What changes that which stands in the way, and what else of the workload may change.
+
+    Where the rules let no offer through, nothing else that a workload says of itself lets one.
+    """
+    able = ABLE[workload.kind]
+    first = [proposer for proposer in NEAREST.get(reason, ()) if proposer in able]
+    if reason in RULES_FIRST:
+        return first, ()
+    return first, [proposer for proposer in able if proposer not in first]
+
+
+def _more_gpus(asked: Asked) -> Iterator[Change]:
+    run = asked.workload
+    if isinstance(run, Training) and run.gpus_max is not None:
+        for gpus in _gpu_counts(asked, asked.with_workload(gpus_max=None), 1.0):
+            yield Change(f"gpus.max of {gpus}", asked.with_workload(gpus_max=gpus))
+
+
+def _fewer_gpus(asked: Asked) -> Iterator[Change]:
+    run = asked.workload
+    if isinstance(run, Training) and run.gpus_min > 1:
+        for gpus in _gpu_counts(asked, asked.with_workload(gpus_min=1), -1.0):
+            yield Change(f"gpus.min of {gpus}", asked.with_workload(gpus_min=gpus))
+
+
+def _gpu_counts(asked: Asked, request: PlanRequest, sign: float) -> Iterator[int]:
+    """GPUs of the way with the fewest (or the most) that can be paid, and of the cheapest way of all."""
+    trial = asked.trials.open(request, asked.workload.name)
+    if trial is None:
+        return
+    counts = np.asarray(trial.candidates.estimates.node_counts, dtype=np.int64)
+
+    def key(problem: Problem, found: RunCandidates) -> Floats:
+        return np.asarray(sign * counts[found.choice] * problem.table.gpus_per_node[found.offer], np.float64)
+
+    for column in _columns(trial, key, asked.below_cents):
+        per_node = trial.candidates.problem.table.gpus_per_node
+        gpus = [int(counts[piece.choice] * per_node[piece.offer]) for piece in column.pieces]
+        yield max(gpus) if sign > 0 else min(gpus)
+
+
+def _columns(trial: Trial, key: RunKey, below_cents: float) -> Iterator[Column]:
+    """The nearest way of a run that can be paid, and the cheapest of all."""
+    nearest = trial.nearest(key, below_cents)
+    if nearest is not None:
+        yield nearest
+    cheapest = trial.cheapest()
+    if cheapest is not None:
+        yield cheapest.lead
+
+
+def _later_deadline(asked: Asked) -> Iterator[Change]:
+    """Within the horizon; in a longer one where that is not enough and no service would last longer."""
+    run = asked.workload
+    assert not isinstance(run, Serving)
+    horizon = asked.request.horizon
+    found = False
+    if run.deadline < horizon.end:
+        for change in _later_within(asked, horizon):
+            found = True
+            yield change
+    if not found and not any(isinstance(w, Serving) for w in asked.request.workloads):
+        yield from _later_within(asked, Window(horizon.start, horizon.start + MAX_HORIZON_DAYS * DAY))
+
+
+def _later_within(asked: Asked, horizon: Window) -> Iterator[Change]:
+    run = asked.workload
+    assert not isinstance(run, Serving)
+    far = replace(asked.with_workload(deadline=horizon.end), horizon=horizon)
+    trial = asked.trials.open(far, run.name)
+    if trial is None:
+        return
+    soonest = trial.earliest(asked.below_cents)
+    cheapest = trial.cheapest() if soonest is None else None
+    column = soonest if cheapest is None else cheapest.lead
+    if column is None:
+        return
+    deadline = _whole_hour(trial.candidates.problem.instant(column.end_s), horizon)
+    if deadline <= run.deadline:
+        return
+    later = math.ceil((deadline - run.deadline) / HOUR)
+    says = f"deadline of {deadline:%Y-%m-%dT%H:%M}Z, {later} h later"
+    request = asked.with_workload(deadline=deadline)
+    if deadline > request.horizon.end:
+        days = math.ceil((deadline - request.horizon.start) / DAY)
+        request = replace(request, horizon=Window(horizon.start, horizon.start + days * DAY))
+        says += f", and horizon.days of {days}"
+    yield Change(says, request)
+
+
+def _whole_hour(instant: datetime, horizon: Window) -> datetime:
+    """The next full hour after the horizon's start, within the horizon."""
+    return min(horizon.end, horizon.start + math.ceil((instant - horizon.start) / HOUR) * HOUR)
+
+
+def _interruptible(asked: Asked) -> Iterator[Change]:
+    run = asked.workload
+    if isinstance(run, Training) and not run.interruptible:
+        yield Change("interruptible: true", asked.with_workload(interruptible=True))
+
+
+def _other_precision(asked: Asked) -> Iterator[Change]:
+    """Formats nearest in width first; of two as near, the wider one, which loses nothing; INT4 last."""
+    workload = asked.workload
+    assert not isinstance(workload, Training)
+    yield from _precisions(asked, [p for p in BITS if p not in workload.precisions])
+
+
+def _narrower_precision(asked: Asked) -> Iterator[Change]:
+    """Formats of fewer bytes, which take less memory and less time."""
+    workload = asked.workload
+    assert not isinstance(workload, Training)
+    least = min(BITS[precision] for precision in workload.precisions)
+    yield from _precisions(asked, [p for p in BITS if BITS[p] < least])
+
+
+def _precisions(asked: Asked, others: Sequence[Precision]) -> Iterator[Change]:
+    workload = asked.workload
+    assert not isinstance(workload, Training)
+    for precision in _by_width(others, workload.precisions):
+        allowed = (*workload.precisions, precision)
+        yield Change(f"precisions: [{', '.join(allowed)}]", asked.with_workload(precisions=allowed))
+
+
+def _trained_in(asked: Asked) -> Iterator[Change]:
+    """Formats of a run, in the same order."""
+    run = asked.workload
+    assert isinstance(run, Training)
+    others = [p for p in BITS if p not in (run.precision, Precision.INT4)]
+    for precision in _by_width(others, [run.precision]):
+        yield Change(f"precision: {precision}", asked.with_workload(precision=precision))
+
+
+def _by_width(others: Sequence[Precision], known: Sequence[Precision]) -> list[Precision]:
+    def distance(precision: Precision) -> tuple[bool, float, int]:
+        widths = (abs(math.log2(BITS[precision] / BITS[one])) for one in known)
+        return precision is Precision.INT4, min(widths), -BITS[precision]
+
+    return sorted(others, key=distance)
+
+
+def _other_engine(asked: Asked) -> Iterator[Change]:
+    workload = asked.workload
+    if not isinstance(workload, Training) and workload.engine is not ServingEngine.VLLM:
+        yield Change("engine: vllm", asked.with_workload(engine=ServingEngine.VLLM))
+
+
+def _looser_slo(asked: Asked) -> Iterator[Change]:
+    """The least that something allowed reaches, then looser ones, which cost less."""
+    service, candidates = asked.workload, asked.trials.candidates
+    assert isinstance(service, Serving)
+    for least in reachable_objectives(candidates.problem, candidates.estimates, service):
+        for factor in LOOSER:
+            slo = _looser(service.slo, least, factor)
+            told = [
+                f"{limit} of {ms:g}"
+                for limit, ms, now in zip(LIMITS, _both(slo), _both(service.slo), strict=True)
+                if ms != now
+            ]
+            bound = " (the least that an allowed offer reaches)" if factor == 1.0 else ""
+            yield Change(" and ".join(told) + bound, asked.with_workload(slo=slo), trades=True)
+
+
+def _both(slo: Slo) -> tuple[float, float]:
+    return slo.ttft_p95_ms, slo.itl_p95_ms
+
+
+def _looser(now: Slo, least: Slo, factor: float) -> Slo:
+    """The least objective, and of it those limits looser by a factor that are not as they were."""
+    both = zip(_both(now), _both(least), strict=True)
+    return Slo(*(ms if ms == asked_ms else float(f"{ms * factor:.2g}") for asked_ms, ms in both))
+
+
+def _fewer_zones(asked: Asked) -> Iterator[Change]:
+    service, problem = asked.workload, asked.trials.candidates.problem
+    assert isinstance(service, Serving)
+    places = len(np.unique(problem.table.zone_of[open_gates(problem, service).passing]))
+    most = min(service.redundancy.zones - 1, places)
+    for zones in range(most, max(0, most - MOST_ZONES_TRIED), -1):
+        fewer = replace(service.redundancy, zones=zones)
+        yield Change(f"redundancy.zones of {zones}", asked.with_workload(redundancy=fewer))
+
+
+def _fewer_spares(asked: Asked) -> Iterator[Change]:
+    service = asked.workload
+    assert isinstance(service, Serving)
+    if service.redundancy.spare_replicas:
+        fewer = replace(service.redundancy, spare_replicas=0)
+        yield Change("redundancy.spare_replicas of 0", asked.with_workload(redundancy=fewer))
+
+
+def _more_pools(asked: Asked) -> Iterator[Change]:
+    """The fewest pools of which some set is enough, or any number."""
+    service = asked.workload
+    assert isinstance(service, Serving)
+    now = rules_of(asked.request.policy, service).max_pools
+    for most in (*range(now + 1, MOST_POOLS + 1), NO_LIMIT):
+        if most > now:
+            says = "null" if most == NO_LIMIT else str(most)
+            fleet = replace(service.fleet, max_pools=most)
+            yield Change(f"fleet.max_pools of {says}", asked.with_workload(fleet=fleet))
+
+
+def _more_nodes(asked: Asked) -> Iterator[Change]:
+    """As many nodes as the cheapest way takes of an offer of which nobody says how many there are."""
+    counted = assumed_nodes(asked.request)
+    request = _assuming(asked, MOST_ASSUMED)
+    way = asked.trials.cheapest(request, asked.workload.name)
+    if way is None:
+        return
+    table = asked.trials.candidates.problem.table
+    nodes = [
+        max(nodes for _, _, nodes in piece.spans)
+        for piece in way.lead.pieces
+        if not is_counted(table.offers[piece.offer])
+    ]
+    most = max(nodes, default=0)
+    if most > counted:
+        yield Change(f"policy.assumed_nodes of {most}", _assuming(asked, most))
+
+
+def _assuming(asked: Asked, nodes: int) -> PlanRequest:
+    policy = replace(asked.request.policy, assumed_nodes=nodes)
+    return replace(asked.request, policy=policy)
+
+
+RULES_FIRST = (Obstacle.POLICY, Obstacle.TIER, Obstacle.RESIDENCY, Obstacle.COMPLIANCE)
+ABLE: Mapping[str, tuple[Proposer, ...]] = {
+    "training": (_more_gpus, _later_deadline, _interruptible, _fewer_gpus, _trained_in, _more_nodes),
+    "batch": (_later_deadline, _narrower_precision, _other_precision, _other_engine, _more_nodes),
+    "serving": (
+        _looser_slo,
+        _fewer_zones,
+        _fewer_spares,
+        _narrower_precision,
+        _other_precision,
+        _other_engine,
+        _more_pools,
+        _more_nodes,
+    ),
+}
+NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
+    Obstacle.TIER: (_interruptible,),
+    Obstacle.PRECISION: (_other_precision, _trained_in, _other_engine),
+    Obstacle.GPU_UNKNOWN: (_other_engine,),
+    Obstacle.SIZE: (_more_gpus, _fewer_gpus),
+    Obstacle.MEMORY: (_more_gpus, _narrower_precision),
+    Obstacle.DISK: (_narrower_precision,),
+    Obstacle.FABRIC: (_fewer_gpus, _more_gpus),
+    Obstacle.LATENCY: (_looser_slo, _narrower_precision),
+    Obstacle.DEADLINE: (_later_deadline, _more_gpus, _interruptible, _fewer_gpus),
+    Obstacle.WINDOW: (_later_deadline, _interruptible),
+    Obstacle.REDUNDANCY: (_more_pools, _more_nodes, _fewer_zones),
+    Obstacle.STOCK: (
+        _more_pools,
+        _more_nodes,
+        _fewer_gpus,
+        _more_gpus,
+        _fewer_spares,
+        _fewer_zones,
+        _narrower_precision,
+    ),
+    Obstacle.CONTENTION: (_later_deadline, _interruptible, _more_gpus, _fewer_gpus, _fewer_spares),
+    Obstacle.PRICE: (_later_deadline, _interruptible, _more_gpus),
+    Obstacle.BUDGET: (_later_deadline, _interruptible, _more_gpus),
+}
+"""Of the changes that a workload can have, those that bear on an obstacle."""

@@ -1,0 +1,125 @@
+"""Near ties of runs: of ways that cost nearly the same, the one on fewer pools, of fewer sellers, in fewer
+parts, and then the one that ends earlier.
+
+What waits for a run is placed anew after each way that is looked at, and counts in what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.run_pool import RunPool
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.runs.candidates import first_second
+from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.search.moves import Party, party_cents, with_followers
+from optimizer.placement.search.standing import Standing
+
+MOST_LOOKED_AT = 64
+MOST_FOLLOWED = 4
+WORTH_OF_TIME = 0.1
+"""An end that is earlier by a share of the time until it is worth a tenth of that share of the cost."""
+
+Way = dict[str, Column]
+
+
+def parts_of(problem: Problem, column: Column) -> tuple[int, int, int]:
+    """Pools, sellers and parts of a run."""
+    offers = problem.table.offers
+    pools = {
+        (offers[p.offer].provider, offers[p.offer].sku.gpu, int(problem.table.zone_of[p.offer]))
+        for p in column.pieces
+    }
+    return len(pools), len({provider for provider, *_ in pools}), len(column.pieces)
+
+
+def easier_run(
+    candidates: Candidates, pool: RunPool, standing: Standing, party: Party, share: float, most_cents: int
+) -> tuple[Way, int] | None:
+    """The easier way of a run with what waits for it, and how much more all of it costs; None: none is.
+
+    It costs at most ``share`` of the run more, and ``most_cents`` in all.
+    """
+    mine = standing.chosen[party.lead]
+    now = party_cents(candidates, standing.chosen, party)
+    if now is None:
+        return None
+    spare = min(int(share * mine.cost_cents), most_cents)
+    near = list(_near(candidates, pool, mine, spare, _delay_cents(standing, party)))
+    found = _fewer(candidates, standing, party, near, now, spare)
+    base, total = (mine, now) if found is None else (found[0][party.lead], found[1])
+    sooner = _sooner(candidates, standing, party, near, base, total, now + spare)
+    found = sooner or found
+    return None if found is None else (found[0], found[1] - now)
+
+
+def _near(
+    candidates: Candidates, pool: RunPool, mine: Column, spare: int, delay_cents: int
+) -> Iterator[Column]:
+    """Ways of the run that may be allowed, cheapest first."""
+    usd = pool.total_usd
+    cheap = np.flatnonzero(usd * 100 <= mine.total_cents + spare + delay_cents + 1)
+    for index in cheap[np.argsort(usd[cheap], kind="stable")][:MOST_LOOKED_AT]:
+        column = pool.kept.get(int(index)) or build_run_column(
+            candidates.problem, candidates.estimates, pool.found, int(index)
+        )
+        if column is not None and column != mine:
+            yield column
+
+
+def _fewer(
+    candidates: Candidates, standing: Standing, party: Party, near: list[Column], now: int, spare: int
+) -> tuple[Way, int] | None:
+    """The way with the fewest pools, sellers and parts, if fewer than now."""
+    problem, mine = candidates.problem, standing.chosen[party.lead]
+    fewer = [column for column in near if parts_of(problem, column) < parts_of(problem, mine)]
+    fewer.sort(key=lambda column: (parts_of(problem, column), column.total_cents))
+    return next(_followed(candidates, standing, party, fewer, now + spare), None)
+
+
+def _sooner(
+    candidates: Candidates,
+    standing: Standing,
+    party: Party,
+    near: list[Column],
+    base: Column,
+    total: int,
+    most: int,
+) -> tuple[Way, int] | None:
+    """The earliest of the ways with as little to operate whose time is worth what it costs."""
+    problem, run = candidates.problem, candidates.runs[party.lead].run
+    whole_s = max(1.0, base.end_s - first_second(problem, run))
+    parts = parts_of(problem, base)
+    sooner = [c for c in near if c.end_s < base.end_s - 1 and parts_of(problem, c) <= parts]
+    sooner.sort(key=lambda column: (column.end_s, column.total_cents))
+    for way, cents in _followed(candidates, standing, party, sooner, most):
+        saved = (base.end_s - way[party.lead].end_s) / whole_s
+        if cents - total <= WORTH_OF_TIME * saved * base.cost_cents:
+            return way, cents
+    return None
+
+
+def _followed(
+    candidates: Candidates, standing: Standing, party: Party, ways: list[Column], most: int
+) -> Iterator[tuple[Way, int]]:
+    """Those that fit with what waits for the run, and what all of it costs, at most ``most``."""
+    tried = 0
+    with standing.without(party.names) as room:
+        for column in ways:
+            if not room.allows(column):
+                continue
+            found = with_followers(candidates, party, column, room, float(most + 1))
+            if found is not None:
+                yield found[0], int(found[1])
+            tried += 1
+            if tried == MOST_FOLLOWED:
+                return
+
+
+def _delay_cents(standing: Standing, party: Party) -> int:
+    chosen = standing.chosen
+    return sum(chosen[name].delay_cents for name in party.followers if name in chosen)

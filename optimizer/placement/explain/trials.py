@@ -1,0 +1,196 @@
+"""One workload tried under a changed request, beside what all others hold.
+
+A trial makes the candidates of that workload (and of the services that wait for it) anew, takes the others'
+nodes and quotas off, and looks for the cheapest way, whatever it costs: money is weighed by who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from broker.domain.standing_rules import assumed_nodes
+from broker.domain.workload import PlanRequest, Serving, Training, Workload
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.run_pool import RunPool, bare_pools
+from optimizer.placement.crew.crew import Crew
+from optimizer.placement.fleets.bound import FleetBound
+from optimizer.placement.fleets.cases import build_fleet_case
+from optimizer.placement.fleets.model import earliest_end
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.estimates import Estimates, build_estimates
+from optimizer.placement.problem.gpu_pools import build_pools
+from optimizer.placement.problem.problem import Floats, Problem, own_stock, under_quotas
+from optimizer.placement.problem.quotas import QUOTA_ROWS
+from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runs.candidates import RunCandidates
+from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.search.moves import (
+    Party,
+    Room,
+    cheaper_way,
+    cheapest_fleet,
+    fitting_runs,
+    room_beside,
+)
+
+MOST_CANDIDATES = 200_000
+MOST_COLUMNS = 48
+
+RunKey = Callable[[Problem, RunCandidates], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a workload is placed, with what waits for it; ``lead`` is its own column."""
+
+    lead: Column
+    columns: tuple[Column, ...]
+
+    @property
+    def cost_cents(self) -> int:
+        """What counts against the budget."""
+        return sum(column.cost_cents for column in self.columns)
+
+    @property
+    def total_cents(self) -> int:
+        """Cost and lateness."""
+        return sum(column.total_cents for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """The candidates of one workload under a changed request, and the room that others leave."""
+
+    candidates: Candidates
+    party: Party
+    room: Room
+    after: Column | None
+
+    def cheapest(self) -> Way | None:
+        """The cheapest way; None where there is none."""
+        name = self.party.lead
+        if self.candidates.log(name).obstacle is not None:
+            return None
+        if name in self.candidates.fleets:
+            column = cheapest_fleet(self.candidates, name, self.room, self.after, inf)
+            return None if column is None else Way(column, (column,))
+        pools = bare_pools(self.candidates)
+        found = cheaper_way(self.candidates, pools, self.party, self.room, inf)
+        return None if found is None else Way(found[name], tuple(found.values()))
+
+    def nearest(self, key: RunKey, below_cents: float) -> Column | None:
+        """The way of a run with the least ``key`` of its candidates that costs less than a limit."""
+        pool = bare_pools(self.candidates).get(self.party.lead)
+        if pool is None or not len(pool.found):
+            return None
+        return next(self._by(pool, key, below_cents), None)
+
+    def earliest(self, below_cents: float) -> Column | None:
+        """The way of a run that ends first, begun at once or when another's holding ends."""
+        pool = bare_pools(self.candidates).get(self.party.lead)
+        if pool is None or not len(pool.found):
+            return None
+        at_once = next(self._by(pool, lambda _, found: found.end_s, below_cents), None)
+        waiting = fitting_runs(self.candidates, pool, self.room, below_cents)
+        return min(
+            [*([] if at_once is None else [at_once]), *waiting],
+            key=lambda column: (column.end_s, column.total_cents),
+            default=None,
+        )
+
+    def _by(self, pool: RunPool, key: RunKey, below_cents: float) -> Iterator[Column]:
+        problem, found = self.candidates.problem, pool.found
+        cheap = np.flatnonzero(found.total_usd * 100 < below_cents)
+        order = cheap[np.lexsort((found.total_usd[cheap], key(problem, found)[cheap]))]
+        for index in order[:MOST_COLUMNS]:
+            column = build_run_column(problem, self.candidates.estimates, found, int(index))
+            if column is not None and column.total_cents < below_cents and self.room.allows(column):
+                yield column
+
+
+@dataclass(slots=True)
+class Trials:
+    """Trials of a plan's candidates beside ``chosen``; after ``most`` of them none finds a way."""
+
+    candidates: Candidates
+    chosen: Mapping[str, Column]
+    most: int
+    tried: int = 0
+
+    def open(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Trial | None:
+        """A trial of one workload under ``request``, also ``beside`` others' ways; None: no more may be."""
+        if self.tried >= self.most:
+            return None
+        self.tried += 1
+        workload = request.workload(name)
+        followers = tuple(service.name for service in request.followers(name))
+        party = Party(name, followers)
+        problem = self._problem(request, workload, party)
+        estimates = self._estimates(problem, workload)
+        runs, fleets = {}, {}
+        for one in problem.request.workloads:
+            if one.name not in party.names:
+                continue
+            if isinstance(one, Serving):
+                fleets[one.name] = build_fleet_case(problem, estimates, one)
+            else:
+                runs[one.name] = build_run_candidates(problem, estimates, one, MOST_CANDIDATES)
+        bounds = dict.fromkeys(fleets, FleetBound.nothing())
+        made = Candidates(problem, estimates, runs, fleets, bounds, Crew(problem))
+        taken = {**self.chosen, **{column.workload: column for way in beside for column in way.columns}}
+        others = {other: column for other, column in taken.items() if other not in party.names}
+        room = replace(room_beside(made, others, ()), budget_cents=None)
+        after = workload.starts_after if isinstance(workload, Serving) else None
+        return Trial(made, party, room, None if after is None else self.chosen.get(after))
+
+    def cheapest(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Way | None:
+        """The cheapest way of one workload under ``request``; None where there is none."""
+        trial = self.open(request, name, beside)
+        return None if trial is None else trial.cheapest()
+
+    def _problem(self, request: PlanRequest, workload: Workload, party: Party) -> Problem:
+        """The problem of the party, and of the run that it waits for, alone."""
+        problem = self.candidates.problem
+        old, table, of_market = problem.request, problem.table, problem.kept_of_market
+        assumed = assumed_nodes(request)
+        if _quotas(request) != _quotas(old) or assumed != assumed_nodes(old):
+            stock, pools = own_stock(table.offers, assumed), build_pools(table.offers, assumed)
+            table = under_quotas(request, replace(table, stock_nodes=stock, pools=pools))
+            of_market = {}
+        needed = {*party.names, workload.starts_after if isinstance(workload, Serving) else None}
+        kept = {key: made for key, made in problem.kept.items() if key != QUOTA_ROWS}
+        if table is not problem.table or request.horizon != old.horizon:
+            known = [earliest_end(name) for name in needed if name is not None]
+            kept = {key: kept[key] for key in known if key in kept}
+        return replace(
+            problem,
+            request=replace(request, workloads=tuple(w for w in request.workloads if w.name in needed)),
+            end_s=int((request.horizon.end - problem.origin).total_seconds()),
+            table=table,
+            kept=kept,
+            kept_of_market=of_market,
+        )
+
+    def _estimates(self, problem: Problem, workload: Workload) -> Estimates:
+        """What is known, where the physics of the workload are as they were."""
+        known = self.candidates.estimates
+        if _physics(workload) == _physics(self.candidates.problem.request.workload(workload.name)):
+            return known
+        return build_estimates(problem, known.estimator)
+
+
+def _quotas(request: PlanRequest) -> tuple[object, ...]:
+    return request.quotas, request.policy.quotas
+
+
+def _physics(workload: Workload) -> tuple[object, ...]:
+    """Of what a fix may change, that which the performance core looks at."""
+    if isinstance(workload, Training):
+        return (workload.precision,)
+    if isinstance(workload, Serving):
+        return workload.precisions, workload.engine, workload.slo
+    return workload.precisions, workload.engine

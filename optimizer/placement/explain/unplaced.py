@@ -1,0 +1,169 @@
+"""What stood in the way of a workload that was left out, and the changes that would let it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.domain.offer import Offer
+from broker.domain.plan import Obstacle, Unplaced
+from broker.domain.workload import Serving, Workload
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.fleet_pool import free_nodes
+from optimizer.placement.explain.fixes import Fixer
+from optimizer.placement.fleets.cases import build_fleet_case
+from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.problem.columns import Column, in_cents, in_usd
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.quotas import QuotaRow, most_held, quota_rows, without_quotas
+from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.search.improve import blockers
+from optimizer.placement.search.moves import room_beside
+from optimizer.placement.search.runner_up import main_piece, named
+from optimizer.placement.search.solve import Solution
+
+TEXTS = {
+    Obstacle.POLICY: "allow more providers, regions or hosts",
+    Obstacle.TIER: "allow more tiers",
+    Obstacle.RESIDENCY: "allow more countries",
+    Obstacle.COMPLIANCE: "ask for fewer compliance tags",
+    Obstacle.STOCK: "wait for stock: no allowed offer has enough nodes now",
+    Obstacle.AVAILABILITY: "an earlier end: every allowed offer is gone before it",
+    Obstacle.GPU_UNKNOWN: "add the GPUs on offer to config/gpus.csv, or measure the workload on them",
+    Obstacle.PRECISION: "allow another precision, or another engine",
+    Obstacle.SIZE: "a number of GPUs that some number of nodes has",
+    Obstacle.MEMORY: "more GPUs in a run, a smaller model, or a precision of fewer bytes",
+    Obstacle.DISK: "hosts with more disk and memory, or a precision of fewer bytes",
+    Obstacle.FABRIC: "fewer GPUs at least, or offers whose nodes are joined by a fabric",
+    Obstacle.LATENCY: "a looser SLO",
+    Obstacle.DEADLINE: "a later deadline",
+    Obstacle.WINDOW: "a later deadline, or tiers that are not windows",
+    Obstacle.REDUNDANCY: "fewer zones",
+}
+
+
+def explain_unplaced(candidates: Candidates, solution: Solution) -> tuple[Unplaced, ...]:
+    """One line for each workload that was left out, in the request's order."""
+    left = solution.choice.left_out
+    out = [w for w in candidates.problem.request.workloads if w.name in left]
+    if not out:
+        return ()
+    found = {workload.name: _stopped(candidates, solution, workload) for workload in out}
+    fixer = Fixer(candidates, solution.choice.columns, out)
+    return tuple(_unplaced(fixer, workload, found[workload.name]) for workload in out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """The obstacle, and what is said where no change of the document is found.
+
+    ``quota``: the one that keeps it out, and how much would do.
+    """
+
+    reason: Obstacle
+    text: str
+    quota: tuple[QuotaRow, int] | None = None
+
+
+def _unplaced(fixer: Fixer, workload: Workload, stopped: _Stopped) -> Unplaced:
+    if stopped.quota is not None:
+        fixes = fixer.quota_fix(workload, *stopped.quota)
+    else:
+        fixes = fixer.fixes(workload, stopped.reason)
+    nearest = fixes[0].says if fixes else stopped.text
+    return Unplaced(workload.name, stopped.reason, nearest, fixes)
+
+
+def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> _Stopped:
+    log = candidates.log(workload.name)
+    held_back = _quota(candidates, solution, workload)
+    if held_back is not None:
+        return held_back
+    if log.obstacle is not None:
+        return _Stopped(log.obstacle, TEXTS.get(log.obstacle, str(log.obstacle)))
+    cheapest = _cheapest_column(candidates, solution, workload)
+    if cheapest is None:
+        return _without_column(workload)
+    if workload.unplaced_usd is not None and cheapest.total_cents >= in_cents(workload.unplaced_usd):
+        text = f"unplaced_usd above {in_usd(cheapest.total_cents)}, the cheapest way found to place it"
+        return _Stopped(Obstacle.PRICE, text)
+    budget = candidates.problem.request.budget_usd
+    spent = sum(column.cost_cents for column in solution.choice.columns.values())
+    if budget is not None and spent + cheapest.cost_cents > in_cents(budget):
+        more = in_usd(spent + cheapest.cost_cents - in_cents(budget))
+        return _Stopped(Obstacle.BUDGET, f"a budget {more} USD higher")
+    return _Stopped(Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
+
+
+def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> _Stopped | None:
+    """The quota without which the workload would have a way that it can pay; None: it is not a quota."""
+    problem = candidates.problem
+    if not quota_rows(problem):
+        return None
+    cheapest = _cheapest_column(candidates, solution, workload) if not _is_out(candidates, workload) else None
+    if cheapest is not None:
+        room = room_beside(candidates, solution.choice.columns, (workload.name,))
+        row = room.ledger.quota_against(cheapest)
+        worth = workload.unplaced_usd is None or cheapest.total_cents < in_cents(workload.unplaced_usd)
+        if row is None or not worth:
+            return None
+        held = [*room.ledger.quota_taken[quota_rows(problem).index(row)], *row.held]
+        limit = most_held([*held, *row.spans_of(cheapest)])
+        text = f"a quota of {limit} {row.unit} at {row.provider}, {limit - row.limit} more"
+        return _Stopped(Obstacle.QUOTA, text, quota=(row, limit))
+    freed = replace(workload, policy=replace(workload.policy, quotas=()))
+    offer = _cheapest_passing(candidates, without_quotas(problem), freed)
+    limits = [row for row in quota_rows(problem) if offer is not None and row.provider == offer.provider]
+    if offer is None or not limits:
+        return None
+    return _Stopped(Obstacle.QUOTA, f"a higher quota than {limits[0]}, for {offer.offer_id}")
+
+
+def _is_out(candidates: Candidates, workload: Workload) -> bool:
+    """Whether no candidate of it passed the gates."""
+    return candidates.log(workload.name).obstacle is not None
+
+
+def _contention_fix(candidates: Candidates, solution: Solution, cheapest: Column) -> str:
+    """The offer that is short, and who holds it."""
+    piece = main_piece(cheapest)
+    nodes = max(n for _, _, n in piece.spans)
+    holders = blockers(candidates.problem, solution.choice.columns, cheapest)
+    held = f", now held by {named(holders)}" if holders else ""
+    more = f"{nodes} more {'node' if nodes == 1 else 'nodes'}"
+    return f"{more} of {candidates.problem.table.offers[piece.offer].offer_id}{held}"
+
+
+def _without_column(workload: Workload) -> _Stopped:
+    if isinstance(workload, Serving) and workload.starts_after is not None:
+        text = f"let {workload.starts_after} end earlier: nothing of the horizon is left to serve"
+        return _Stopped(Obstacle.DEPENDENCY, text)
+    spread = isinstance(workload, Serving) and workload.redundancy.zones > 1
+    obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
+    return _Stopped(obstacle, TEXTS[obstacle])
+
+
+def _cheapest_column(candidates: Candidates, solution: Solution, workload: Workload) -> Column | None:
+    mine = [c for c in solution.columns if c.workload == workload.name]
+    if mine:
+        return min(mine, key=lambda column: column.total_cents)
+    if not isinstance(workload, Serving) or workload.starts_after is not None:
+        return None
+    case = candidates.fleets[workload.name]
+    made = model_fleets(candidates.problem, case, free_nodes(candidates.problem), [None])
+    return min(made, key=lambda column: column.total_cents, default=None)
+
+
+def _cheapest_passing(candidates: Candidates, problem: Problem, workload: Workload) -> Offer | None:
+    """The cheapest offer that the gates let through for a changed workload."""
+    estimates = candidates.estimates
+    if isinstance(workload, Serving):
+        case = build_fleet_case(problem, estimates, workload)
+        if case.log.obstacle is not None:
+            return None
+        return problem.table.offers[int(case.units.offer[int(np.argmin(case.units.usd_per_hour))])]
+    found = build_run_candidates(problem, estimates, workload)
+    if not len(found):
+        return None
+    return problem.table.offers[int(found.offer[int(np.argmin(found.total_usd))])]

@@ -1,0 +1,255 @@
+"""A service and what can serve it: of each shelf of offers only as many as it could ever want.
+
+On one shelf (``shelves``) offers differ by price and place alone. Once the cheapest of a shelf could carry
+``ENOUGH`` times all that a service needs, even without their best-stocked zones, a dearer one never helps:
+a cheaper one stands free. So no fleet of least cost is lost, whatever the surcharges, since what is
+surcharged or taken is not counted: asked again beside what others take, the list reaches further.
+K kinds of node, C configurations, S shelves, O offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+
+from broker.domain.plan import Obstacle
+from broker.domain.workload import Serving, TrafficShape
+from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
+from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.problem.shelves import NEVER, Limit, runs_of
+from optimizer.placement.problem.units import FleetCase, Units, hour_count
+
+ENOUGH = 3.0
+MORE_UNITS = 3
+HOURS_OF_DAY = 24
+
+
+def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -> FleetCase:
+    """The gates of a service, and the units that they leave."""
+    opened, row, table = open_gates(problem, service), estimates.row_of[service.name], estimates.serving
+    log = opened.log()
+    obstacles = [table.obstacle(row, kind) for kind in range(len(problem.table.skus))]
+    log.evaluated = len(problem.table) * len(table.configs)
+    fits_kind: Bools = np.any(table.fits[row], axis=1)
+    fit_gates(log, opened, obstacles, fits_kind)
+    demand = hourly_demand(problem, service)
+    replicas = Replicas.of(problem, estimates, row)
+    _unit_gate(log, opened, replicas)
+    supply = _Supply(problem, opened, replicas, service, float(demand.max(initial=0.0)))
+    case = FleetCase(service, supply.units(None, {}), demand, log, again=supply.units)
+    _redundancy_gates(case)
+    return case
+
+
+def _unit_gate(log: GateLog, opened: Opened, replicas: Replicas) -> None:
+    """Offers that join the nodes of some unit, and have them; counts the candidates."""
+    shelves = opened.shelves
+    log.keep(Obstacle.FABRIC, int(opened.by_kind[replicas.fits.any(axis=1)].sum()))
+    nodes = np.where(replicas.fits, replicas.nodes, NEVER)[shelves.terms.kind]
+    held = shelves.with_nodes(Limit.STOCK, np.arange(len(nodes))[:, None], nodes)
+    log.keep(Obstacle.STOCK, int(held.max(axis=1, initial=0).sum()))
+    log.kept = int(held.sum())
+
+
+def _redundancy_gates(case: FleetCase) -> None:
+    """Enough zones, and enough of everything to meet the peak with its spares."""
+    units, log = case.units, case.log
+    if log.obstacle is not None:
+        return
+    if len(np.unique(units.zone)) < case.zones:
+        log.obstacle = Obstacle.REDUNDANCY
+        return
+    first = np.flatnonzero(np.diff(units.offer, prepend=-1))
+    together = float(np.maximum.reduceat(units.requests_per_s * units.most, first).sum())
+    spare = case.spare * float(units.largest.min())
+    if together - spare < float(case.demand.max(initial=0.0)) * (1 - 1e-9):
+        log.obstacle = Obstacle.STOCK
+
+
+def hourly_demand(problem: Problem, service: Serving) -> Floats:
+    """Requests/s [H]; what has a daily form is asked for one day."""
+    hours, traffic = hour_count(problem), service.traffic
+    asked = hours if traffic.shape is TrafficShape.HOURLY else min(hours, HOURS_OF_DAY)
+    starts = [problem.origin + timedelta(hours=hour) for hour in range(asked)]
+    rates = [traffic.requests_per_s_at(start, problem.origin) for start in starts]
+    return np.resize(np.array(rates, dtype=np.float64), hours)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replicas:
+    """One unit [K, C] of each kind of node and configuration: nodes, replicas, rates in requests/s.
+
+    ``fits``: it can serve; ``worth``: and no other of the same kind makes it needless.
+    """
+
+    fits: Bools
+    worth: Bools
+    nodes: Ints
+    replicas: Ints
+    rate: Floats
+    largest: Floats
+    cold_s: Floats
+
+    @classmethod
+    def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
+        """Of the workload in a row of the serving table, once."""
+        return estimates.kept.once(("replicas", row), lambda: cls._made(problem, estimates, row))
+
+    @classmethod
+    def _made(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
+        serving, skus = estimates.serving, problem.table.skus
+        sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
+        per_node = np.array([sku.gpus_per_node for sku in skus], dtype=np.int64)[:, None]
+        joined = np.array([s.fabric.max_nodes if s.fabric else 1 for s in skus], dtype=np.int64)[:, None]
+        nodes = np.maximum(1, -(-sizes[None, :] // per_node))
+        replicas = np.maximum(1, per_node // sizes[None, :])
+        largest, cold_s = serving.requests_per_s[row], serving.cold_start_s[row]
+        fits = np.asarray(serving.fits[row] & (nodes <= joined), dtype=np.bool_)
+        rate = replicas * largest
+        worth = _worth(fits, np.stack((-rate, largest, cold_s)), nodes)
+        return cls(fits, worth, nodes, replicas, rate, largest, cold_s)
+
+
+def _worth(fits: Bools, worse: Floats, nodes: Ints) -> Bools:
+    """Fitting configurations [K, C] of which none of the same kind and nodes is better or equal throughout.
+
+    ``worse`` [3, K, C]: less rate, a larger largest replica, a later start.
+    """
+    worth = fits.copy()
+    for kind in np.flatnonzero(fits.any(axis=1)):
+        mine = np.flatnonzero(fits[kind])
+        each = worse[:, kind, mine]
+        at_least = (each[:, :, None] <= each[:, None, :]).all(axis=0)
+        at_least &= nodes[kind, mine][:, None] == nodes[kind, mine]
+        better = at_least & (~at_least.T | (mine[:, None] < mine))
+        worth[kind, mine[better.any(axis=0)]] = False
+    return worth
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Supply:
+    """Units of one service, made for the stock and the surcharges of the moment."""
+
+    problem: Problem
+    opened: Opened
+    replicas: Replicas
+    service: Serving
+    peak_requests_per_s: float
+
+    def units(self, free: Ints | None, surcharge_usd: Mapping[int, float]) -> Units:
+        """What the service could want from ``free`` nodes [O] (None: all) at surcharges per node-hour."""
+        table = self.problem.table
+        stock = table.stock_nodes if free is None else free
+        offers = self._wanted(stock, np.fromiter(surcharge_usd, dtype=np.int64, count=len(surcharge_usd)))
+        each = self.replicas
+        kind_of, config_of = np.nonzero(each.worth)
+        first = np.searchsorted(kind_of, np.arange(len(each.worth) + 1))
+        at, within = runs_of(np.diff(first)[table.sku_of[offers]])
+        offer, kind = offers[at], table.sku_of[offers[at]]
+        config = config_of[first[kind] + within]
+        most = stock[offer] // each.nodes[kind, config]
+        offer, kind, config, most = (a[most > 0] for a in (offer, kind, config, most))
+        nodes = each.nodes[kind, config]
+        extra = np.array([surcharge_usd.get(int(o), 0.0) for o in offer] if surcharge_usd else 0.0)
+        return Units(
+            offer=offer,
+            config=config,
+            kind=kind * each.worth.shape[1] + config,
+            nodes=nodes,
+            replicas=each.replicas[kind, config],
+            requests_per_s=each.rate[kind, config],
+            largest=each.largest[kind, config],
+            usd_per_hour=nodes * table.price_usd[offer],
+            cold_s=each.cold_s[kind, config],
+            zone=table.zone_of[offer],
+            most=most,
+            surcharge_usd_per_hour=np.asarray(nodes * extra, dtype=np.float64),
+        )
+
+    def _wanted(self, stock: Ints, surcharged: Ints) -> Ints:
+        """Offers, ascending: the cheapest of each shelf until they hold enough, all with money upfront."""
+        table, shelves = self.problem.table, self.opened.shelves
+        able: Bools = np.any(self.replicas.worth, axis=1)
+        serves = able[shelves.terms.kind] & ~shelves.terms.is_window
+        shelf = np.flatnonzero(serves & (shelves.sizes > 0))
+        largest_unit = np.where(self.replicas.worth, self.replicas.nodes, 1).max(axis=1, initial=1)
+        whole = largest_unit[table.sku_of[shelves.offer]]
+        counted = stock[shelves.offer] // whole * whole
+        plain = np.ones(len(table), dtype=np.bool_)
+        plain[surcharged] = False
+        plain &= table.upfront_usd == 0
+        counted = np.where(plain[shelves.offer], counted, 0)
+        limited = fleet_rules(self.problem, self.service).pools <= MOST_POOLS
+        counts = (self._enough_pools if limited else self._long_enough)(shelf, counted)
+        cheapest, _ = shelves.cheapest(shelf, counts)
+        ahead = self.opened.passing & (table.upfront_usd > 0) & ~table.is_window
+        if ahead.any():
+            cheapest = np.union1d(cheapest, np.flatnonzero(ahead & able[table.sku_of]))
+        return np.sort(cheapest)
+
+    def _enough_nodes(self) -> Ints:
+        """Nodes of each kind [K] that carry ``ENOUGH`` times all that is needed, in any configuration."""
+        each = self.replicas
+        if not each.worth.any():
+            return np.zeros(len(each.worth), dtype=np.int64)
+        redundancy = self.service.redundancy
+        needed = self.peak_requests_per_s + redundancy.spare_replicas * float(each.largest[each.worth].max())
+        units = np.zeros(each.worth.shape)
+        np.divide(ENOUGH * needed, each.rate, out=units, where=each.worth)
+        nodes = each.nodes * (np.ceil(units) + MORE_UNITS + redundancy.zones)
+        most: Ints = np.where(each.worth, np.minimum(nodes, NEVER), 0).max(axis=1).astype(np.int64)
+        return most
+
+    def _enough_pools(self, shelf: Ints, counted: Ints) -> Ints:
+        """How many of the cheapest offers of each of ``shelf`` stand in ``MOST_POOLS`` places that each hold
+        enough alone: a fleet of no more pools leaves one of these free for whatever is dearer."""
+        shelves, zone_of = self.opened.shelves, self.problem.table.zone_of
+        enough = self._enough_nodes()[shelves.terms.kind[shelf]]
+        sizes = shelves.sizes[shelf]
+        which, within = runs_of(sizes)
+        at = shelves.first[shelf[which]] + within
+        alone = np.flatnonzero(counted[at] >= enough[which])
+        key = which[alone] * (int(zone_of.max(initial=0)) + 1) + zone_of[shelves.offer[at[alone]]]
+        fresh = np.zeros(len(at), dtype=np.int64)
+        fresh[alone[np.unique(key, return_index=True)[1]]] = 1
+        seen = np.cumsum(fresh)
+        begin = np.cumsum(sizes) - sizes
+        before = np.append(0, seen)[begin]
+        counts: Ints = np.minimum(np.searchsorted(seen, before + MOST_POOLS) - begin + 1, sizes)
+        return counts
+
+    def _long_enough(self, shelf: Ints, counted: Ints) -> Ints:
+        """How many of the cheapest offers of each of ``shelf`` hold enough nodes, in enough zones."""
+        shelves, sizes = self.opened.shelves, self.opened.shelves.sizes[shelf]
+        enough = self._enough_nodes()[shelves.terms.kind[shelf]]
+        target = enough
+        before = np.concatenate(([0], np.cumsum(counted)))
+        begin = before[shelves.first[shelf]]
+        while True:
+            found = np.searchsorted(before, begin + target) - shelves.first[shelf]
+            counts: Ints = np.minimum(found, sizes)
+            short = (counts < sizes) & (self._outside(shelf, counts, counted) < enough)
+            if not short.any():
+                return counts
+            target = np.where(short, 2 * target, target)
+
+    def _outside(self, shelf: Ints, counts: Ints, counted: Ints) -> Ints:
+        """Nodes of the first ``counts`` offers outside the zones that a fleet may stand in but one."""
+        shelves, zone_of = self.opened.shelves, self.problem.table.zone_of
+        which, within = runs_of(counts)
+        at = shelves.first[shelf[which]] + within
+        zones = int(zone_of.max(initial=0)) + 1
+        key = which * zones + zone_of[shelves.offer[at]]
+        by_zone = np.bincount(key, counted[at], minlength=len(shelf) * zones).reshape(len(shelf), zones)
+        most = min(zones, self.service.redundancy.zones - 1)
+        if most == 1:
+            best = by_zone.max(axis=1, keepdims=True)
+        else:
+            best = np.partition(by_zone, -most, axis=1)[:, zones - most :] if most else by_zone[:, :0]
+        outside: Ints = (by_zone.sum(axis=1) - best.sum(axis=1)).astype(np.int64)
+        return outside

@@ -1,0 +1,39 @@
+"""The rules of a fleet as numbers: spares, places and what their loss leaves, pools and kinds of GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.domain.standing_rules import rules_of
+from broker.domain.workload import Serving
+from optimizer.placement.problem.problem import Problem
+
+MOST_POOLS = 4
+"""All sets of so many pools are searched; a fleet that may have more is joined from patterns of hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRules:
+    """``spare`` largest replicas over demand; ``places`` that each carry ``least_share`` of the demand, and
+    what the loss of any one leaves carries ``loss_share``. At most ``pools`` pools of ``gpus`` kinds."""
+
+    spare: int
+    places: int
+    loss_share: float
+    least_share: float
+    pools: int
+    gpus: int
+
+
+def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
+    """The rules of a fleet, as the document says them."""
+    standing, redundancy = rules_of(problem.request.policy, service), service.redundancy
+    loss = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
+    return FleetRules(
+        spare=redundancy.spare_replicas,
+        places=max(1, redundancy.zones),
+        loss_share=loss,
+        least_share=loss / max(1, redundancy.zones - 1),
+        pools=standing.max_pools,
+        gpus=standing.max_gpu_kinds,
+    )

@@ -1,0 +1,118 @@
+"""Columns: one complete way to place one workload, with its exact cost. The master chooses one each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+
+from broker.domain.billing import holding_cost_usd
+from broker.domain.money import CENT, to_cents
+from broker.domain.transfer import Place
+from broker.domain.window import Segment
+from optimizer.placement.problem.problem import Problem
+
+Span = tuple[int, int, int]
+End = tuple[float, Place | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Nodes of one offer over time: ``spans`` are (start_s, end_s, nodes).
+
+    ``choice`` is the index of the node count (training) or of the serving configuration; ``share`` of the
+    run's work is done there.
+    """
+
+    offer: int
+    choice: int
+    spans: tuple[Span, ...]
+    cost_cents: int
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to place ``workload``; ``end_s`` is when a run ends (0 for services).
+
+    ``after_s``: the column of a service that fits only when the run that it follows ends then.
+    ``budget_cents``: what counts against the budget where that is not the cost (ghosts of a relaxation).
+    ``switching_cents``: what it costs to leave what is held (``problem.Held``); steers, and is on no bill.
+    ``delay_cents``: what it costs that the service starts then (``delays``).
+    ``transfer_cents`` of the cost is for data (``transfers``). ``place``: where a run's finished weights
+    lie, if copies of them cost anything; ``after_place``: the place for which a service's column pays.
+    """
+
+    workload: str
+    pieces: tuple[Piece, ...]
+    cost_cents: int
+    penalty_cents: int = 0
+    end_s: float = 0.0
+    after_s: float | None = None
+    budget_cents: int | None = None
+    switching_cents: int = 0
+    transfer_cents: int = 0
+    place: Place | None = None
+    after_place: Place | None = None
+    delay_cents: int = 0
+
+    @property
+    def end(self) -> End:
+        """When a run ends, and where its weights must be paid for."""
+        return self.end_s, self.place
+
+    @property
+    def after(self) -> tuple[float | None, Place | None]:
+        """The end of the run for which a service's column was made."""
+        return self.after_s, self.after_place
+
+    @property
+    def counted_cents(self) -> int:
+        """What counts against the budget."""
+        return self.cost_cents if self.budget_cents is None else self.budget_cents
+
+    @property
+    def total_cents(self) -> int:
+        """Cost, lateness and delay together, and what leaving costs."""
+        return self.cost_cents + self.penalty_cents + self.delay_cents + self.switching_cents
+
+
+def with_switching(problem: Problem, column: Column) -> Column:
+    """The column with what it costs to leave what its workload holds."""
+    held = problem.held.get(column.workload)
+    if held is None:
+        return column
+    kept = held.pieces <= {(piece.offer, piece.choice) for piece in column.pieces}
+    if held.start_s is not None:
+        kept = kept and column.pieces[0].spans[0][0] == held.start_s
+    return replace(column, switching_cents=0 if kept else held.leaving_cents)
+
+
+def build_segments(problem: Problem, spans: tuple[Span, ...]) -> tuple[Segment, ...]:
+    """The spans as segments of real time."""
+    return tuple(Segment(problem.instant(a), problem.instant(b), n) for a, b, n in spans)
+
+
+def price_cents(problem: Problem, offer: int, spans: tuple[Span, ...]) -> int:
+    """Exact cost of holding ``spans`` on an offer, in whole cents as a bill shows it."""
+    cost = holding_cost_usd(problem.table.offers[offer], build_segments(problem, spans))
+    return in_cents(to_cents(cost))
+
+
+def late_cents(problem: Problem, end_s: float, deadline_s: float, late_usd_per_hour: Decimal | None) -> int:
+    """Lateness of a run in whole cents, counted in microseconds."""
+    if late_usd_per_hour is None or end_s <= deadline_s:
+        return 0
+    late = problem.instant(end_s) - problem.instant(deadline_s)
+    hours = Decimal(max(timedelta(0), late) // timedelta(microseconds=1)) / 3_600_000_000
+    return in_cents(to_cents(hours * late_usd_per_hour))
+
+
+def in_cents(usd: Decimal) -> int:
+    """Whole cents of an amount, rounded half-even."""
+    return int(to_cents(usd) / CENT)
+
+
+def in_usd(cents: int) -> Decimal:
+    """The amount of a number of cents."""
+    return Decimal(cents) * CENT

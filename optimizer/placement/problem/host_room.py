@@ -1,0 +1,67 @@
+"""Kinds of node whose hosts have no room for a workload: a gate beside those of the performance core.
+
+W workloads, K kinds of node, N node counts, C serving configurations, P number formats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from broker.domain.sku import Sku
+from broker.domain.workload import Batch, Serving, Training
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
+from optimizer.performance.serving_estimate import ServingConfig
+from optimizer.placement.problem.problem import Bools, Floats, Ints
+
+
+def runs_without_room(runs: Sequence[Training], skus: Sequence[Sku], counts: Sequence[int]) -> Bools:
+    """Which node counts [W, K, N] leave each node more than it has room for."""
+    found = np.zeros((len(runs), len(skus), len(counts)), dtype=np.bool_)
+    if not found.size:
+        return found
+    sizes, size_of = _sizes(skus)
+    for w, run in enumerate(runs):
+        asked = [[training_needs(run, n, g, load_calibration()) for n in counts] for g in sizes]
+        found[w] = _short(asked, skus, size_of)
+    return found
+
+
+def services_without_room(
+    workloads: Sequence[Serving | Batch], skus: Sequence[Sku], configs: Sequence[ServingConfig]
+) -> Bools:
+    """Which configurations [W, K, C] a node has no room for; one copy of the weights serves all its GPUs."""
+    found = np.zeros((len(workloads), len(skus), len(configs)), dtype=np.bool_)
+    if not found.size:
+        return found
+    precisions = list(dict.fromkeys(config.precision for config in configs))
+    of_config = np.array([precisions.index(config.precision) for config in configs], dtype=np.intp)
+    sizes, size_of = _sizes(skus)
+    for w, one in enumerate(workloads):
+        asked = [[serving_needs(one.model, p, g, load_calibration()) for p in precisions] for g in sizes]
+        found[w] = _short(asked, skus, size_of)[:, of_config]
+    return found
+
+
+def _sizes(skus: Sequence[Sku]) -> tuple[list[int], Ints]:
+    """Distinct GPUs of a node, and which of them each kind [K] has."""
+    sizes = sorted({sku.gpus_per_node for sku in skus})
+    return sizes, np.array([sizes.index(sku.gpus_per_node) for sku in skus], dtype=np.int64)
+
+
+def _short(asked: Sequence[Sequence[HostNeeds]], skus: Sequence[Sku], size_of: Ints) -> Bools:
+    """Whether a kind [K] has too little for each of the needs [sizes, columns] of its size."""
+    disk = np.array([[needs.disk_gb for needs in row] for row in asked])[size_of]
+    memory = np.array([[needs.memory_gb for needs in row] for row in asked])[size_of]
+    short: Bools = (_stated([s.disk_gb for s in skus]) < disk) | (
+        _stated([s.memory_gb for s in skus]) < memory
+    )
+    return short
+
+
+def _stated(amounts: Sequence[float | None]) -> Floats:
+    """Amounts [K, 1]; what nobody states is taken to be enough."""
+    return np.array([[math.inf if amount is None else amount] for amount in amounts], dtype=np.float64)

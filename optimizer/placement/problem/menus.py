@@ -1,0 +1,49 @@
+"""Counts that sellers sell: a run on 3 nodes of a seller of 1, 2, 4 or 8 pays for 4. N node counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker.domain.offer import Offer, WindowTerms
+from optimizer.placement.problem.problem import NO_MENU, UNLIMITED_NODES, Bools, Ints, OfferTable
+
+LOTS = tuple(sorted(base << power for base in (1, 3) for power in range(11)))
+"""Numbers of lots worth a look: powers of two, and three times those."""
+
+
+def menu_counts(table: OfferTable) -> set[int]:
+    """Every count that some seller's menu names, and the lots worth a look of those that sell by lots."""
+    found: set[int] = set()
+    for terms in table.menus:
+        counts = terms.node_counts
+        found |= set(counts) if counts is not None else {terms.lot_nodes * lots for lots in LOTS}
+    return found
+
+
+def bought_nodes(table: OfferTable, offers: Ints, counts: Ints) -> Ints:
+    """Nodes [len(offers), N] to buy so that each count can work; more than any stock where none is sold."""
+    bought: Ints = np.broadcast_to(counts, (len(offers), len(counts)))
+    menus = table.menu_of[offers]
+    if (menus != NO_MENU).any():
+        bought = bought.copy()
+        for number in np.unique(menus[menus != NO_MENU]):
+            bought[menus == number] = _rounded(table.menus[int(number)], counts)
+    return bought
+
+
+def _rounded(terms: WindowTerms, counts: Ints) -> Ints:
+    least = [terms.least_sold(int(count)) for count in counts]
+    return np.array([UNLIMITED_NODES + 1 if n is None else n for n in least], dtype=np.int64)
+
+
+def whole_only(bought: Ints, counts: Ints) -> Bools:
+    """Where everything that is bought works."""
+    mask: Bools = bought == counts[None, :]
+    return mask
+
+
+def menu_rule(offer: Offer, working: int, bought: int) -> str:
+    """Why more is bought than works, for people."""
+    assert offer.window is not None
+    words = offer.window.counts_in_words
+    return f"{working} of {bought} bought nodes work: this seller sells {words}"

@@ -1,0 +1,78 @@
+"""The tightest latency objective that a service can have on the offers that its rules allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from broker.domain.workload import Serving, Slo
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import open_gates
+from optimizer.placement.problem.host_room import services_without_room
+from optimizer.placement.problem.problem import Problem
+
+STEPS = 8
+REFINEMENTS = 2
+DIGITS = 2
+LOOSE_MS = 1e7
+
+SloOf = Callable[[float], Slo]
+
+
+def reachable_objectives(problem: Problem, estimates: Estimates, service: Serving) -> list[Slo]:
+    """Objectives that some allowed offer meets: with only one of the two limits looser, where that is enough,
+    else with both, and each as tight as the performance core allows; in two digits, rounded up."""
+    ttft_ms, itl_ms = service.slo.ttft_p95_ms, service.slo.itl_p95_ms
+    asker = _Asker(problem, estimates, service)
+    alone = [
+        asker.least(lambda ms: Slo(ttft_ms, ms), itl_ms),
+        asker.least(lambda ms: Slo(ms, itl_ms), ttft_ms),
+    ]
+    found = [slo for slo in alone if slo is not None]
+    if found:
+        return found
+    first = asker.least(lambda ms: Slo(ms, LOOSE_MS), ttft_ms)
+    if first is None:
+        return []
+    both = asker.least(lambda ms: Slo(first.ttft_p95_ms, ms), itl_ms)
+    return [] if both is None else [both]
+
+
+class _Asker:
+    """Asks the performance core for many objectives of one service at once, on the allowed kinds of node."""
+
+    def __init__(self, problem: Problem, estimates: Estimates, service: Serving) -> None:
+        opened = open_gates(problem, service)
+        self._skus = [problem.table.skus[int(kind)] for kind in np.flatnonzero(opened.by_kind)]
+        self._estimates, self._service = estimates, service
+
+    def least(self, slo_of: SloOf, unmet_ms: float) -> Slo | None:
+        """The tightest of ``slo_of`` above ``unmet_ms`` that something meets; None where nothing does."""
+        low = unmet_ms
+        grid = [unmet_ms * 4.0**step for step in range(1, STEPS + 1)]
+        for _ in range(1 + REFINEMENTS):
+            met = self._meets([slo_of(ms) for ms in grid])
+            if not any(met):
+                return None
+            at = met.index(True)
+            low, high = (grid[at - 1] if at else low), grid[at]
+            ratio = (high / low) ** (1 / STEPS)
+            grid = [low * ratio**step for step in range(1, STEPS)] + [high]
+        return slo_of(_rounded_up(high))
+
+    def _meets(self, objectives: Sequence[Slo]) -> list[bool]:
+        if not self._skus:
+            return [False] * len(objectives)
+        asked = [replace(self._service, name=str(i), slo=slo) for i, slo in enumerate(objectives)]
+        table = self._estimates.estimator.serving(asked, self._skus)
+        table.withhold(services_without_room(asked, self._skus, table.configs))
+        return [bool(table.fits[row].any()) for row in range(len(asked))]
+
+
+def _rounded_up(ms: float) -> float:
+    """The next number of two digits."""
+    unit = 10.0 ** (math.floor(math.log10(ms)) - DIGITS + 1)
+    return round(math.ceil(ms / unit - 1e-9) * unit, 12)

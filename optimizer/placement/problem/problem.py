@@ -1,0 +1,365 @@
+"""The planning problem in integers: whole seconds from the horizon's start, offers as columns of numbers.
+
+Shapes: O offers, K distinct SKU kinds. Everything that cannot mean anything is refused here, so that
+no later step has to doubt its input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.domain.assumed_stock import is_counted, most_nodes
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.learned import GUESS
+from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
+from broker.domain.sku import Sku
+from broker.domain.standing_rules import assumed_nodes
+from broker.domain.stock_pools import shared
+from broker.domain.workload import Batch, PlanRequest, Serving, Training
+from optimizer.placement.problem.gpu_pools import GpuPools, build_pools, no_pools
+from optimizer.recall import Recall
+
+UNLIMITED_NODES = 1_000_000
+NEVER_GONE = 1 << 40
+NO_MENU = -1
+MAX_HORIZON_DAYS = 400
+MAX_USD_PER_NODE_HOUR = 1_000_000
+TIERS = tuple(Tier)
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfferTable:
+    """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it).
+
+    ``menu_of`` points into ``menus`` (one seller's terms for each distinct menu of counts), or is NO_MENU.
+    ``shelf_of`` numbers groups of equal terms: kind of node, minimum and increment of billing, window or
+    not, interrupted or not. Within one shelf only price, stock and place differ. ``zone_of``: a zone is a
+    place, one operator's data centre or region, whoever sells it. ``gone_s``: the second from which nothing
+    of an offer is held any more (NEVER_GONE: nobody says).
+    """
+
+    offers: Sequence[Offer]
+    skus: tuple[Sku, ...]
+    sku_of: Ints
+    price_usd: Floats
+    upfront_usd: Floats
+    min_s: Ints
+    increment_s: Ints
+    stock_nodes: Ints
+    joined_nodes: Ints
+    gpus_per_node: Ints
+    tier_of: Ints
+    zone_of: Ints
+    gone_s: Ints
+    interruptions_per_hour: Floats
+    is_window: Bools
+    pools: GpuPools
+    menu_of: Ints
+    menus: tuple[WindowTerms, ...]
+    shelf_of: Ints
+
+    def __len__(self) -> int:
+        return len(self.offers)
+
+    def billed_s(self, offers: Ints, held_s: Ints) -> Ints:
+        """Seconds charged for one node held ``held_s`` without a break."""
+        increment = self.increment_s[offers]
+        billed: Ints = -(-np.maximum(held_s, self.min_s[offers]) // increment) * increment
+        return billed
+
+    def node_cost_usd(self, offers: Ints, held_s: Ints) -> Floats:
+        """USD of one node held ``held_s`` without a break (float; not for ``listed`` windows)."""
+        hours = self.billed_s(offers, held_s) / 3600
+        cost: Floats = self.price_usd[offers] * hours + self.upfront_usd[offers]
+        return cost
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a workload holds before it is planned again: (offer, choice) of each piece, and what leaving
+    any of them costs. ``start_s``: a run's start, which it leaves too when it begins at another time."""
+
+    pieces: frozenset[tuple[int, int]]
+    leaving_cents: int
+    start_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A request over a market. Instants are seconds from ``origin`` (the horizon's start).
+
+    ``terms``: what copies of data cost. ``kept`` holds what was derived from offers, their ``allowed`` mask
+    and the times; see ``once``. ``recall``: what outlives the problem.
+    """
+
+    request: PlanRequest
+    as_of: datetime
+    origin: datetime
+    t0_s: int
+    end_s: int
+    as_of_s: int
+    table: OfferTable
+    allowed: Bools = field(repr=False)
+    index_of: Mapping[str, int] = field(repr=False)
+    terms: MovingTerms = field(default_factory=MovingTerms, repr=False)
+    held: Mapping[str, Held] = field(default_factory=dict, repr=False)
+    kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
+    kept_of_market: dict[Hashable, object] = field(default_factory=dict, repr=False)
+    recall: Recall = field(default_factory=Recall, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` gives, made once; it may depend on the key and on offers, mask and times alone."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        return cast("Made", self.kept[key])
+
+    def once_for_market(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """The same for what does not depend on the mask: shared with the problem over fewer offers."""
+        if key not in self.kept_of_market:
+            self.kept_of_market[key] = make()
+        return cast("Made", self.kept_of_market[key])
+
+    def seconds(self, instant: datetime) -> float:
+        """Seconds from the origin to ``instant``."""
+        return (instant - self.origin) / timedelta(seconds=1)
+
+    def instant(self, second: float) -> datetime:
+        """The instant at ``second``."""
+        return self.origin + timedelta(seconds=second)
+
+    def runs(self) -> tuple[Training | Batch, ...]:
+        """Workloads that end, in the request's order."""
+        return tuple(w for w in self.request.workloads if not isinstance(w, Serving))
+
+    def services(self) -> tuple[Serving, ...]:
+        """Workloads that last, in the request's order."""
+        return tuple(w for w in self.request.workloads if isinstance(w, Serving))
+
+    def followers(self, run: str) -> tuple[Serving, ...]:
+        """Services that start when ``run`` ends."""
+        return self.request.followers(run)
+
+    def restricted(self, allowed: Bools) -> Problem:
+        """The same problem over fewer offers."""
+        return replace(self, allowed=self.allowed & allowed, kept={})
+
+    def unpooled(self) -> Problem:
+        """The same problem with each offer's own stock alone: more is possible in it."""
+        return replace(self, table=replace(self.table, pools=no_pools(len(self.table))))
+
+
+def build_problem(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    terms: MovingTerms | None = None,
+    recall: Recall | None = None,
+) -> Problem:
+    """The problem of a request; raises InputError with every reason why it cannot mean anything."""
+    problems = (*_request_problems(request, as_of), *_offer_problems(offers))
+    if problems:
+        raise InputError("plan request", problems)
+    ordered = tuple(sorted(shared(offers), key=_place_of))
+    origin = request.horizon.start
+    as_of_s = math.ceil((as_of - origin) / timedelta(seconds=1))
+    return Problem(
+        request=request,
+        as_of=as_of,
+        origin=origin,
+        t0_s=max(0, as_of_s),
+        end_s=math.floor((request.horizon.end - origin) / timedelta(seconds=1)),
+        as_of_s=as_of_s,
+        table=under_quotas(request, _offer_table(ordered, origin, assumed_nodes(request))),
+        allowed=np.ones(len(ordered), dtype=np.bool_),
+        index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
+        terms=terms or MovingTerms(),
+        recall=Recall() if recall is None else recall,
+    )
+
+
+def _place_of(offer: Offer) -> tuple[int, str]:
+    """Where costs tie, the search takes the offer of the lower place: the one that is usable sooner."""
+    return round(60 * (offer.learned or GUESS).wait_hours), offer.offer_id
+
+
+def _kind_of(sku: Sku) -> Sku:
+    """What of a SKU decides what runs there and how fast: the same node under another seller's name is the
+    same kind."""
+    fabric = replace(sku.fabric, domain=None) if sku.fabric is not None else None
+    return replace(sku, name="", vcpus=None, fabric=fabric)
+
+
+def _gone_s(offer: Offer, origin: datetime) -> int:
+    if offer.available_until is None:
+        return NEVER_GONE
+    return min(NEVER_GONE, math.floor((offer.available_until - origin) / timedelta(seconds=1)))
+
+
+def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> OfferTable:
+    kinds: dict[Sku, int] = {}
+    skus: list[Sku] = []
+    places: dict[str, int] = {}
+    sku_of = []
+    for offer in offers:
+        kind = _kind_of(offer.sku)
+        if kind not in kinds:
+            kinds[kind] = len(skus)
+            skus.append(offer.sku)
+        sku_of.append(kinds[kind])
+        places.setdefault(offer.place, len(places))
+
+    def floats(values: Iterator[float]) -> Floats:
+        return np.fromiter(values, dtype=np.float64, count=len(offers))
+
+    def ints(values: Iterator[int]) -> Ints:
+        return np.fromiter(values, dtype=np.int64, count=len(offers))
+
+    menus, menu_of = _menus(offers)
+    kind_of = np.asarray(sku_of, dtype=np.int64)
+    min_s = ints(math.ceil(round(o.min_hours * 3_600_000_000) / 1_000_000) for o in offers)
+    increment_s = ints(max(1, o.billing_increment_s) for o in offers)
+    rates = floats((o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers)
+    is_window = np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers))
+    return OfferTable(
+        offers=offers,
+        skus=tuple(skus),
+        sku_of=kind_of,
+        price_usd=floats(float(o.price_usd_per_node_hour) for o in offers),
+        upfront_usd=floats(float(o.upfront_usd or 0) for o in offers),
+        min_s=min_s,
+        increment_s=increment_s,
+        stock_nodes=own_stock(offers, assumed),
+        joined_nodes=ints(o.max_nodes_in_one_run for o in offers),
+        gpus_per_node=ints(o.sku.gpus_per_node for o in offers),
+        tier_of=ints(TIERS.index(o.tier) for o in offers),
+        zone_of=ints(places[o.place] for o in offers),
+        gone_s=ints(_gone_s(o, origin) for o in offers),
+        interruptions_per_hour=rates,
+        is_window=is_window,
+        pools=build_pools(offers, assumed),
+        menu_of=np.asarray(menu_of, dtype=np.int64),
+        menus=menus,
+        shelf_of=_shelves((kind_of, is_window, rates > 0, min_s, increment_s)),
+    )
+
+
+def _shelves(terms: tuple[Ints | Bools, ...]) -> Ints:
+    """A number [O] for each distinct row of ``terms``, ascending with them."""
+    if not len(terms[0]):
+        return np.zeros(0, dtype=np.int64)
+    rows = np.column_stack([np.asarray(column, dtype=np.int64) for column in terms])
+    _, shelf = np.unique(rows, axis=0, return_inverse=True)
+    return shelf.reshape(-1).astype(np.int64)
+
+
+def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]:
+    """One seller's terms for each distinct menu of counts, and each offer's menu (``NO_MENU``: any count)."""
+    numbers: dict[tuple[tuple[int, ...] | None, int], int] = {}
+    menus: list[WindowTerms] = []
+    menu_of = []
+    for offer in offers:
+        terms = offer.window
+        if terms is None or (terms.node_counts is None and terms.lot_nodes == 1):
+            menu_of.append(NO_MENU)
+            continue
+        key = (terms.node_counts, terms.lot_nodes)
+        if key not in numbers:
+            numbers[key] = len(menus)
+            menus.append(terms)
+        menu_of.append(numbers[key])
+    return tuple(menus), menu_of
+
+
+def own_stock(offers: Sequence[Offer], assumed: int) -> Ints:
+    """Nodes [O] that each offer has, whatever else limits them; ``assumed`` where nobody says how many."""
+    return np.fromiter((_stock_nodes(o, assumed) for o in offers), dtype=np.int64, count=len(offers))
+
+
+def under_quotas(request: PlanRequest, table: OfferTable) -> OfferTable:
+    """Of no offer can more be held than a quota of its provider, over all workloads, allows."""
+    quotas = (*request.quotas, *request.policy.quotas)
+    if not quotas:
+        return table
+    most = table.stock_nodes.copy()
+    for quota in quotas:
+        here = np.array([offer.provider == quota.provider for offer in table.offers], dtype=np.bool_)
+        for limit, per_node in ((quota.gpus, table.gpus_per_node), (quota.nodes, np.ones_like(most))):
+            if limit is not None:
+                most[here] = np.minimum(most[here], limit // per_node[here])
+    return replace(table, stock_nodes=most)
+
+
+def _stock_nodes(offer: Offer, assumed: int) -> int:
+    if offer.stock.level is StockLevel.NONE or (offer.learned is not None and offer.learned.is_rare):
+        return 0
+    if not is_counted(offer):
+        return min(most_nodes(offer, assumed), UNLIMITED_NODES)
+    nodes = UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
+    pool = offer.stock.pool
+    if pool is None or pool.gpus is None:
+        return nodes
+    return min(nodes, pool.gpus // offer.sku.gpus_per_node)
+
+
+def _offer_problems(offers: Sequence[Offer]) -> Iterator[FieldProblem]:
+    for offer_id, count in sorted(Counter(offer.offer_id for offer in offers).items()):
+        if count > 1:
+            yield FieldProblem("/offers", f"offer_id {offer_id!r} {count} times", "each offer once")
+    for index, offer in enumerate(offers):
+        price = offer.price_usd_per_node_hour
+        if not 0 <= price <= MAX_USD_PER_NODE_HOUR:
+            where = f"/offers/{index}/price_usd_per_node_hour"
+            yield FieldProblem(where, str(price), f"0 to {MAX_USD_PER_NODE_HOUR} USD")
+        if offer.sku.gpus_per_node < 1:
+            yield FieldProblem(f"/offers/{index}/gpus_per_node", str(offer.sku.gpus_per_node), "at least 1")
+
+
+def _request_problems(request: PlanRequest, as_of: datetime) -> Iterator[FieldProblem]:
+    if request.horizon.hours > 24 * MAX_HORIZON_DAYS:
+        yield FieldProblem("/horizon", f"{request.horizon.hours:g} h", f"at most {MAX_HORIZON_DAYS} days")
+    if as_of >= request.horizon.end:
+        yield FieldProblem(
+            "/horizon", f"ends {request.horizon.end.isoformat()}", f"after {as_of.isoformat()}"
+        )
+    for name, count in Counter(w.name for w in request.workloads).items():
+        if count > 1:
+            yield FieldProblem("/workloads", f"name {name!r} {count} times", "each name once")
+    runs = {w.name for w in request.workloads if isinstance(w, Training)}
+    for index, workload in enumerate(request.workloads):
+        yield from _workload_problems(f"/workloads/{index}", workload, runs)
+
+
+def _workload_problems(
+    where: str, workload: Training | Serving | Batch, runs: set[str]
+) -> Iterator[FieldProblem]:
+    if isinstance(workload, Serving):
+        if workload.starts_after is not None and workload.starts_after not in runs:
+            yield FieldProblem(f"{where}/starts/after", repr(workload.starts_after), "a training workload")
+        return
+    if workload.deadline <= workload.earliest_start:
+        yield FieldProblem(
+            f"{where}/deadline", workload.deadline.isoformat(), f"after {workload.earliest_start.isoformat()}"
+        )
+    amount = workload.tokens if isinstance(workload, Training) else workload.requests
+    if not (math.isfinite(amount) and amount > 0):
+        yield FieldProblem(where, f"{amount:g}", "a positive amount of work")
+
+
+def horizon_hours(problem: Problem) -> float:
+    """Hours in which anything can be held."""
+    return (problem.end_s - problem.t0_s) / 3600

@@ -1,0 +1,152 @@
+"""Quotas of providers: what all workloads together may hold of one at any instant, beside what is held.
+
+A row counts GPUs or nodes over all offers of a provider: a team's and the installation's for everybody,
+a workload's for it alone. O offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from broker.domain.standing_rules import assumed_nodes
+from broker.domain.workload import HeldNodes, PlanRequest, Quota
+from optimizer.placement.problem.columns import Column, Span
+from optimizer.placement.problem.problem import Bools, Ints, Problem, own_stock
+from optimizer.placement.problem.units import FleetCase
+
+
+class Unit(StrEnum):
+    """What a quota counts."""
+
+    GPUS = "GPUs"
+    NODES = "nodes"
+
+
+QUOTA_ROWS = ("quotas",)
+"""The name under which a problem keeps them: what else it keeps depends on no request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuotaRow:
+    """At most ``limit`` of ``unit`` of a provider; ``workload`` None: over all. ``held``: spans of it that
+    are held already. ``members`` [O], and what a node of each offer counts."""
+
+    provider: str
+    unit: Unit
+    limit: int
+    workload: str | None
+    held: tuple[Span, ...]
+    members: Bools
+    per_node: Ints
+
+    def __str__(self) -> str:
+        return f"{self.limit} {self.unit} at {self.provider}"
+
+    def counts(self, workload: str) -> bool:
+        """Whether what a workload holds counts."""
+        return self.workload is None or self.workload == workload
+
+    def spans_of(self, column: Column) -> list[Span]:
+        """What a column holds of it."""
+        if not self.counts(column.workload):
+            return []
+        return [
+            (start, end, nodes * int(self.per_node[piece.offer]))
+            for piece in column.pieces
+            if self.members[piece.offer]
+            for start, end, nodes in piece.spans
+        ]
+
+
+def quota_rows(problem: Problem) -> tuple[QuotaRow, ...]:
+    """Every quota of a request, with what is held of it already."""
+    return problem.once(QUOTA_ROWS, lambda: tuple(_rows(problem)))
+
+
+def _rows(problem: Problem) -> Iterator[QuotaRow]:
+    request = problem.request
+    for quotas, workload, counted in _scopes(request):
+        for quota in quotas:
+            members = np.array([o.provider == quota.provider for o in problem.table.offers], dtype=np.bool_)
+            for unit, limit, per_node in (
+                (Unit.GPUS, quota.gpus, problem.table.gpus_per_node),
+                (Unit.NODES, quota.nodes, np.ones_like(problem.table.gpus_per_node)),
+            ):
+                if limit is not None:
+                    held = tuple(_held(problem, counted, quota.provider, unit))
+                    yield QuotaRow(quota.provider, unit, limit, workload, held, members, per_node)
+
+
+def _scopes(request: PlanRequest) -> Iterator[tuple[Sequence[Quota], str | None, Sequence[HeldNodes]]]:
+    yield request.quotas, None, request.held
+    yield request.policy.quotas, None, [one for one in request.held if one.is_own]
+    for workload in request.workloads:
+        yield workload.policy.quotas, workload.name, ()
+
+
+def _held(problem: Problem, held: Sequence[HeldNodes], provider: str, unit: Unit) -> Iterator[Span]:
+    for one in held:
+        if one.provider == provider:
+            start, end = (problem.seconds(t) for t in (one.window.start, one.window.end))
+            yield int(np.floor(start)), int(np.ceil(end)), one.gpus if unit is Unit.GPUS else one.nodes
+
+
+def without_quotas(problem: Problem) -> Problem:
+    """The same problem without any quota."""
+    request = problem.request
+    workloads = tuple(replace(w, policy=replace(w.policy, quotas=())) for w in request.workloads)
+    free = replace(request, workloads=workloads, policy=replace(request.policy, quotas=()), quotas=())
+    stock = own_stock(problem.table.offers, assumed_nodes(problem.request))
+    table = replace(problem.table, stock_nodes=stock)
+    return replace(problem, request=free, table=table, kept={}, kept_of_market={})
+
+
+def most_held(spans: Sequence[Span], since_s: float = -np.inf) -> int:
+    """The most of some spans at any instant from ``since_s`` on."""
+    late = [(max(start, since_s), end, count) for start, end, count in spans if end > since_s]
+    starts = {start for start, _, _ in late}
+    return max((sum(n for a, b, n in late if a <= at < b) for at in starts), default=0)
+
+
+def within_quotas(
+    problem: Problem, case: FleetCase, free: Ints, taken: Sequence[Sequence[Span]], start_s: float
+) -> Ints:
+    """Free nodes [O] of which no fleet can pass a quota, where a service's whole peak would.
+
+    ``taken`` of each quota by others, from ``start_s`` on. What a quota leaves goes to the offers that are
+    cheapest for the service, zone by zone while it asks for several.
+    """
+    name, units = case.service.name, case.units
+    for row, others in zip(quota_rows(problem), taken, strict=True):
+        if not row.counts(name) or not len(units):
+            continue
+        mine = np.flatnonzero(row.members[units.offer])
+        if not len(mine):
+            continue
+        left = max(0, row.limit - most_held([*others, *row.held], start_s))
+        peak = float(case.demand.max(initial=0.0)) + case.spare * float(units.largest[mine].max())
+        whole = (np.ceil(peak / units.requests_per_s[mine]) + case.zones) * units.nodes[mine]
+        if float((whole * row.per_node[units.offer[mine]]).max()) > left:
+            free = _shared_out(row, case, free, mine, left)
+    return free
+
+
+def _shared_out(row: QuotaRow, case: FleetCase, free: Ints, mine: Ints, left: int) -> Ints:
+    units, found = case.units, np.where(row.members, 0, free)
+    order = mine[np.argsort(units.usd_per_hour[mine] / units.requests_per_s[mine], kind="stable")]
+    zones = list(dict.fromkeys(int(zone) for zone in units.zone[order]))[: max(1, case.zones)]
+    parts = [(order[units.zone[order] == zone], left // len(zones)) for zone in zones]
+    for number, (choices, most) in enumerate([*parts, (order, left)]):
+        room = min(most, left) if number < len(parts) else left
+        for unit in choices:
+            offer = int(units.offer[unit])
+            each = int(row.per_node[offer])
+            nodes = min(int(free[offer] - found[offer]), room // each) // int(units.nodes[unit])
+            found[offer] += nodes * int(units.nodes[unit])
+            room -= nodes * int(units.nodes[unit]) * each
+            left -= nodes * int(units.nodes[unit]) * each
+    return found

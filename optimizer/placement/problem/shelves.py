@@ -1,0 +1,157 @@
+"""Offers on shelves: on one shelf only price, stock and place differ, so a question about all is one search.
+
+A shelf is a kind of node under one set of billing terms (``OfferTable.shelf_of``). O offers, S shelves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from optimizer.placement.problem.problem import UNLIMITED_NODES, Bools, Floats, Ints, OfferTable
+
+NEVER = UNLIMITED_NODES + 1
+"""A node count that no offer has."""
+_BASE = UNLIMITED_NODES + 2
+
+
+class Limit(Enum):
+    """What bounds the nodes of one offer: its fabric, its stock, or the smaller of both."""
+
+    JOINED = "joined"
+    STOCK = "stock"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What the offers of a shelf share [S]; ``interrupted``: they have rates of interruption."""
+
+    kind: Ints
+    min_s: Ints
+    increment_s: Ints
+    is_window: Bools
+    interrupted: Bools
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def billed_s(self, shelves: Ints, held_s: Ints) -> Ints:
+        """Seconds charged for one node held ``held_s`` without a break."""
+        increment = self.increment_s[shelves]
+        billed: Ints = -(-np.maximum(held_s, self.min_s[shelves]) // increment) * increment
+        return billed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ranked:
+    """Offers in ascending order of (shelf, some number), and that order as one number each."""
+
+    offer: Ints
+    key: Ints
+
+    def only(self, passing: Bools) -> _Ranked:
+        kept = passing[self.offer]
+        return _Ranked(self.offer[kept], self.key[kept])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shelves:
+    """Offers shelf by shelf; ``first`` [S + 1] says where each shelf begins."""
+
+    terms: Terms
+    prices: Floats
+    first: Ints
+    _by_price: _Ranked
+    _by_limit: Mapping[Limit, _Ranked]
+
+    @property
+    def offer(self) -> Ints:
+        """All offers, shelf by shelf, the cheapest first."""
+        return self._by_price.offer
+
+    def least_usd(self, shelf: Ints) -> Floats:
+        """The lowest price on each of ``shelf``, none of which may be empty."""
+        least: Floats = self.prices[self._by_price.key[self.first[shelf]] % (len(self.prices) + 1)]
+        return least
+
+    @property
+    def sizes(self) -> Ints:
+        """Offers on each shelf [S]."""
+        return np.diff(self.first)
+
+    def at_most(self, shelf: Ints, usd: Floats) -> Ints:
+        """How many offers of each of ``shelf`` cost at most ``usd`` a node-hour: they come first."""
+        rank = np.searchsorted(self.prices, usd, side="right")
+        found: Ints = np.searchsorted(self._by_price.key, shelf * (len(self.prices) + 1) + rank)
+        return found - self.first[shelf]
+
+    def with_nodes(self, limit: Limit, shelf: Ints, nodes: Ints) -> Ints:
+        """How many offers of each of ``shelf`` allow at least ``nodes``."""
+        wanted = shelf * _BASE + np.clip(nodes, 0, NEVER)
+        found: Ints = self.first[shelf + 1] - np.searchsorted(self._by_limit[limit].key, wanted)
+        return found
+
+    def cheapest(self, shelf: Ints, counts: Ints) -> tuple[Ints, Ints]:
+        """The ``counts`` cheapest offers of each of ``shelf`` in one list, and which of ``shelf``."""
+        which, within = runs_of(counts)
+        return self.offer[self.first[shelf[which]] + within], which
+
+    def allowing(self, limit: Limit, shelf: Ints, nodes: Ints) -> tuple[Ints, Ints]:
+        """Offers of each of ``shelf`` that allow at least ``nodes`` in one list, and which of ``shelf``."""
+        counts = self.with_nodes(limit, shelf, nodes)
+        which, within = runs_of(counts)
+        return self._by_limit[limit].offer[(self.first[shelf + 1] - counts)[which] + within], which
+
+    def by_price(self) -> Shelves:
+        """The same without the orders by limit: for questions about prices alone."""
+        return replace(self, _by_limit={})
+
+    def only(self, passing: Bools) -> Shelves:
+        """The same shelves with the offers of ``passing`` [O] alone."""
+        by_price = self._by_price.only(passing)
+        first = np.searchsorted(by_price.key, np.arange(len(self.first)) * (len(self.prices) + 1))
+        by_limit = {limit: ranked.only(passing) for limit, ranked in self._by_limit.items()}
+        return Shelves(self.terms, self.prices, first, by_price, by_limit)
+
+
+def runs_of(counts: Ints) -> tuple[Ints, Ints]:
+    """0 … counts[0] − 1, 0 … counts[1] − 1, … in one list: which count each is of, and its number there."""
+    which = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    begin = np.repeat(np.cumsum(counts) - counts, counts)
+    return which, np.arange(len(which), dtype=np.int64) - begin
+
+
+def limit_of(table: OfferTable, limit: Limit) -> Ints:
+    """Nodes [O] that a limit allows."""
+    if limit is Limit.STOCK:
+        return table.stock_nodes
+    joined = np.minimum(table.joined_nodes, UNLIMITED_NODES)
+    return joined if limit is Limit.JOINED else np.minimum(joined, table.stock_nodes)
+
+
+def build_shelves(table: OfferTable) -> Shelves:
+    """Every offer of a market on its shelf."""
+    shelf, count = table.shelf_of, int(table.shelf_of.max(initial=-1)) + 1
+    example = np.zeros(count, dtype=np.int64)
+    example[shelf] = np.arange(len(table))
+    terms = Terms(
+        kind=table.sku_of[example],
+        min_s=table.min_s[example],
+        increment_s=table.increment_s[example],
+        is_window=table.is_window[example],
+        interrupted=table.interruptions_per_hour[example] > 0,
+    )
+    prices, rank = np.unique(table.price_usd, return_inverse=True)
+    by_price = _ranked(shelf * (len(prices) + 1) + rank.reshape(-1))
+    by_limit = {limit: _ranked(shelf * _BASE + limit_of(table, limit)) for limit in Limit}
+    first = np.searchsorted(shelf[by_price.offer], np.arange(count + 1))
+    return Shelves(terms, prices, first, by_price, by_limit)
+
+
+def _ranked(keys: Ints) -> _Ranked:
+    order = np.argsort(keys, kind="stable").astype(np.int64)
+    return _Ranked(order, keys[order])

@@ -1,0 +1,411 @@
+"""Stock over time: which offers are shared beyond what they hold, and when.
+
+Rows exist only where the columns of different workloads together could take more than there is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from broker.domain.standing_rules import assumed_nodes
+from optimizer.placement.problem.columns import Column, Piece, Span
+from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem, own_stock
+from optimizer.placement.problem.quotas import QuotaRow, quota_rows
+from optimizer.placement.problem.spans import most_nodes, most_together, single_fits
+from optimizer.placement.problem.windows import free_nodes_steps
+
+FEW_SPANS = 12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StockRow:
+    """Σ nodes[i] × column[i] ≤ limit, at one or more stretches of time of one offer (of a pool: in GPUs)."""
+
+    offer: int
+    columns: tuple[int, ...]
+    nodes: tuple[int, ...]
+    limit: int
+
+
+def contended_rows(
+    problem: Problem,
+    columns: Sequence[Column],
+    out_of_time: Callable[[], bool] = lambda: False,
+    beside: Ledger | None = None,
+) -> list[StockRow] | None:
+    """Every row that the columns could break, each once, with what ``beside`` takes already.
+
+    None when time was over before all were found.
+    """
+    users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
+    for index, column in enumerate(columns):
+        for piece in column.pieces:
+            users[piece.offer].append((index, piece))
+    rows: list[StockRow] = []
+    for offer, pieces in sorted(users.items()):
+        if out_of_time():
+            return None
+        taken = beside.taken.get(offer, []) if beside is not None else []
+        if _is_limited(problem, offer) and (taken or _could_meet(pieces, columns)):
+            rows.extend(_rows_of(problem, offer, pieces, columns, taken))
+    for pool, members in enumerate(problem.table.pools.members):
+        in_gpus = [
+            (index, _in_gpus(problem, piece)) for o in members for index, piece in users.get(int(o), ())
+        ]
+        taken = beside.gpus_taken(pool) if beside is not None else []
+        if in_gpus and (taken or _could_meet(in_gpus, columns)):
+            rows.extend(_pool_rows(problem, pool, in_gpus, columns, taken))
+    rows.extend(_quota_limits(problem, columns, beside))
+    return rows
+
+
+def _quota_limits(problem: Problem, columns: Sequence[Column], beside: Ledger | None) -> Iterator[StockRow]:
+    """Rows of quotas that the columns could break, under the name of a first offer; in the quotas' units."""
+    for number, row in enumerate(quota_rows(problem)):
+        spans = [(index, row.spans_of(column)) for index, column in enumerate(columns)]
+        pieces = [(index, Piece(0, 0, tuple(mine), 0)) for index, mine in spans if mine]
+        if pieces:
+            taken = [*row.held, *(beside.quota_taken[number] if beside is not None else ())]
+            times = _times(pieces, {edge for a, b, _ in taken for edge in (a, b)})
+            limits = _left(np.full(len(times), row.limit, dtype=np.int64), times, taken)
+            yield from _rows_over(int(np.argmax(row.members)), pieces, columns, times, limits)
+
+
+def _could_meet(pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]) -> bool:
+    """Whether the pieces are of several workloads, or several of one column."""
+    names = {columns[index].workload for index, _ in pieces}
+    return len(names) > 1 or len({index for index, _ in pieces}) < len(pieces)
+
+
+def _in_gpus(problem: Problem, piece: Piece) -> Piece:
+    """A piece whose spans count GPUs."""
+    return replace(piece, spans=_gpu_spans(problem, piece.offer, piece.spans))
+
+
+def _gpu_spans(problem: Problem, offer: int, spans: Iterable[Span]) -> tuple[Span, ...]:
+    gpus = int(problem.table.gpus_per_node[offer])
+    return tuple((start, end, nodes * gpus) for start, end, nodes in spans)
+
+
+def _is_limited(problem: Problem, offer: int) -> bool:
+    return problem.table.stock_nodes[offer] < UNLIMITED_NODES or bool(free_nodes_steps(problem, offer))
+
+
+def _rows_of(
+    problem: Problem,
+    offer: int,
+    pieces: Sequence[tuple[int, Piece]],
+    columns: Sequence[Column],
+    taken: Sequence[Span],
+) -> Iterator[StockRow]:
+    edges = {edge for a, b, _ in (*free_nodes_steps(problem, offer), *taken) for edge in (a, b)}
+    times = _times(pieces, edges)
+    limits = _left(limits_at(problem, offer, times), times, taken)
+    return _rows_over(offer, pieces, columns, times, limits)
+
+
+def _pool_rows(
+    problem: Problem,
+    pool: int,
+    pieces: Sequence[tuple[int, Piece]],
+    columns: Sequence[Column],
+    taken: Sequence[Span],
+) -> Iterator[StockRow]:
+    """Rows of the GPUs of a pool, under the name of its first offer; their nodes are GPUs."""
+    pools = problem.table.pools
+    times = _times(pieces, {edge for a, b, _ in taken for edge in (a, b)})
+    limits = _left(np.full(len(times), pools.gpus[pool], dtype=np.int64), times, taken)
+    return _rows_over(int(pools.members[pool][0]), pieces, columns, times, limits)
+
+
+def _left(limits: Ints, times: Ints, taken: Iterable[Span]) -> Ints:
+    """What ``taken`` leaves of limits."""
+    others = np.zeros(len(times), dtype=np.int64)
+    _add_spans(others, times, taken)
+    left: Ints = np.maximum(0, limits - others)
+    return left
+
+
+def _times(pieces: Sequence[tuple[int, Piece]], edges: set[int]) -> Ints:
+    """Every instant at which something begins or ends."""
+    ends = {edge for _, piece in pieces for a, b, _ in piece.spans for edge in (a, b)}
+    return np.array(sorted(ends | edges), dtype=np.int64)
+
+
+def _rows_over(
+    offer: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column], times: Ints, limits: Ints
+) -> Iterator[StockRow]:
+    indices = sorted({index for index, _ in pieces})
+    position = {index: at for at, index in enumerate(indices)}
+    held = np.zeros((len(times), len(indices)), dtype=np.int64)
+    for index, piece in pieces:
+        _add_spans(held[:, position[index]], times, piece.spans)
+    groups = np.array(_group_numbers([columns[index].workload for index in indices]))
+    most = np.zeros(len(times), dtype=np.int64)
+    for group in np.unique(groups):
+        most += held[:, groups == group].max(axis=1)
+    over = most > limits
+    unique = np.unique(np.column_stack((limits[over], held[over])), axis=0)
+    for row in unique:
+        used = np.flatnonzero(row[1:])
+        chosen = tuple(indices[int(at)] for at in used)
+        yield StockRow(offer, chosen, tuple(int(row[1 + at]) for at in used), int(row[0]))
+
+
+def _group_numbers(names: Sequence[str]) -> list[int]:
+    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+    return [numbers[name] for name in names]
+
+
+def _add_spans(held: Ints, times: Ints, spans: Iterable[Span]) -> None:
+    for start, end, nodes in spans:
+        first, last = np.searchsorted(times, (start, end))
+        held[first:last] += nodes
+
+
+def overlap(first: Iterable[Span], second: Iterable[Span]) -> bool:
+    """Whether two holdings share an instant."""
+    others = list(second)
+    return any(a < d and c < b for a, b, _ in first for c, d, _ in others)
+
+
+def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
+    """Nodes that may be held from each instant on, until the next."""
+    limits = np.full(len(times), problem.table.stock_nodes[offer], dtype=np.int64)
+    for start, end, nodes in free_nodes_steps(problem, offer):
+        inside = (times >= start) & (times < end)
+        limits[inside] = np.minimum(limits[inside], nodes)
+    return limits
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a changing set of columns already takes."""
+
+    problem: Problem
+    taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    _most: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _steps: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    _free: dict[int, dict[int, int]] = field(default_factory=dict)
+    quota_taken: list[list[Span]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.quota_taken:
+            self.quota_taken = [[] for _ in quota_rows(self.problem)]
+
+    def add(self, column: Column) -> None:
+        """Takes what ``column`` holds."""
+        for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
+            taken.extend(row.spans_of(column))
+        for piece in column.pieces:
+            self.taken[piece.offer].extend(piece.spans)
+            self._most[piece.offer] += most_nodes(piece.spans)
+            self._changed(piece.offer)
+
+    def remove(self, column: Column) -> None:
+        """Gives back what ``column`` holds; it must have been added."""
+        for row, held in zip(quota_rows(self.problem), self.quota_taken, strict=True):
+            for span in row.spans_of(column):
+                held.remove(span)
+        for piece in column.pieces:
+            spans = self.taken[piece.offer]
+            for span in piece.spans:
+                spans.remove(span)
+            self._most[piece.offer] -= most_nodes(piece.spans)
+            self._changed(piece.offer)
+
+    def _changed(self, offer: int) -> None:
+        """Forgets what was derived from what is taken of an offer, and of the other sizes of its GPUs."""
+        self._steps.pop(offer, None)
+        for other in self.problem.table.pools.reach(offer):
+            self._free.pop(other, None)
+
+    def copy(self) -> Ledger:
+        """The same, to change apart."""
+        taken = defaultdict(list, {offer: list(spans) for offer, spans in self.taken.items()})
+        quotas = [list(spans) for spans in self.quota_taken]
+        return Ledger(self.problem, taken, self._most.copy(), dict(self._steps), quota_taken=quotas)
+
+    def reached(self) -> set[int]:
+        """Offers of which fewer nodes are free: those taken from, and the other sizes of their GPUs."""
+        return {other for offer in self.taken for other in self.problem.table.pools.reach(offer)}
+
+    def taken_near(self, offer: int) -> list[Span]:
+        """What is taken of an offer, of the other sizes of its GPUs, and of the quotas of its provider."""
+        mates = (
+            t for q, t in zip(quota_rows(self.problem), self.quota_taken, strict=True) if q.members[offer]
+        )
+        near = [span for other in self.problem.table.pools.reach(offer) for span in self.taken.get(other, ())]
+        return [*near, *(span for taken in mates for span in taken)]
+
+    def fits(self, column: Column) -> bool:
+        """Whether ``column`` still fits beside what is taken, in stock and quotas."""
+        return self.fits_stock(column) and self.broken_quota(column) is None
+
+    def broken_quota(self, column: Column) -> QuotaRow | None:
+        """A quota that ``column`` would pass beside what is taken."""
+        for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
+            mine = row.spans_of(column)
+            if not mine:
+                continue
+            held = [*taken, *row.held]
+            if sum(n for _, _, n in mine) + sum(n for _, _, n in held) > row.limit:
+                times = _edges(held, mine)
+                if not _is_within(held, mine, times, np.full(len(times), row.limit, dtype=np.int64)):
+                    return row
+        return None
+
+    def quota_against(self, column: Column) -> QuotaRow | None:
+        """A quota that alone stands against ``column``: there is stock for it, but for quotas."""
+        row = self.broken_quota(column)
+        if row is None or self.fits_stock(column):
+            return row
+        table = self.problem.table
+        offers = [piece.offer for piece in column.pieces]
+        stock = own_stock([table.offers[o] for o in offers], assumed_nodes(self.problem.request))
+        capped = stock > table.stock_nodes[offers]
+        return row if capped.any() else None
+
+    def fits_stock(self, column: Column) -> bool:
+        """Whether ``column`` still fits in stock."""
+        if len(column.pieces) == 1 and self.problem.table.pools.of[column.pieces[0].offer] < 0:
+            (piece,) = column.pieces
+            return self._fits(piece.offer, piece.spans)
+        wanted: defaultdict[int, list[Span]] = defaultdict(list)
+        for piece in column.pieces:
+            wanted[piece.offer].extend(piece.spans)
+        pools = {int(self.problem.table.pools.of[offer]) for offer in wanted} - {-1}
+        return all(self._fits(offer, spans) for offer, spans in wanted.items()) and all(
+            self._pool_fits(pool, wanted) for pool in pools
+        )
+
+    def _fits(self, offer: int, spans: Sequence[Span]) -> bool:
+        taken = self.taken.get(offer, [])
+        stock = int(self.problem.table.stock_nodes[offer])
+        if self.problem.table.is_window[offer]:
+            return not _is_limited(self.problem, offer) or self._all_fit(offer, taken, spans)
+        if stock >= UNLIMITED_NODES:
+            return True
+        mine = spans[0][2] if len(spans) == 1 else most_together(spans)
+        if self._most[offer] + mine <= stock:
+            return True
+        if len(spans) == 1 and len(taken) <= FEW_SPANS:
+            return single_fits(taken, spans[0], stock)
+        return self._stretches_fit(offer, spans, stock)
+
+    def _stretches_fit(self, offer: int, spans: Sequence[Span], stock: int) -> bool:
+        """Each stretch beside the most that is taken during it; overlapping own ones the long way."""
+        asked = np.array(spans, dtype=np.int64)
+        if (asked[1:, 0] < asked[:-1, 1]).any():
+            return self._all_fit(offer, self.taken.get(offer, []), spans)
+        times, held = self._taken_steps(offer)
+        first = np.searchsorted(times, asked[:, 0], side="right") - 1
+        last = np.searchsorted(times, asked[:, 1], side="left")
+        edges = np.column_stack((first, last)).ravel()
+        most = np.maximum.reduceat(held, edges)[::2]
+        return bool((most + asked[:, 2] <= stock).all())
+
+    def _taken_steps(self, offer: int) -> tuple[Ints, Ints]:
+        """What is taken as a step function from before all time to after it."""
+        if offer not in self._steps:
+            taken = np.array(self.taken.get(offer, []), dtype=np.int64).reshape(-1, 3)
+            edges = np.concatenate((taken[:, 0], taken[:, 1]))
+            change = np.concatenate((taken[:, 2], -taken[:, 2]))
+            times, where = np.unique(edges, return_inverse=True)
+            each = np.bincount(where, weights=change, minlength=len(times)).astype(np.int64)
+            far = np.iinfo(np.int64).max
+            self._steps[offer] = (
+                np.concatenate(([-far], times, [far])),
+                np.concatenate(([0], np.cumsum(each), [0])),
+            )
+        return self._steps[offer]
+
+    def _all_fit(self, offer: int, taken: Sequence[Span], spans: Sequence[Span]) -> bool:
+        times = _edges(taken, spans)
+        return _is_within(taken, spans, times, limits_at(self.problem, offer, times))
+
+    def _pool_fits(self, pool: int, wanted: Mapping[int, list[Span]]) -> bool:
+        taken, spans = self.gpus_taken(pool), self._pool_gpus(pool, wanted)
+        times = _edges(taken, spans)
+        limits = np.full(len(times), self.problem.table.pools.gpus[pool], dtype=np.int64)
+        return _is_within(taken, spans, times, limits)
+
+    def gpus_taken(self, pool: int) -> list[Span]:
+        """What is taken of a pool, in GPUs."""
+        return self._pool_gpus(pool, self.taken)
+
+    def _pool_gpus(self, pool: int, held: Mapping[int, list[Span]]) -> list[Span]:
+        members = (int(offer) for offer in self.problem.table.pools.members[pool])
+        return [span for o in members for span in _gpu_spans(self.problem, o, held.get(o, ()))]
+
+    def free_nodes(self, offer: int, start_s: int) -> int:
+        """Nodes free at every instant from ``start_s`` on."""
+        known = self._free.setdefault(offer, {})
+        if start_s not in known:
+            known[start_s] = self._free_nodes(offer, start_s)
+        return known[start_s]
+
+    def free_between(self, offer: int, starts_s: Floats, ends_s: Floats) -> Ints:
+        """Nodes free at every instant of each stretch [H] of time."""
+        table = self.problem.table
+        free = np.full(len(starts_s), int(table.stock_nodes[offer]), dtype=np.int64)
+        free -= _most_between(self.taken.get(offer, ()), starts_s, ends_s)
+        pool = int(table.pools.of[offer])
+        if pool >= 0:
+            gpus = int(table.pools.gpus[pool]) - _most_between(self.gpus_taken(pool), starts_s, ends_s)
+            free = np.minimum(free, gpus // int(table.gpus_per_node[offer]))
+        least: Ints = np.maximum(0, free)
+        return least
+
+    def _free_nodes(self, offer: int, start_s: int) -> int:
+        table = self.problem.table
+        free = int(table.stock_nodes[offer])
+        if self.taken.get(offer):
+            times, held = self._taken_steps(offer)
+            first = int(np.searchsorted(times, start_s, side="right")) - 1
+            free -= int(held[first:].max())
+        pool = int(table.pools.of[offer])
+        if pool >= 0:
+            gpus = int(table.pools.gpus[pool]) - _most_held(self.gpus_taken(pool), start_s)
+            free = min(free, gpus // int(table.gpus_per_node[offer]))
+        return max(0, free)
+
+
+def _edges(first: Iterable[Span], second: Iterable[Span]) -> Ints:
+    return np.array(sorted({edge for a, b, _ in (*first, *second) for edge in (a, b)}), dtype=np.int64)
+
+
+def _is_within(taken: Iterable[Span], wanted: Iterable[Span], times: Ints, limits: Ints) -> bool:
+    """Whether what is taken and what is wanted stay within the limits while anything is wanted."""
+    held, mine = np.zeros(len(times), dtype=np.int64), np.zeros(len(times), dtype=np.int64)
+    _add_spans(held, times, taken)
+    _add_spans(mine, times, wanted)
+    used = mine > 0
+    return bool(((held + mine)[used] <= limits[used]).all())
+
+
+def _most_between(spans: Iterable[Span], starts_s: Floats, ends_s: Floats) -> Ints:
+    """The most that is held at any instant of each stretch [H]."""
+    taken = list(spans)
+    times = _edges(taken, ())
+    held = np.zeros(len(times) + 1, dtype=np.int64)
+    _add_spans(held[1:], times, taken)
+    first = np.searchsorted(times, starts_s, side="right")
+    last = np.searchsorted(times, ends_s, side="left")
+    most: Ints = np.array([held[a : b + 1].max() for a, b in zip(first, last, strict=True)], dtype=np.int64)
+    return most
+
+
+def _most_held(spans: Iterable[Span], start_s: int) -> int:
+    """The most that is held at any instant from ``start_s`` on."""
+    late = [(max(a, start_s), b, n) for a, b, n in spans if b > start_s]
+    if not late:
+        return 0
+    times = _edges(late, ())
+    held = np.zeros(len(times), dtype=np.int64)
+    _add_spans(held, times, late)
+    return int(held.max())

@@ -1,0 +1,4 @@
+"""Planning again from a plan that stands.
+
+It imports ``pipeline`` and all rooms. Begin with ``replan``.
+"""

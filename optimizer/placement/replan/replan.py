@@ -1,0 +1,203 @@
+"""Planning again from a plan that stands: re-cost it, prove what it is worth, repair what pays.
+
+The first answer is the old plan at today's prices with the bound at the old prices of scarcity; then the
+rounds of the search go on from it. Costs of leaving are in what the search minimises, on no bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.money import ZERO
+from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from broker.plan_ports import PlanOptions, Progress, ProgressSink
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.columns.bound import separate_bound_cents
+from optimizer.placement.columns.candidates import build_candidates
+from optimizer.placement.columns.carried import carried_bound_usd, recosted_usd
+from optimizer.placement.columns.known_bounds import KnownBounds, carry, carry_priced
+from optimizer.placement.columns.prices import Row, StockPrices
+from optimizer.placement.columns.run_pool import RunPool, add_first_columns, bare_pools
+from optimizer.placement.columns.search import Search
+from optimizer.placement.crew.crew import hired
+from optimizer.placement.pipeline import build_plan, processes_for, proven_on, telling_seconds
+from optimizer.placement.problem.columns import Column, in_cents
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import Problem, build_problem
+from optimizer.placement.replan.warm import WarmStart, frozen_of, held_of, matched
+from optimizer.placement.runtime.heartbeat import with_heartbeat
+from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.placement.search.earlier_ends import EarlierEnds, equal_share
+from optimizer.placement.search.rounds import Rounds
+from optimizer.placement.search.runner_up import settled
+from optimizer.placement.search.solve import (
+    MOST_AT_ONCE,
+    SERVICES_SHARE,
+    Solution,
+    bound_ends,
+    hasten,
+    settling_seconds,
+    solution_of,
+)
+from optimizer.recall import Recall
+
+REPAIR_SHARE = 0.3
+PROVE_SHARE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """The plan; ``kept`` workloads stand as before; ``moved`` are those that stood and stand otherwise."""
+
+    plan: Plan
+    kept: frozenset[str]
+    moved: frozenset[str]
+
+
+def replan(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    options: PlanOptions,
+    estimator: Estimator,
+    warm: WarmStart,
+    terms: MovingTerms,
+    progress: ProgressSink | None = None,
+    recall: Recall | None = None,
+) -> Replanned:
+    """A plan from ``warm``; raises InputError for a request that cannot mean anything."""
+    whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
+
+    def work(told: ProgressSink | None) -> Replanned:
+        bound_usd = first_answer(request, offers, as_of, warm, whole, told)
+        watch = whole.ending(whole.limit_s - telling_seconds(request, options))
+        problem = build_problem(request, offers, as_of, terms, recall)
+        estimates = build_estimates(problem, estimator)
+        problem = replace(problem, held=held_of(problem, estimates, warm))
+        with hired(problem, processes_for(problem, options)) as crew:
+            candidates = build_candidates(problem, estimates, crew=crew)
+            candidates.price_delays(_delay_prices(warm.plan))
+            start = matched(candidates, warm)
+            search = Search(candidates, watch, options.gap, options.seed, told)
+            search.prove(in_cents(bound_usd), "carried")
+            found = resolve(search, start, warm)
+            plan = build_plan(candidates, found, replace(options, baselines=False), whole)
+            plan = proven_on(plan, search, options, whole)
+        return _replanned(plan, found, start)
+
+    return with_heartbeat(work, whole, progress)
+
+
+def _delay_prices(plan: Plan) -> dict[str, Decimal]:
+    """USD of an hour of each service's delay, as the plan counts it."""
+    return {wait.workload: wait.usd_per_hour for wait in plan.waits}
+
+
+def first_answer(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    warm: WarmStart,
+    watch: Stopwatch,
+    progress: ProgressSink | None,
+) -> Decimal:
+    """Tells of the old plan at today's prices and of the bound that still holds; returns that bound.
+
+    Whether the plan still fits everything but the prices is found out later, by ``matched``.
+    """
+    cost = recosted_usd(warm.plan, offers)
+    bound = ZERO
+    if warm.past is not None:
+        bound = carried_bound_usd(warm.plan, warm.past, request, offers, as_of)
+    if progress is not None and cost is not None:
+        gap = float((cost - bound) / cost) if cost else 0.0
+        progress(Progress(watch.seconds, float(cost), float(bound), gap, "carried"))
+    return bound
+
+
+def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Solution:
+    """The search from columns that stand; tells of them at once."""
+    candidates = search.candidates
+    settling = settling_seconds(search)
+    search.watch.limit_s -= settling
+    frozen = frozen_of(candidates.problem, warm, start)
+    pools = _first_repair(search, start, frozen)
+    free = {name: pool for name, pool in pools.items() if name not in frozen}
+    before = _first_bounds(search, start, pools)
+    columns = [column for pool in free.values() for column in pool.columns]
+    prices = _prices_of(candidates.problem, warm)
+    rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
+    search.proof = rounds.proof
+    if before is not None:
+        carry_priced(candidates, rounds.dual, before, prices)
+    if not search.done:
+        # The plan is good already; what is new is mostly to be proven.
+        rounds.proof.prove(prices, search.watch.until(PROVE_SHARE))
+    if not search.done:
+        rounds.run()
+    rounds.proof.prove_beside()
+    assert search.best is not None
+    last = settled(
+        candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
+    )
+    search.offer_columns(last, "settled")
+    sooner = EarlierEnds(candidates, free, rounds.pool.all(), equal_share(search.asked_gap), frozen)
+    best = hasten(search, sooner, search.watch.for_seconds(settling))
+    search.watch.limit_s += settling
+    return solution_of(search, best, rounds.pool.all(), pools)
+
+
+def _first_repair(search: Search, start: Mapping[str, Column], frozen: frozenset[str]) -> dict[str, RunPool]:
+    """Tells of what stands, and of what single changes make of it; the pools of runs, with columns."""
+    candidates = search.candidates
+    search.offer_columns(start, "re-costed")
+    candidates.bound_services(search.watch.over, waiting=True)
+    pools = bare_pools(candidates)
+    free = {name: pool for name, pool in pools.items() if name not in frozen}
+    hurry = search.watch.until(REPAIR_SHARE)
+    mended = settled(candidates, free, list(start.values()), start, hurry, frozen)
+    search.offer_columns(mended, "repaired")
+    add_first_columns(candidates, pools, lean=True)
+    return pools
+
+
+def _first_bounds(
+    search: Search, start: Mapping[str, Column], pools: Mapping[str, RunPool]
+) -> KnownBounds | None:
+    """Proves with what is known from before; with few workloads, also with what is asked anew."""
+    candidates = search.candidates
+    known = carry(candidates)
+    if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:
+        standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
+        candidates.bound_services(search.watch.until(SERVICES_SHARE), known_usd=standing_usd)
+    search.prove(separate_bound_cents(candidates, pools), "re-costed")
+    if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:
+        bound_ends(search, pools)
+    return known
+
+
+def _prices_of(problem: Problem, warm: WarmStart) -> StockPrices:
+    last = warm.plan.scarcity_usd_per_node_hour
+    known = ((problem.index_of.get(offer_id), usd) for offer_id, usd in last.items())
+    return StockPrices({Row(offer): usd for offer, usd in known if offer is not None and usd > 0})
+
+
+def _replanned(plan: Plan, found: Solution, start: Mapping[str, Column]) -> Replanned:
+    chosen = found.choice.columns
+    kept = frozenset(name for name, column in start.items() if same_place(chosen.get(name), column))
+    return Replanned(plan, kept, frozenset(start) - kept)
+
+
+def same_place(first: Column | None, second: Column) -> bool:
+    """Whether two columns hold the same over time."""
+    if first is None:
+        return False
+    return {(p.offer, p.choice, p.spans) for p in first.pieces} == {
+        (p.offer, p.choice, p.spans) for p in second.pieces
+    }

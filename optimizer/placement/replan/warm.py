@@ -1,0 +1,278 @@
+"""A plan of the past in today's terms: its columns at today's prices, and what leaving them costs.
+
+Nothing is taken on trust: a placement becomes a column only where today's gates, windows, stock, demand
+and estimates still allow it. What cannot stand any more is left to the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+import numpy as np
+
+from broker.domain.billing import holdings
+from broker.domain.plan import Placement, Plan
+from broker.domain.workload import Serving, Training
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.carried import Past
+from optimizer.placement.fleets.columns import time_of
+from optimizer.placement.fleets.holding import due_s
+from optimizer.placement.problem.columns import (
+    Column,
+    Piece,
+    Span,
+    build_segments,
+    in_cents,
+    price_cents,
+    with_switching,
+)
+from optimizer.placement.problem.delays import delay_cents
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.problem import Bools, Floats, Held, Ints, Problem
+from optimizer.placement.problem.transfers import with_transfers
+from optimizer.placement.problem.units import HOUR_S, FleetCase, beside, with_units
+from optimizer.placement.runs.candidates import RunCandidates
+from optimizer.placement.runs.columns import begun_later, build_run_column
+from optimizer.placement.runs.sizes import BATCH_NODES
+from optimizer.placement.search.standing import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """What a new plan starts from.
+
+    ``leaving_usd`` by workload: what it costs to leave what the plan holds; steers, and is on no bill.
+    ``frozen_before``: what starts before it stays, if it still can; a service that already runs may
+    change. ``past``: what the plan was made for; where given, a bound stands before anything is estimated.
+    ``frozen``: workloads that stay, if they still can, whenever they start.
+    """
+
+    plan: Plan
+    leaving_usd: Mapping[str, Decimal] = field(default_factory=dict)
+    frozen_before: datetime | None = None
+    past: Past | None = None
+    frozen: frozenset[str] = frozenset()
+
+
+def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str, Held]:
+    """What each workload with a cost of leaving holds; an offer that is gone cannot be kept."""
+    found = {}
+    for name, usd in warm.leaving_usd.items():
+        placements = [p for p in warm.plan.placements_of(name) if p.offer_id in problem.index_of]
+        choices = [_choice_of(problem, estimates, placement) for placement in placements]
+        if not placements or None in choices:
+            continue
+        pieces = frozenset(
+            (problem.index_of[p.offer_id], choice)
+            for p, choice in zip(placements, choices, strict=True)
+            if choice is not None
+        )
+        workload = problem.request.workload(name)
+        start = None
+        if not isinstance(workload, Serving):
+            start = min(span[0] for p in placements for span in _spans_of(problem, p))
+        found[name] = Held(pieces, in_cents(usd), start)
+    return found
+
+
+def matched(candidates: Candidates, warm: WarmStart) -> dict[str, Column]:
+    """Columns of the workloads that can stay as they are, at today's prices, all together within stock."""
+    problem, standing = candidates.problem, Standing(candidates, {})
+    order = sorted(
+        problem.request.workloads,
+        key=lambda w: (isinstance(w, Serving) and w.starts_after is not None, w.name),
+    )
+    for workload in order:
+        placements = warm.plan.placements_of(workload.name)
+        if not placements:
+            continue
+        if isinstance(workload, Serving):
+            column = _fleet_of(candidates, workload, placements, standing.chosen)
+        else:
+            column = _run_of(candidates, placements)
+        if column is not None and standing.allows(column):
+            standing.place(column)
+    return standing.chosen
+
+
+def frozen_of(problem: Problem, warm: WarmStart, columns: Mapping[str, Column]) -> frozenset[str]:
+    """Those that are named, and what starts before ``frozen_before``, services that already run aside."""
+    named = warm.frozen & frozenset(columns)
+    if warm.frozen_before is None:
+        return named
+    until = problem.seconds(warm.frozen_before)
+    services = {s.name for s in problem.services()}
+    found = set()
+    for name, column in columns.items():
+        first = min((a for piece in column.pieces for a, _, _ in piece.spans), default=problem.end_s)
+        if first < until and not (name in services and first <= problem.t0_s):
+            found.add(name)
+    return named | frozenset(found)
+
+
+def _spans_of(problem: Problem, placement: Placement) -> tuple[Span, ...]:
+    """Segments in whole seconds; what lies before the first possible second is past."""
+    spans = (
+        (round(problem.seconds(s.start)), round(problem.seconds(s.end)), s.nodes)
+        for s in sorted(placement.segments)
+    )
+    return tuple((max(a, problem.t0_s), b, n) for a, b, n in spans if b > problem.t0_s)
+
+
+def _choice_of(problem: Problem, estimates: Estimates, placement: Placement) -> int | None:
+    """Index of the node count, or of the serving configuration; None when there is none such now."""
+    workload = problem.request.workload(placement.workload)
+    if isinstance(workload, Training):
+        counts = estimates.node_counts
+        return counts.index(placement.nodes) if placement.nodes in counts else None
+    row = estimates.row_of[workload.name]
+    kind = int(problem.table.sku_of[problem.index_of[placement.offer_id]])
+    for choice, config in enumerate(estimates.serving.configs):
+        said = (placement.precision, placement.gpus_per_replica)
+        if (config.precision, config.gpus_per_replica) != said or not estimates.serving.fits[
+            row, kind, choice
+        ]:
+            continue
+        if estimates.serving.layout(row, kind, choice) == placement.parallelism:
+            return choice
+    return None
+
+
+def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column | None:
+    """The candidate on the same offer with as many nodes, begun at the same time, its parts too."""
+    placement = placements[0]
+    problem, found = candidates.problem, candidates.runs[placement.workload]
+    offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
+    if offer is None or not spans:
+        return None
+    counts = candidates.estimates.node_counts if isinstance(found.run, Training) else BATCH_NODES
+    if placement.nodes not in counts:
+        return None
+    start = spans[0][0]
+    same = (found.offer == offer) & (found.nodes == placement.nodes) & (found.start_s <= start)
+    if problem.table.is_window[offer] or len(placements) > 1:
+        same &= found.start_s == start
+    same &= _same_rest(problem, found, placements[1:])
+    for index in np.flatnonzero(same):
+        column = build_run_column(problem, candidates.estimates, found, int(index))
+        if column is not None and column.pieces[0].spans[0][0] < start:
+            column = begun_later(problem, found.run, column, start)
+        if column is not None:
+            return column
+    return None
+
+
+def _same_rest(problem: Problem, found: RunCandidates, rest: Sequence[Placement]) -> Bools:
+    """Candidates [X] whose second part is that of a plan, or that have none as it has not."""
+    if not rest:
+        whole: Bools = found.split < 0
+        return whole
+    offer, spans = problem.index_of.get(rest[0].offer_id), _spans_of(problem, rest[0])
+    same = found.split >= 0
+    if len(rest) > 1 or offer is None or not spans or not len(found.splits):
+        return np.zeros_like(same)
+    rows = found.split[same]
+    same[same] = (found.splits.offer[rows] == offer) & (found.splits.start_s[rows] == spans[0][0])
+    return same
+
+
+def _fleet_of(
+    candidates: Candidates, service: Serving, placements: Sequence[Placement], chosen: Mapping[str, Column]
+) -> Column | None:
+    """The same fleet at today's prices, if it still meets the traffic."""
+    problem = candidates.problem
+    case = _over(problem, candidates.fleets[service.name], placements)
+    after_s, place = None, None
+    if service.starts_after is not None:
+        if service.starts_after not in chosen:
+            return None
+        after_s, place = chosen[service.starts_after].end
+    pieces = []
+    for placement in placements:
+        offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
+        if not spans:
+            continue
+        choice = None if offer is None else _choice_of(problem, candidates.estimates, placement)
+        if offer is None or choice is None or _unit_of(case, offer, choice) is None:
+            return None
+        pieces.append(Piece(offer, choice, spans, price_cents(problem, offer, spans)))
+    pieces.sort(key=lambda piece: (piece.offer, piece.choice))
+    delay = delay_cents(problem, service.name, after_s)
+    column = Column(service.name, tuple(pieces), 0, after_s=after_s, after_place=place, delay_cents=delay)
+    column = with_switching(problem, with_transfers(problem, column))
+    return column if pieces and serves(problem, case, column) else None
+
+
+def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) -> FleetCase:
+    """The case with the offers of some placements, wanted or not.
+
+    Each is asked for alone: beside a cheaper one that could carry everything it would not be wanted.
+    """
+    offers = {o for p in placements if (o := problem.index_of.get(p.offer_id)) is not None}
+    for offer in sorted(offers.difference(case.units.offer.tolist())):
+        free = np.zeros(len(problem.table), dtype=np.int64)
+        free[offer] = problem.table.stock_nodes[offer]
+        case = with_units(case, beside(case, free).units)
+    return case
+
+
+def _unit_of(case: FleetCase, offer: int, choice: int) -> int | None:
+    at = np.flatnonzero((case.units.offer == offer) & (case.units.config == choice))
+    return int(at[0]) if len(at) else None
+
+
+def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
+    """Whether a fleet meets demand, spares and zones at every instant from its first due one."""
+    units = [_unit_of(case, piece.offer, piece.choice) for piece in column.pieces]
+    if None in units:
+        return False
+    at = np.array(units, dtype=np.int64)
+    time = time_of(problem, case, column.after_s)
+    due = due_s(problem, time, column.after_s is not None, float(case.units.cold_s[at].max(initial=0.0)))
+    if due >= time.end_s:
+        return True
+    ready = [
+        _ready(problem, piece, float(case.units.cold_s[u]))
+        for piece, u in zip(column.pieces, at, strict=True)
+    ]
+    edges = np.concatenate([np.concatenate(steps[:2]) for steps in ready])
+    hours = np.arange(int(due // HOUR_S), len(case.demand)) * float(HOUR_S)
+    instants = np.unique(np.concatenate(([due], edges, hours)))
+    instants = instants[(instants >= due) & (instants < time.end_s)]
+    count = np.array([_units_at(steps, instants) for steps in ready]) // case.units.nodes[at][:, None]
+    on = count > 0
+    rate = case.units.requests_per_s[at] @ count
+    largest = np.where(on, case.units.largest[at][:, None], 0.0).max(axis=0)
+    zones = sum(on[case.units.zone[at] == zone].any(axis=0) for zone in np.unique(case.units.zone[at]))
+    demand = case.demand[(instants // HOUR_S).astype(np.int64)]
+    enough = rate - case.spare * largest >= demand * (1 - 1e-9)
+    return bool((enough & (np.asarray(zones) >= case.zones)).all())
+
+
+_Steps = tuple[Floats, Floats, Ints]
+
+
+def _ready(problem: Problem, piece: Piece, cold_s: float) -> _Steps:
+    """When nodes of a piece are ready: starts, ends and how many."""
+    found = [
+        (problem.seconds(h.window.start) + cold_s, problem.seconds(h.window.end), h.nodes)
+        for h in holdings(build_segments(problem, piece.spans))
+    ]
+    rows = np.array([row for row in found if row[0] < row[1]], dtype=np.float64).reshape(-1, 3)
+    return rows[:, 0], rows[:, 1], rows[:, 2].astype(np.int64)
+
+
+def _units_at(steps: _Steps, instants: Floats) -> Ints:
+    """Nodes that are ready at each instant."""
+    starts, ends, nodes = steps
+    begun, over = np.argsort(starts, kind="stable"), np.argsort(ends, kind="stable")
+    up = np.concatenate(([0], np.cumsum(nodes[begun])))
+    down = np.concatenate(([0], np.cumsum(nodes[over])))
+    found: Ints = (
+        up[np.searchsorted(starts[begun], instants, side="right")]
+        - down[np.searchsorted(ends[over], instants, side="right")]
+    )
+    return found

@@ -1,0 +1,304 @@
+"""From sizes to candidates: the cheapest of all offers × node counts × first starts, found shelf by shelf.
+
+What a size costs on a shelf is its price times a factor, so the offers below any ceiling are the first
+of each shelf. Dearer ones are not made: ``RunCandidates.rest_usd`` says what they cost at least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.domain.plan import Obstacle
+from broker.domain.workload import Training
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import GateLog, Opened, open_gates, without_offers_that_end
+from optimizer.placement.problem.menus import bought_nodes, whole_only
+from optimizer.placement.problem.problem import NEVER_GONE, Bools, Floats, Ints, Problem
+from optimizer.placement.problem.shelves import limit_of
+from optimizer.placement.problem.transfers import dataset_usd, staged_s
+from optimizer.placement.problem.windows import (
+    WindowRows,
+    cut_duration_s,
+    waiting_duration_s,
+    waiting_offers,
+    waiting_start_s,
+    window_rows,
+)
+from optimizer.placement.runs.candidates import (
+    Run,
+    RunCandidates,
+    Splits,
+    Ways,
+    deadline_s,
+    first_instant_s,
+    first_seconds,
+    held_s,
+    last_second,
+)
+from optimizer.placement.runs.sizes import Sizes, build_sizes, interrupted_s
+from optimizer.placement.runs.splits import TwoParts, build_splits, most_splits
+
+MOST_OF_ALL_RUNS = 2_000_000
+LEAST_OF_A_RUN = 2_000
+FEW_RUNS = 30
+"""With more runs, two parts are tried only where they could cost less than one."""
+SHORT = 4
+"""A ceiling is doubled while it lets through less than this part of what is wanted."""
+
+
+def most_each(runs: int) -> int:
+    """How many candidates are made of each of ``runs`` runs: all together they fit in memory."""
+    return max(LEAST_OF_A_RUN, MOST_OF_ALL_RUNS // max(1, runs))
+
+
+def build_run_candidates(
+    problem: Problem, estimates: Estimates, run: Run, most: int = MOST_OF_ALL_RUNS
+) -> RunCandidates:
+    """What the gates let through, at its first possible starts: about the ``most`` cheapest of it."""
+    opened = open_gates(problem, run)
+    log = opened.log()
+    sizes = build_sizes(problem, estimates, run, opened, log)
+    opened = without_offers_that_end(problem, opened, _too_short(problem, run, opened, sizes), log)
+    at_windows = Ways.joined(
+        [make(problem, estimates, run, opened, sizes) for make in (_at_windows, _waiting)]
+    )
+    _window_gate(opened, sizes, at_windows, log)
+    pairs = _Pairs.of(problem, run, opened, sizes)
+    ceiling = pairs.ceiling_usd(most) if len(pairs.shelf) else _ceiling_of(at_windows, most)
+    free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
+    while np.isfinite(ceiling) and len(free.offer) < most // SHORT and len(pairs.shelf):
+        ceiling = 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf
+        free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
+    cheap = at_windows.where(at_windows.cost_usd <= ceiling)
+    split, next_usd = None, float("inf")
+    if isinstance(run, Training) and run.interruptible:
+        runs = len(problem.runs())
+        whole_usd = min(float(part.cost_usd.min(initial=np.inf)) for part in (free, cheap))
+        worth_usd = whole_usd if runs > FEW_RUNS else np.inf
+        split, next_usd = build_splits(problem, estimates, run, opened, sizes, most_splits(runs), worth_usd)
+    found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
+    if not len(found):
+        log.keep(Obstacle.DEADLINE, 0)
+    return found
+
+
+def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints:
+    """Offers on which the run would meet its deadline, and that are gone before its fastest size is done."""
+    table = problem.table
+    ending = np.flatnonzero(opened.passing & ~table.is_window & (table.gone_s < NEVER_GONE))
+    fits = sizes.plain[table.sku_of[ending]] & (sizes.counts <= limit_of(table, sizes.limit)[ending][:, None])
+    needed = np.where(fits, sizes.needed_s[table.sku_of[ending]], np.inf).min(axis=1, initial=np.inf)
+    ending, needed = ending[np.isfinite(needed)], needed[np.isfinite(needed)]
+    found: Ints = ending[first_seconds(problem, run, ending) + held_s(needed)[0] > table.gone_s[ending]]
+    return found
+
+
+def _ceiling_of(part: Ways, most: int) -> float:
+    """The cost of the ``most``-th candidate; inf when there are fewer."""
+    if len(part.offer) <= most:
+        return float("inf")
+    return float(np.partition(part.cost_usd, most)[most])
+
+
+def _candidates(
+    problem: Problem,
+    run: Run,
+    log: GateLog,
+    sizes: Sizes,
+    parts: tuple[Ways, ...],
+    rest_usd: float,
+    ways: TwoParts | None,
+) -> RunCandidates:
+    dataset = dataset_usd(problem, run)
+    joined = Ways.joined([replace(part, cost_usd=part.cost_usd + dataset[part.offer]) for part in parts])
+    whole = len(joined.offer)
+    if ways is not None and len(ways):
+        joined = Ways.joined([joined, ways.first])
+        log.obstacle = None if log.obstacle in (Obstacle.DEADLINE, Obstacle.WINDOW) else log.obstacle
+        log.kept += len(ways)
+    order = np.lexsort((joined.start_s, joined.size, joined.offer))
+    part = joined.where(order)
+    late = np.zeros(len(part.offer))
+    if isinstance(run, Training) and run.late_usd_per_hour is not None:
+        hours = np.maximum(0.0, part.end_s - deadline_s(problem, run)) / 3600
+        late = hours * float(run.late_usd_per_hour)
+    return RunCandidates(
+        run=run,
+        log=log,
+        offer=part.offer,
+        choice=sizes.choice[problem.table.sku_of[part.offer], part.size],
+        nodes=part.nodes,
+        start_s=part.start_s,
+        until_s=part.until_s,
+        end_s=part.end_s,
+        cost_usd=part.cost_usd,
+        late_usd=late,
+        needed_s=part.needed_s,
+        rest_usd=rest_usd,
+        split=np.where(order < whole, -1, order - whole),
+        splits=Splits.none() if ways is None else ways.second,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pairs:
+    """Pairs [P] of shelf and size outside windows; ``factor``: USD of the size for 1 USD a node-hour."""
+
+    opened: Opened
+    shelf: Ints
+    size: Ints
+    factor: Floats
+
+    @classmethod
+    def of(cls, problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> _Pairs:
+        """Every pair that can meet the deadline."""
+        terms = opened.shelves.terms
+        usable = sizes.plain[terms.kind] & (opened.shelves.sizes > 0)[:, None] & ~terms.is_window[:, None]
+        shelf, size = np.nonzero(usable)
+        held, _ = held_s(sizes.needed_s[terms.kind[shelf], size])
+        factor = sizes.counts[size] * terms.billed_s(shelf, held) / 3600
+        return cls(opened, shelf, size, np.asarray(factor, dtype=np.float64))
+
+    def counts(self, ceiling_usd: float) -> Ints:
+        """Offers [P] below a ceiling on cost."""
+        return self.opened.shelves.at_most(self.shelf, ceiling_usd / self.factor)
+
+    def most_usd(self) -> float:
+        """The dearest of all."""
+        return float(self.factor.max() * self.opened.shelves.prices[-1])
+
+    def ceiling_usd(self, most: int) -> float:
+        """A cost below which there are ``most`` candidates, more or less; inf when all are fewer."""
+        shelves = self.opened.shelves
+        if int(shelves.sizes[self.shelf].sum()) <= most:
+            return float("inf")
+        low = high = float((self.factor * shelves.least_usd(self.shelf)).min())
+        while int(self.counts(high).sum()) < most:
+            low, high = high, 1.5 * high + 0.01
+        for _ in range(4):
+            middle = (low + high) / 2
+            low, high = (middle, high) if int(self.counts(middle).sum()) < most else (low, middle)
+        return high
+
+
+def _free_starts(
+    problem: Problem, estimates: Estimates, run: Run, sizes: Sizes, pairs: _Pairs, ceiling_usd: float
+) -> Ways:
+    """Candidates outside windows below a ceiling, begun at the first second."""
+    table = problem.table
+    offer, which = pairs.opened.shelves.cheapest(pairs.shelf, pairs.counts(ceiling_usd))
+    size = pairs.size[which]
+    fits = sizes.counts[size] <= limit_of(table, sizes.limit)[offer]
+    offer, size = offer[fits], size[fits]
+    needed = interrupted_s(problem, estimates, run, sizes, offer, size)
+    starts = first_seconds(problem, run, offer)
+    fits = needed <= last_second(problem, run) - starts
+    offer, size, needed, starts = offer[fits], size[fits], needed[fits], starts[fits]
+    held, length = held_s(needed)
+    nodes = sizes.counts[size]
+    cost = nodes * table.node_cost_usd(offer, held)
+    ways = Ways(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
+    return ways.where(ways.until_s <= table.gone_s[offer])
+
+
+def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, log: GateLog) -> None:
+    """Of the offers that meet the deadline, windows without a stretch for the run are lost."""
+    shelves = opened.shelves
+    usable = sizes.in_time(opened) & shelves.terms.is_window[:, None]
+    least = np.where(usable, sizes.counts[None, :], np.iinfo(np.int64).max).min(axis=1)
+    windows = int(shelves.with_nodes(sizes.limit, np.arange(len(least)), least).sum())
+    log.keep(Obstacle.WINDOW, max(0, log.left - windows) + len(np.unique(at_windows.offer)))
+    log.kept += len(np.unique(at_windows.offer * len(sizes.counts) + at_windows.size))
+
+
+def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> Ways:
+    """Every size on every stretch of a window that holds the run in time."""
+    windows = window_rows(problem)
+    rows = np.flatnonzero(opened.passing[windows.offer])
+    usable, bought = _sold(problem, run, sizes, windows.offer[rows])
+    at, size = np.nonzero(usable & (bought <= windows.nodes[rows][:, None]))
+    r, nodes = rows[at], bought[at, size]
+    needed = interrupted_s(problem, estimates, run, sizes, windows.offer[r], size)
+    _, length = held_s(needed)
+    ready = np.maximum(first_instant_s(problem, run), staged_s(problem, run)[windows.offer[r]])
+    begin = np.maximum(windows.start_s[r], ready)
+    wanted = _bought_until(windows, r, begin + length)
+    fits = begin + length <= np.minimum(wanted - windows.teardown_s[r], last_second(problem, run))
+    fits &= wanted <= np.minimum(windows.free_until_s[r], problem.table.gone_s[windows.offer[r]])
+    return _bought(
+        problem, windows, r[fits], _Stretch(size, nodes, begin + length, wanted, needed).where(fits)
+    )
+
+
+def _sold(problem: Problem, run: Run, sizes: Sizes, offers: Ints) -> tuple[Bools, Ints]:
+    """Whether each size [len(offers), N] can work on windows of a seller, and the nodes to buy for it.
+
+    A batch works on everything that is bought for it.
+    """
+    table = problem.table
+    bought = bought_nodes(table, offers, sizes.counts)
+    usable = sizes.plain[table.sku_of[offers]] & (bought <= table.stock_nodes[offers][:, None])
+    usable &= sizes.counts[None, :] <= limit_of(table, sizes.limit)[offers][:, None]
+    if not isinstance(run, Training):
+        usable &= whole_only(bought, sizes.counts)
+    return usable, bought
+
+
+def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> Ways:
+    """Sizes on windows that begin when capacity appears, at their first start: no other costs less."""
+    passing = [int(o) for o in waiting_offers(problem) if opened.passing[o]]
+    ready = first_seconds(problem, run, np.array(passing, dtype=np.int64))
+    first = {o: waiting_start_s(problem, o, int(s)) for o, s in zip(passing, ready, strict=True)}
+    offers = np.array([o for o in passing if first[o] is not None], dtype=np.int64)
+    usable, bought = _sold(problem, run, sizes, offers)
+    at, size = np.nonzero(usable)
+    offer, nodes = offers[at], bought[at, size]
+    start = np.array([first[int(o)] for o in offer], dtype=np.int64)
+    needed = interrupted_s(problem, estimates, run, sizes, offer, size)
+    _, length = held_s(needed)
+    wanted = np.full(len(offer), np.inf)
+    for each in offers:
+        here = offer == each
+        wanted[here] = waiting_duration_s(problem, int(each), length[here])
+    fits = (start + length <= last_second(problem, run)) & np.isfinite(wanted)
+    fits &= start + wanted <= problem.table.gone_s[offer]
+    held = np.where(fits, wanted, 0).astype(np.int64)
+    cost = nodes * problem.table.node_cost_usd(offer, held)
+    return Ways(offer, size, nodes, start, start + held, start + length, cost, needed).where(fits)
+
+
+def _bought_until(windows: WindowRows, rows: Ints, end_s: Floats) -> Floats:
+    """Until when a stretch is bought: a listing's whole, else the shortest duration on sale."""
+    until: Floats = windows.free_until_s[rows].astype(np.float64)
+    cut = np.flatnonzero(~windows.whole[rows])
+    if len(cut):
+        at = rows[cut]
+        least = end_s[cut] + windows.teardown_s[at] - windows.start_s[at]
+        until[cut] = windows.start_s[at] + cut_duration_s(windows, at, least)
+    return until
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stretch:
+    """What is bought of a row, and until when."""
+
+    size: Ints
+    nodes: Ints
+    end_s: Floats
+    until_s: Floats
+    needed_s: Floats
+
+    def where(self, mask: Bools) -> _Stretch:
+        return _Stretch(*(getattr(self, name)[mask] for name in self.__slots__))
+
+
+def _bought(problem: Problem, windows: WindowRows, rows: Ints, bought: _Stretch) -> Ways:
+    offer, until = windows.offer[rows], bought.until_s.astype(np.int64)
+    cut = problem.table.node_cost_usd(offer, until - windows.start_s[rows])
+    each = np.where(windows.whole[rows], windows.node_cost_usd[rows], cut)
+    cost = np.asarray(bought.nodes * each, dtype=np.float64)
+    return Ways(
+        offer, bought.size, bought.nodes, windows.start_s[rows], until, bought.end_s, cost, bought.needed_s
+    )

@@ -1,0 +1,153 @@
+"""Candidates of runs (training and batch): offer × node count × start, as flat arrays [X].
+
+Costs are floats here, for pricing and for the bound; the columns that the master sees are priced exactly
+(``run_columns``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.workload import Batch, Training
+from optimizer.placement.problem.gates import GateLog
+from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.problem.transfers import staged_s
+
+LATE_LIMIT_S = 24 * 3600
+
+Run = Training | Batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """Ways to hold a run [X] as flat arrays; ``nodes`` are those to buy. Of one in two parts the first part,
+    with the end and the cost of both."""
+
+    offer: Ints
+    size: Ints
+    nodes: Ints
+    start_s: Ints
+    until_s: Ints
+    end_s: Floats
+    cost_usd: Floats
+    needed_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.offer)
+
+    def where(self, kept: Ints | Bools) -> Ways:
+        """Some of them, in the order given."""
+        return Ways(*(getattr(self, name)[kept] for name in self.__slots__))
+
+    @classmethod
+    def joined(cls, ways: Sequence[Ways]) -> Ways:
+        """All of some ways, of which there is at least one."""
+        return cls(*(np.concatenate([getattr(way, name) for way in ways]) for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Splits:
+    """Ways in two parts [Y]: ``share`` of the work in the first; the second part's offer, nodes to buy,
+    start and end of what is bought, and held seconds of work."""
+
+    share: Floats
+    offer: Ints
+    nodes: Ints
+    start_s: Ints
+    until_s: Ints
+    needed_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.offer)
+
+    def where(self, kept: Ints) -> Splits:
+        """Some of them."""
+        return Splits(*(getattr(self, name)[kept] for name in self.__slots__))
+
+    @classmethod
+    def joined(cls, splits: Sequence[Splits]) -> Splits:
+        """All of some, of which there is at least one."""
+        return cls(*(np.concatenate([getattr(one, name) for one in splits]) for name in cls.__slots__))
+
+    @classmethod
+    def none(cls) -> Splits:
+        """No way in two parts."""
+        floats, ints = np.zeros(0), np.zeros(0, dtype=np.int64)
+        return cls(floats, ints, ints, ints, ints, floats)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunCandidates:
+    """Allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end.
+
+    A way in two parts (``split`` [X]: its row of ``splits``, -1 for the others) stands with its first part;
+    cost, end and lateness are those of both.
+    ``nodes`` are those to buy; ``choice`` says how many of them work. All ways, or the cheapest: every way
+    that is not among them costs at least ``rest_usd`` (inf: all are).
+    """
+
+    run: Run
+    log: GateLog
+    offer: Ints
+    choice: Ints
+    nodes: Ints
+    start_s: Ints
+    until_s: Ints
+    end_s: Floats
+    cost_usd: Floats
+    late_usd: Floats
+    needed_s: Floats
+    rest_usd: float
+    split: Ints
+    splits: Splits
+
+    def __len__(self) -> int:
+        return len(self.offer)
+
+    @property
+    def total_usd(self) -> Floats:
+        """Cost and lateness."""
+        return self.cost_usd + self.late_usd
+
+
+def first_second(problem: Problem, run: Run) -> int:
+    """First whole second at which the run may work."""
+    return max(problem.t0_s, math.ceil(problem.seconds(run.earliest_start)))
+
+
+def first_instant_s(problem: Problem, run: Run) -> float:
+    """First instant at which prepaid nodes are useful: exact, since they need not begin with it."""
+    return max(0.0, problem.seconds(problem.as_of), problem.seconds(run.earliest_start))
+
+
+def first_seconds(problem: Problem, run: Run, offers: Ints) -> Ints:
+    """First whole second at which a run may work on each of ``offers``: its data is there."""
+    staged = np.ceil(staged_s(problem, run)[offers]).astype(np.int64)
+    first: Ints = np.maximum(first_second(problem, run), staged)
+    return first
+
+
+def begins_s(problem: Problem, run: Run, offer: int) -> float:
+    """First instant at which prepaid nodes of an offer are useful."""
+    return max(first_instant_s(problem, run), float(staged_s(problem, run)[offer]))
+
+
+def deadline_s(problem: Problem, run: Run) -> float:
+    """The deadline in seconds."""
+    return problem.seconds(run.deadline)
+
+
+def last_second(problem: Problem, run: Run) -> float:
+    """Latest allowed end: the deadline, or a day later where lateness has a price."""
+    late = isinstance(run, Training) and run.late_usd_per_hour is not None
+    return deadline_s(problem, run) + (LATE_LIMIT_S if late else 0)
+
+
+def held_s(needed_s: Floats) -> tuple[Ints, Floats]:
+    """Whole seconds to hold, and the run's length to the microsecond."""
+    micro = np.rint(needed_s * 1e6)
+    return np.ceil(micro / 1e6).astype(np.int64), micro / 1e6

@@ -1,0 +1,134 @@
+"""Exact columns of run candidates: whole, or in two parts one after the other.
+
+Each part's hours are those that its estimate will say, its cost that of ``broker.domain.billing``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from broker.domain.estimate import Estimate
+from broker.domain.workload import Batch, Training, part_of
+from optimizer.placement.problem.columns import Column, Piece, Span, late_cents, price_cents, with_switching
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.transfers import handover_s, weights_place, with_transfers
+from optimizer.placement.problem.windows import listed_spans, usable_until_s
+from optimizer.placement.runs.candidates import Run, RunCandidates, begins_s, deadline_s, held_s, last_second
+
+
+def build_run_column(
+    problem: Problem, estimates: Estimates, found: RunCandidates, index: int
+) -> Column | None:
+    """Candidate ``index`` as an exact column; None when its exact length passes a limit."""
+    run, split = found.run, int(found.split[index])
+    offer, choice, nodes = int(found.offer[index]), int(found.choice[index]), int(found.nodes[index])
+    own_start, until = int(found.start_s[index]), int(found.until_s[index])
+    if isinstance(run, Batch):
+        part = _part(problem, run, offer, choice, (own_start, until, nodes), float(found.needed_s[index]))
+        return None if part is None else _column(problem, run, (part,))
+    share = 1.0 if split < 0 else float(found.splits.share[split])
+    needed = needed_s(problem, estimates, run, offer, choice, share)
+    first = _part(problem, run, offer, choice, (own_start, until, nodes), needed, share)
+    if first is None or split < 0:
+        return None if first is None else _column(problem, run, (first,))
+    offer, rows = int(found.splits.offer[split]), found.splits
+    bought = int(rows.start_s[split]), int(rows.until_s[split]), int(rows.nodes[split])
+    needed = needed_s(problem, estimates, run, offer, choice, 1.0 - share)
+    second = _part(problem, run, offer, choice, bought, needed, 1.0 - share)
+    if second is None or bought[0] < first[1] + handover_s(problem, run, first[0].offer, offer):
+        return None
+    return _column(problem, run, (first, second))
+
+
+def _part(
+    problem: Problem,
+    run: Run,
+    offer: int,
+    choice: int,
+    bought: Span,
+    needed: float,
+    share: float = 1.0,
+) -> tuple[Piece, float] | None:
+    """A piece and the end of its work; None when its exact length passes a limit."""
+    own_start, until, nodes = bought
+    held, length = (float(a[0]) for a in held_s(np.array([needed])))
+    is_window = problem.table.is_window[offer]
+    begin = max(float(own_start), begins_s(problem, run, offer)) if is_window else float(own_start)
+    if not is_window:
+        until = own_start + int(held)
+    end = begin + length
+    if end > last_second(problem, run) or end > until or until > problem.table.gone_s[offer]:
+        return None
+    if share < 1.0 and end > usable_until_s(problem, offer, until):
+        return None
+    spans: tuple[Span, ...] = ((own_start, until, nodes),)
+    if is_window and (listed := listed_spans(problem, offer, own_start, until, nodes)):
+        spans = tuple(listed) if _is_listed(problem, offer) else spans
+    return Piece(offer, choice, spans, price_cents(problem, offer, spans), share), end
+
+
+def _column(problem: Problem, run: Run, parts: tuple[tuple[Piece, float], ...]) -> Column:
+    pieces = tuple(piece for piece, _ in parts)
+    last, end = parts[-1]
+    column = Column(
+        run.name,
+        pieces,
+        sum(piece.cost_cents for piece in pieces),
+        _penalty_cents(problem, run, end),
+        end,
+        place=weights_place(problem, run.name, last.offer),
+    )
+    return with_switching(problem, with_transfers(problem, column))
+
+
+def _penalty_cents(problem: Problem, run: Run, end_s: float) -> int:
+    late_rate = run.late_usd_per_hour if isinstance(run, Training) else None
+    return late_cents(problem, end_s, deadline_s(problem, run), late_rate)
+
+
+def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Column | None:
+    """A column outside windows begun at ``start_s``: same length, same cost; None when too late, or
+    the offer is gone by then.
+
+    What is in two parts is not moved.
+    """
+    if len(column.pieces) > 1:
+        return None
+    (piece,) = column.pieces
+    ((first, last, nodes),) = piece.spans
+    end, until = column.end_s + start_s - first, start_s + last - first
+    if end > last_second(problem, run) or until > problem.table.gone_s[piece.offer]:
+        return None
+    moved = replace(piece, spans=((start_s, until, nodes),))
+    late = _penalty_cents(problem, run, end)
+    return with_switching(problem, replace(column, pieces=(moved,), end_s=end, penalty_cents=late))
+
+
+def _is_listed(problem: Problem, offer: int) -> bool:
+    terms = problem.table.offers[offer].window
+    return terms is not None and terms.kind == "listed"
+
+
+def needed_s(
+    problem: Problem, estimates: Estimates, run: Training, offer: int, choice: int, share: float = 1.0
+) -> float:
+    """Held seconds of a part of a run as the estimate that the plan will show says them."""
+    rate = float(problem.table.interruptions_per_hour[offer])
+    kind = int(problem.table.sku_of[offer])
+    return part_estimate(estimates, run, kind, choice, rate, share)["hours"] * 3600
+
+
+def part_estimate(
+    estimates: Estimates, run: Training, kind: int, choice: int, rate: float, share: float
+) -> Estimate:
+    """What the performance core says of a part of a run."""
+
+    def asked() -> Estimate:
+        if share == 1.0:
+            return estimates.training.estimate(estimates.row_of[run.name], kind, choice, rate)
+        return estimates.part(part_of(run, share), kind, choice, rate)
+
+    return estimates.kept.once(("part", run.name, kind, choice, rate, share), asked)

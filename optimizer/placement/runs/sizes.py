@@ -1,0 +1,189 @@
+"""Sizes of one run on every kind of node, and the gates that they pass.
+
+K kinds of node, N node counts, S shelves of offers. Nothing here looks at offers one by one, but for
+those whose interruptions decide whether the run meets its deadline.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.plan import Obstacle
+from broker.domain.workload import Batch, Training
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
+from optimizer.placement.problem.menus import menu_counts
+from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.problem.shelves import NEVER, Limit, limit_of
+from optimizer.placement.runs.candidates import Run, first_second, last_second
+
+BATCH_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """``needed_s`` [K, N]: held seconds without interruptions, inf where the run does not fit or may not be;
+    ``choice`` [K, N]: index of the node count or of the configuration; ``limit`` bounds its nodes.
+
+    ``plain`` and ``sure`` [K, N]: whether it meets its deadline without interruptions, and at the highest
+    rate of them that is allowed to it.
+    """
+
+    counts: Ints
+    choice: Ints
+    needed_s: Floats
+    limit: Limit
+    plain: Bools
+    sure: Bools
+
+    def in_time(self, opened: Opened) -> Bools:
+        """Whether a size meets the deadline on every offer of a shelf [S, N]."""
+        terms = opened.shelves.terms
+        found: Bools = np.where(terms.interrupted[:, None], self.sure[terms.kind], self.plain[terms.kind])
+        return found
+
+
+def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened, log: GateLog) -> Sizes:
+    """The sizes of a run; the gates of fit, size, fabric, stock and deadline are logged."""
+    row, kinds = estimates.row_of[run.name], range(len(problem.table.skus))
+    obstacles: list[Obstacle | None]
+    if isinstance(run, Training):
+        hours = np.asarray(estimates.training.hours[row], dtype=np.float64)
+        choice = np.broadcast_to(np.arange(hours.shape[1]), hours.shape)
+        counts = np.asarray(estimates.node_counts, dtype=np.int64)
+        asked = _asked(problem, run, counts)
+        obstacles = [_run_obstacle(problem, estimates, run, kind, asked[kind]) for kind in kinds]
+    else:
+        hours, choice = _batch_hours(problem, estimates, run)
+        obstacles = [estimates.serving.obstacle(row, kind) for kind in kinds]
+        counts = _batch_counts(problem)
+        asked = np.ones(hours.shape, dtype=np.bool_)
+    log.evaluated = len(problem.table) * len(counts)
+    needed_s = np.where(asked, hours * 3600, np.inf)
+    fits_kind: Bools = np.any(np.isfinite(needed_s), axis=1)
+    fit_gates(log, opened, obstacles, fits_kind)
+    limit = Limit.BOTH if isinstance(run, Training) else Limit.STOCK
+    if isinstance(run, Training):
+        _size_gate(log, Obstacle.FABRIC, opened, np.isfinite(needed_s), counts, Limit.JOINED)
+    _size_gate(log, Obstacle.STOCK, opened, np.isfinite(needed_s), counts, limit)
+    span_s = float(last_second(problem, run) - first_second(problem, run))
+    plain = needed_s <= span_s
+    sure = plain & (_at_most_interrupted(problem, estimates, run, opened, needed_s) <= span_s)
+    sizes = Sizes(counts, choice, needed_s, limit, plain, sure)
+    _deadline_gate(problem, estimates, run, opened, sizes, log)
+    return sizes
+
+
+def interrupted_s(
+    problem: Problem, estimates: Estimates, run: Run, sizes: Sizes, offers: Ints, size: Ints
+) -> Floats:
+    """Held seconds [M] of pairs of offer and size (index of the node count), with their interruptions."""
+    kinds, rates = problem.table.sku_of[offers], problem.table.interruptions_per_hour[offers]
+    needed: Floats = sizes.needed_s[kinds, size]
+    touched = np.flatnonzero((rates > 0) & np.isfinite(needed))
+    if isinstance(run, Training) and len(touched):
+        hours = estimates.training.hours_at_each(
+            estimates.row_of[run.name], kinds[touched], size[touched], rates[touched]
+        )
+        needed[touched] = hours * 3600
+    return needed
+
+
+def _at_most_interrupted(
+    problem: Problem, estimates: Estimates, run: Run, opened: Opened, needed_s: Floats
+) -> Floats:
+    """Held seconds [K, N] at the highest rate of interruptions among the offers that pass."""
+    if not isinstance(run, Training) or not run.interruptible:
+        return needed_s
+    highest = float(problem.table.interruptions_per_hour[opened.passing].max(initial=0.0))
+    found = needed_s.copy()
+    kind, size = np.nonzero(np.isfinite(needed_s))
+    if highest and len(kind):
+        rates = np.full(len(kind), highest)
+        hours = estimates.training.hours_at_each(estimates.row_of[run.name], kind, size, rates)
+        found[kind, size] = hours * 3600
+    return found
+
+
+def _asked(problem: Problem, run: Training, counts: Ints) -> Bools:
+    """Whether a size [K, N] has as many GPUs as the run asks for."""
+    per_node = np.array([sku.gpus_per_node for sku in problem.table.skus], dtype=np.int64)
+    gpus = per_node[:, None] * counts[None, :]
+    most = run.gpus_max if run.gpus_max is not None else np.iinfo(np.int64).max
+    asked: Bools = (gpus >= run.gpus_min) & (gpus <= most)
+    return asked
+
+
+def _run_obstacle(
+    problem: Problem, estimates: Estimates, run: Training, kind: int, asked: Bools
+) -> Obstacle | None:
+    """Why none of the sizes [N] of a kind that a run asks for fits; None when one does.
+
+    What cannot run on the kind in any size comes before the size. A size that is asked for and not looked at
+    has more nodes than any offer joins or has.
+    """
+    found = estimates.training.obstacle(estimates.row_of[run.name], kind, asked)
+    if found in (Obstacle.GPU_UNKNOWN, Obstacle.PRECISION) or asked.any():
+        return found
+    per_node = problem.table.skus[kind].gpus_per_node
+    least = per_node * max(1, math.ceil(run.gpus_min / per_node))
+    return Obstacle.FABRIC if run.gpus_max is None or least <= run.gpus_max else Obstacle.SIZE
+
+
+def _least(allowed: Bools, counts: Ints) -> Ints:
+    """The smallest allowed count of each row."""
+    least: Ints = np.where(allowed, counts[None, :], NEVER).min(axis=1, initial=NEVER)
+    return least
+
+
+def _size_gate(
+    log: GateLog, gate: Obstacle, opened: Opened, allowed: Bools, counts: Ints, limit: Limit
+) -> None:
+    """Offers whose limit holds the smallest allowed size of their kind."""
+    shelves = opened.shelves
+    least = _least(allowed, counts)[shelves.terms.kind]
+    log.keep(gate, int(shelves.with_nodes(limit, np.arange(len(least)), least).sum()))
+
+
+def _deadline_gate(
+    problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes, log: GateLog
+) -> None:
+    """Offers on which some size meets the deadline; counts the candidates outside windows, too."""
+    shelves, sure = opened.shelves, sizes.in_time(opened)
+    numbers = np.arange(len(sure))
+    least = _least(sure, sizes.counts)
+    left = int(shelves.with_nodes(sizes.limit, numbers, least).sum())
+    free = np.where(sure & ~shelves.terms.is_window[:, None], sizes.counts[None, :], NEVER)
+    log.kept = int(shelves.with_nodes(sizes.limit, numbers[:, None], free).sum())
+    shelf, size = np.nonzero(sizes.plain[shelves.terms.kind] & ~sure)
+    if len(shelf):
+        offers, which = shelves.allowing(sizes.limit, shelf, sizes.counts[size])
+        span_s = last_second(problem, run) - first_second(problem, run)
+        ends = interrupted_s(problem, estimates, run, sizes, offers, size[which])
+        good = ends <= span_s
+        log.kept += int((good & ~problem.table.is_window[offers]).sum())
+        late = limit_of(problem.table, sizes.limit)[offers] < least[shelf[which]]
+        left += len(np.unique(offers[good & late]))
+    log.keep(Obstacle.DEADLINE, left)
+
+
+def _batch_counts(problem: Problem) -> Ints:
+    return np.array(sorted({*BATCH_NODES, *menu_counts(problem.table)}), dtype=np.int64)
+
+
+def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
+    """Hours [K, N] of the fastest configuration, and its index; a replica lies inside one node."""
+    row, table = estimates.row_of[run.name], estimates.serving
+    sizes = np.array([config.gpus_per_replica for config in table.configs], dtype=np.int64)
+    per_node = np.array([sku.gpus_per_node for sku in problem.table.skus], dtype=np.int64)
+    replicas = per_node[:, None] // sizes[None, :]
+    rate = np.where(table.fits[row], replicas * table.requests_per_s[row], 0.0)
+    with np.errstate(divide="ignore"):
+        alone_s = run.requests / rate
+    counts = _batch_counts(problem)
+    hours = (table.cold_start_s[row][:, :, None] + alone_s[:, :, None] / counts) / 3600
+    best = hours.argmin(axis=1)
+    return np.take_along_axis(hours, best[:, None, :], axis=1)[:, 0, :], best.astype(np.int64)

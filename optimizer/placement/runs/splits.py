@@ -1,0 +1,295 @@
+"""Ways of an interruptible run in two parts: a window used to its end, and the rest before or after it.
+
+The rest is done on another window, or outside windows. Both parts have the same count of nodes, each pays its
+start-up, and a checkpoint is copied between their places. W parts at windows, F parts outside of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.domain.workload import Training
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import Opened
+from optimizer.placement.problem.menus import bought_nodes
+from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.problem.shelves import limit_of
+from optimizer.placement.problem.transfers import dataset_usd, handovers, staged_s
+from optimizer.placement.problem.windows import cut_duration_s, longest_cut_s, window_rows
+from optimizer.placement.runs.candidates import (
+    Splits,
+    Ways,
+    first_instant_s,
+    first_seconds,
+    held_s,
+    last_second,
+)
+from optimizer.placement.runs.sizes import Sizes, interrupted_s
+
+LEAST_SHARE = 0.01
+EVEN = 1e-12
+SECOND_AMOUNT_USD = 0.005
+"""What rounding a second amount to cents may take off."""
+MOST_WINDOWS = 24
+MOST_FREE = 8
+LEAST_KEPT = 64
+MOST_KEPT = 4096
+MOST_OF_ALL_SPLITS = 400_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TwoParts:
+    """Ways in two parts [Y]."""
+
+    first: Ways
+    second: Splits
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def where(self, kept: Ints) -> TwoParts:
+        """Some of them."""
+        return TwoParts(self.first.where(kept), self.second.where(kept))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """Parts of one size: ``begin_s`` to ``end_s`` is usable, ``start_s`` to ``until_s`` bought; ``whole_s``
+    held seconds of the whole run there; ``share`` of it that fits."""
+
+    offer: Ints
+    nodes: Ints
+    start_s: Ints
+    until_s: Ints
+    begin_s: Floats
+    end_s: Floats
+    whole_s: Floats
+    share: Floats
+    cost_usd: Floats
+    row: Ints
+
+    def where(self, kept: Ints | Bools) -> _Parts:
+        return _Parts(*(getattr(self, name)[kept] for name in self.__slots__))
+
+
+def build_splits(
+    problem: Problem,
+    estimates: Estimates,
+    run: Training,
+    opened: Opened,
+    sizes: Sizes,
+    most: int,
+    whole_usd: float,
+) -> tuple[TwoParts | None, float]:
+    """The ``most`` cheapest ways in two parts of a run that may be interrupted, and what every other costs at
+    least. None where there is no way.
+
+    ``whole_usd``: node counts with which no two parts can cost less are not tried.
+    """
+    builder = _Builder(problem, estimates, run, opened, sizes, whole_usd)
+    made = [way for size in range(len(sizes.counts)) for way in builder.of_size(size)]
+    if not made:
+        return None, builder.left_usd
+    ways = TwoParts(Ways.joined([m.first for m in made]), Splits.joined([m.second for m in made]))
+    order = np.argsort(ways.first.cost_usd, kind="stable")
+    left = ways.first.cost_usd[order[most:]]
+    return ways.where(order[:most]), min(builder.left_usd, float(left.min(initial=np.inf)))
+
+
+def most_splits(runs: int) -> int:
+    """How many ways in two parts are kept of each of ``runs`` runs."""
+    return max(LEAST_KEPT, min(MOST_KEPT, MOST_OF_ALL_SPLITS // max(1, runs)))
+
+
+class _Builder:
+    """Parts and pairs of one run, size by size."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        estimates: Estimates,
+        run: Training,
+        opened: Opened,
+        sizes: Sizes,
+        whole_usd: float,
+    ) -> None:
+        self.problem, self.estimates, self.run = problem, estimates, run
+        self.whole_usd, self.left_usd = whole_usd, float("inf")
+        self.opened, self.sizes = opened, sizes
+        self.startup_s = estimates.startup_hours * 3600
+        self.last_s = last_second(problem, run)
+        self.windows = window_rows(problem)
+        self.rows = np.flatnonzero(opened.passing[self.windows.offer])
+        self.data_usd = dataset_usd(problem, run)
+        self.limit = limit_of(problem.table, sizes.limit)
+
+    def of_size(self, size: int) -> list[TwoParts]:
+        """Pairs of parts with one count of nodes."""
+        at_windows = self._at_windows(size)
+        if not len(at_windows.offer):
+            return []
+        free = self._free(size)
+        least = min(self._least_usd(at_windows), self._least_usd(free))
+        if least >= self.whole_usd:
+            self.left_usd = min(self.left_usd, least)
+            return []
+        found = [
+            self._after(size, at_windows, free),
+            self._before(size, free, at_windows),
+            self._window_after(size, at_windows),
+            self._window_before(size, at_windows),
+        ]
+        return [ways for ways in found if len(ways)]
+
+    def _least_usd(self, parts: _Parts) -> float:
+        """Less than what any share of the run's work costs on a part, over that share."""
+        hour = self.problem.table.price_usd[parts.offer].copy()
+        listed = np.flatnonzero((parts.row >= 0) & self.windows.whole[parts.row])
+        rows = parts.row[listed]
+        hours = (self.windows.free_until_s[rows] - self.windows.start_s[rows]) / 3600
+        hour[listed] = self.windows.node_cost_usd[rows] / hours
+        return float((parts.nodes * hour * parts.whole_s / 3600).min(initial=np.inf))
+
+    def _at_windows(self, size: int) -> _Parts:
+        """Windows that hold a part of the run, each used to its end; the cheapest for their work."""
+        windows, rows, table = self.windows, self.rows, self.problem.table
+        offers = windows.offer[rows]
+        whole = self._whole_s(size, offers)
+        bought = bought_nodes(table, offers, self.sizes.counts[size : size + 1])[:, 0]
+        fits = np.isfinite(whole) & (bought <= np.minimum(windows.nodes[rows], table.stock_nodes[offers]))
+        fits &= self.sizes.counts[size] <= self.limit[offers]
+        rows, offers, whole, bought = rows[fits], offers[fits], whole[fits], bought[fits]
+        start, teardown = windows.start_s[rows], windows.teardown_s[rows]
+        until = windows.free_until_s[rows].astype(np.float64)
+        cut = np.flatnonzero(~windows.whole[rows])
+        if len(cut):
+            enough = np.maximum(self.last_s + teardown[cut] - start[cut], 1.0)
+            until[cut] = start[cut] + longest_cut_s(windows, rows[cut], until[cut] - start[cut], enough)
+        ready = np.maximum(first_instant_s(self.problem, self.run), staged_s(self.problem, self.run)[offers])
+        begin, end = np.maximum(start, ready), np.minimum(until - teardown, self.last_s)
+        share = (end - begin - self.startup_s) / np.maximum(whole - self.startup_s, 1e-9)
+        held = until.astype(np.int64)
+        cut_usd = table.node_cost_usd(offers, held - start)
+        each: Floats = np.where(windows.whole[rows], windows.node_cost_usd[rows], cut_usd)
+        parts = _Parts(offers, bought, start, held, begin, end, whole, share, each * bought, rows)
+        parts = parts.where((share >= LEAST_SHARE) & (share <= 1 - LEAST_SHARE))
+        order = np.lexsort((parts.begin_s, parts.cost_usd / parts.share))
+        return parts.where(order[:MOST_WINDOWS])
+
+    def _free(self, size: int) -> _Parts:
+        """The cheapest offers outside windows, for the whole run."""
+        shelves, table = self.opened.shelves, self.problem.table
+        terms = shelves.terms
+        usable = np.isfinite(self.sizes.needed_s[terms.kind, size]) & ~terms.is_window & (shelves.sizes > 0)
+        shelf = np.flatnonzero(usable)
+        offers, _ = shelves.cheapest(shelf, np.minimum(shelves.sizes[shelf], MOST_FREE))
+        offers = offers[self.sizes.counts[size] <= self.limit[offers]]
+        whole = self._whole_s(size, offers)
+        offers, whole = offers[np.isfinite(whole)], whole[np.isfinite(whole)]
+        held, _ = held_s(whole)
+        cost = self.sizes.counts[size] * table.node_cost_usd(offers, held)
+        start = first_seconds(self.problem, self.run, offers)
+        nodes = np.full(len(offers), self.sizes.counts[size], dtype=np.int64)
+        ones, rows = np.ones(len(offers)), np.full(len(offers), -1, dtype=np.int64)
+        begin = start.astype(np.float64)
+        parts = _Parts(offers, nodes, start, start + held, begin, begin + whole, whole, ones, cost, rows)
+        return parts.where(np.argsort(cost, kind="stable")[:MOST_FREE])
+
+    def _whole_s(self, size: int, offers: Ints) -> Floats:
+        """Held seconds of the whole run on each of ``offers``."""
+        sizes = self._sizes(size, offers)
+        return interrupted_s(self.problem, self.estimates, self.run, self.sizes, offers, sizes)
+
+    def _sizes(self, size: int, offers: Ints) -> Ints:
+        return np.full(len(offers), size, dtype=np.int64)
+
+    def _after(self, size: int, first: _Parts, free: _Parts) -> TwoParts:
+        """A window, then the rest outside windows."""
+        a, b = _pairs(first, free)
+        start = np.ceil(np.maximum(a.end_s + self._handover(a, b), b.start_s)).astype(np.int64)
+        rest = self._rest_s(b, 1 - a.share)
+        held, length = held_s(rest)
+        cost = b.nodes * self.problem.table.node_cost_usd(b.offer, held)
+        second = Splits(a.share, b.offer, b.nodes, start, start + held, rest)
+        return self._ways(size, a, second, start + length, cost)
+
+    def _before(self, size: int, free: _Parts, last: _Parts) -> TwoParts:
+        """Outside windows first, then a window to its end."""
+        a, b = _pairs(free, last)
+        needed = self._rest_s(a, 1 - b.share)
+        held, length = held_s(needed)
+        fits = a.start_s + length + self._handover(a, b) <= b.begin_s
+        cost = a.nodes * self.problem.table.node_cost_usd(a.offer, held)
+        second = Splits(1 - b.share, b.offer, b.nodes, b.start_s, b.until_s, self._rest_s(b, b.share))
+        first = replace(a, until_s=a.start_s + held, cost_usd=cost)
+        return self._ways(size, first, second, np.where(fits, b.end_s, np.inf), b.cost_usd)
+
+    def _window_after(self, size: int, parts: _Parts) -> TwoParts:
+        """A window to its end, then the rest on another."""
+        a, b = _pairs(parts, parts)
+        rest, end, until, cost = self._shortened(b, 1 - a.share)
+        fits = (b.begin_s >= a.end_s + self._handover(a, b)) & (1 - a.share <= b.share + EVEN)
+        second = Splits(a.share, b.offer, b.nodes, b.start_s, until, rest)
+        return self._ways(size, a, second, np.where(fits, end, np.inf), cost)
+
+    def _window_before(self, size: int, parts: _Parts) -> TwoParts:
+        """The rest on a window first, then another to its end."""
+        a, b = _pairs(parts, parts)
+        _, end, until, cost = self._shortened(a, 1 - b.share)
+        fits = (b.begin_s >= end + self._handover(a, b)) & (1 - b.share <= a.share + EVEN)
+        second = Splits(1 - b.share, b.offer, b.nodes, b.start_s, b.until_s, self._rest_s(b, b.share))
+        first = replace(a, until_s=until, cost_usd=cost)
+        return self._ways(size, first, second, np.where(fits, b.end_s, np.inf), b.cost_usd)
+
+    def _shortened(self, parts: _Parts, share: Floats) -> tuple[Floats, Floats, Ints, Floats]:
+        """Less work on a window: held seconds, the end of work, and the shortest that is sold for it and its
+        cost. Where that is longer than the whole part, ``share`` is more than the part's own."""
+        windows, needed = self.windows, self._rest_s(parts, share)
+        _, length = held_s(needed)
+        end = parts.begin_s + length
+        until = parts.until_s.astype(np.float64)
+        cut = np.flatnonzero(~windows.whole[parts.row])
+        if len(cut):
+            at = parts.row[cut]
+            least = end[cut] + windows.teardown_s[at] - windows.start_s[at]
+            shortest = windows.start_s[at] + cut_duration_s(windows, at, least)
+            until[cut] = np.minimum(shortest, parts.until_s[cut])
+        bought = until.astype(np.int64)
+        each = parts.nodes * self.problem.table.node_cost_usd(parts.offer, bought - parts.start_s)
+        return needed, end, bought, np.where(windows.whole[parts.row], parts.cost_usd, each)
+
+    def _rest_s(self, parts: _Parts, share: Floats) -> Floats:
+        """Held seconds of a share of the run's work."""
+        return self.startup_s + np.maximum(parts.whole_s - self.startup_s, 0.0) * share
+
+    def _handover(self, a: _Parts, b: _Parts) -> Floats:
+        return handovers(self.problem, self.run, a.offer, b.offer)[0]
+
+    def _ways(self, size: int, a: _Parts, second: Splits, end: Floats, cost: Floats) -> TwoParts:
+        """Those that end in time, with what their data costs."""
+        gone_s = self.problem.table.gone_s
+        there = (a.until_s <= gone_s[a.offer]) & (second.until_s <= gone_s[second.offer])
+        worth = (second.share >= LEAST_SHARE) & (second.share <= 1 - LEAST_SHARE)
+        at = np.flatnonzero((end <= self.last_s) & there & worth)
+        hours, copied = handovers(self.problem, self.run, a.offer, second.offer)
+        total = a.cost_usd + cost + copied + self.data_usd[a.offer] - SECOND_AMOUNT_USD
+        total += np.where(copied + hours > 0, self.data_usd[second.offer], 0.0)
+        first = Ways(
+            offer=a.offer,
+            size=self._sizes(size, a.offer),
+            nodes=a.nodes,
+            start_s=a.start_s,
+            until_s=a.until_s,
+            end_s=end,
+            cost_usd=total,
+            needed_s=self._rest_s(a, second.share),
+        )
+        return TwoParts(first, second).where(at)
+
+
+def _pairs(first: _Parts, second: _Parts) -> tuple[_Parts, _Parts]:
+    """Every part of one with every part of the other."""
+    i, j = np.divmod(np.arange(len(first.offer) * len(second.offer)), max(1, len(second.offer)))
+    return first.where(i), second.where(j)

@@ -1,0 +1,150 @@
+"""Local improvement: no single change of the plan, and no exchange between two parties, may help.
+
+Each party is placed anew beside all others; then a cheaper way that one other party stands in is given
+to it, and the other is placed anew. What is found joins the columns of the master.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from optimizer.placement.columns.candidates import Candidates, unplaced_cents
+from optimizer.placement.columns.run_pool import RunPool
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.stock import overlap
+from optimizer.placement.search.moves import (
+    Party,
+    Room,
+    cheaper_way,
+    parties,
+    party_cents,
+    room_beside,
+)
+
+WISHES = 6
+
+
+@dataclass(slots=True)
+class Improver:
+    """A plan that gets better: ``chosen`` is replaced as a whole by each change that helps.
+
+    ``among``: only these parties are placed anew (all, when empty).
+    """
+
+    candidates: Candidates
+    pools: Mapping[str, RunPool]
+    chosen: dict[str, Column]
+    known: Sequence[Column]
+    out_of_time: Callable[[], bool]
+    changed: Callable[[Mapping[str, Column]], object]
+    among: Sequence[Party] = ()
+
+    def run(self) -> None:
+        """Until no change helps or the time is over."""
+        while self._singles() or self._exchanges():
+            if self.out_of_time():
+                break
+
+    def _singles(self) -> bool:
+        helped = False
+        for party in self.among or parties(self.candidates):
+            if self.out_of_time():
+                break
+            way = self._anew(self.chosen, party)
+            if way is not None:
+                self._take(way)
+                helped = True
+        return helped
+
+    def _anew(self, chosen: Mapping[str, Column], party: Party) -> dict[str, Column] | None:
+        """The plan with a party placed at less cost than now; None when there is no such way."""
+        now = party_cents(self.candidates, chosen, party)
+        room = room_beside(self.candidates, chosen, party.names)
+        below = float("inf") if now is None else float(now)
+        way = cheaper_way(self.candidates, self.pools, party, room, below)
+        if way is None and not self._better_left_out(chosen, party, below):
+            return None
+        way = way or {}
+        return {**{n: c for n, c in chosen.items() if n not in party.names}, **way}
+
+    def _better_left_out(self, chosen: Mapping[str, Column], party: Party, now: float) -> bool:
+        unplaced = unplaced_cents(self.candidates.problem, party.lead)
+        return party.lead in chosen and unplaced is not None and unplaced < now
+
+    def _take(self, chosen: dict[str, Column]) -> None:
+        self.chosen = chosen
+        self.changed(chosen)
+
+    def _exchanges(self) -> bool:
+        """The first exchange that helps."""
+        all_parties = parties(self.candidates)
+        party_of = {name: party for party in all_parties for name in party.names}
+        for party, wish, blocker in self._blocked_wishes(all_parties, party_of):
+            if self.out_of_time():
+                return False
+            better = self._exchanged(party, wish, blocker)
+            if better is not None:
+                self._take(better)
+                return True
+        return False
+
+    def _blocked_wishes(
+        self, all_parties: Sequence[Party], party_of: Mapping[str, Party]
+    ) -> Iterator[tuple[Party, Column, Party]]:
+        """Cheaper columns of parties of one, in which exactly one other party stands; largest gain first."""
+        found = []
+        for party in all_parties:
+            now = party_cents(self.candidates, self.chosen, party)
+            if party.followers or now is None:
+                continue
+            for wish in self._wishes(party, now):
+                standing = {
+                    party_of[name].lead for name in blockers(self.candidates.problem, self.chosen, wish)
+                }
+                if len(standing) == 1:
+                    found.append((wish.total_cents - now, party, wish, party_of[standing.pop()]))
+        for _, party, wish, blocker in sorted(found, key=lambda row: (row[0], row[1].lead, row[3].lead)):
+            yield party, wish, blocker
+
+    def _wishes(self, party: Party, now: int) -> list[Column]:
+        by_workload = columns_by_workload(self.known)
+        cheaper = [c for c in by_workload.get(party.lead, ()) if c.total_cents < now]
+        return sorted(cheaper, key=lambda c: c.total_cents)[:WISHES]
+
+    def _exchanged(self, party: Party, wish: Column, blocker: Party) -> dict[str, Column] | None:
+        both = [party, blocker]
+        costs = [party_cents(self.candidates, self.chosen, p) for p in both]
+        if any(cost is None for cost in costs):
+            return None
+        below = sum(cost for cost in costs if cost is not None) - wish.total_cents
+        names = [*party.names, *blocker.names]
+        room: Room = room_beside(self.candidates, self.chosen, names)
+        if not room.allows(wish):
+            return None
+        way = cheaper_way(self.candidates, self.pools, blocker, room.after(wish), float(below))
+        if way is None:
+            return None
+        rest = {n: c for n, c in self.chosen.items() if n not in names}
+        return {**rest, party.lead: wish, **way}
+
+
+def blockers(problem: Problem, chosen: Mapping[str, Column], wish: Column) -> list[str]:
+    """Other workloads that hold nodes of the wish's offers, or GPUs of their pools, while it would."""
+    wanted = [(problem.table.pools.reach(piece.offer), piece.spans) for piece in wish.pieces]
+    return [
+        name
+        for name, column in chosen.items()
+        if name != wish.workload
+        and any(q.offer in near and overlap(spans, q.spans) for near, spans in wanted for q in column.pieces)
+    ]
+
+
+def columns_by_workload(columns: Sequence[Column]) -> Mapping[str, list[Column]]:
+    """The columns of each workload, in their order."""
+    found: defaultdict[str, list[Column]] = defaultdict(list)
+    for column in columns:
+        found[column.workload].append(column)
+    return found

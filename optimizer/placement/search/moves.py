@@ -1,0 +1,202 @@
+"""One change of a plan with everything else fixed: the cheapest way that still fits.
+
+A *party* is what changes together: a run with the services that wait for it, or one workload alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.workload import Serving
+from optimizer.placement.columns.candidates import Candidates, unplaced_cents
+from optimizer.placement.columns.fleet_pool import free_beside, ledger_of, openings_beside
+from optimizer.placement.columns.run_pool import RunPool
+from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.problem.columns import Column, in_cents
+from optimizer.placement.problem.delays import delay_cents
+from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.problem.transfers import placed_after, weights_of, where_data_lies
+from optimizer.placement.runs.columns import begun_later, build_run_column
+
+MOST_TRIED = 64
+MOST_ENDS = 6
+
+Chosen = Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """``lead`` is a workload that waits for nothing; ``followers`` wait for it."""
+
+    lead: str
+    followers: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of it."""
+        return self.lead, *self.followers
+
+
+def parties(candidates: Candidates) -> list[Party]:
+    """Every workload once, in the request's order of leads."""
+    problem = candidates.problem
+    waiting = {s.name for s in problem.services() if s.starts_after is not None}
+    return [
+        Party(w.name, tuple(s.name for s in problem.followers(w.name)))
+        for w in problem.request.workloads
+        if w.name not in waiting
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What others leave: their ledger, and what is left of the budget in cents (None: no budget)."""
+
+    ledger: Ledger
+    budget_cents: int | None
+
+    def allows(self, column: Column) -> bool:
+        """Whether stock and budget allow a column."""
+        within = self.budget_cents is None or column.cost_cents <= self.budget_cents
+        return within and self.ledger.fits(column)
+
+    def after(self, column: Column) -> Room:
+        """What is left when a column is taken too."""
+        ledger = self.ledger.copy()
+        ledger.add(column)
+        left = None if self.budget_cents is None else self.budget_cents - column.cost_cents
+        return Room(ledger, left)
+
+
+def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> Room:
+    """What all but ``names`` leave."""
+    others = {name: column for name, column in chosen.items() if name not in names}
+    budget = candidates.problem.request.budget_usd
+    spent = sum(column.cost_cents for column in others.values())
+    return Room(ledger_of(candidates, others), None if budget is None else in_cents(budget) - spent)
+
+
+def party_cents(candidates: Candidates, chosen: Chosen, party: Party) -> int | None:
+    """Cost, lateness and what leaving out costs; None while something that must be placed is not."""
+    total = 0
+    for name in party.names if party.lead in chosen else (party.lead,):
+        cents = chosen[name].total_cents if name in chosen else unplaced_cents(candidates.problem, name)
+        if cents is None:
+            return None
+        total += cents
+    return total
+
+
+def cheaper_way(
+    candidates: Candidates, pools: Mapping[str, RunPool], party: Party, room: Room, below_cents: float
+) -> dict[str, Column] | None:
+    """The cheapest way of a party that costs less than ``below_cents``; None when there is none."""
+    if party.lead not in pools:
+        column = cheapest_fleet(candidates, party.lead, room, None, below_cents)
+        return None if column is None else {party.lead: column}
+    best: dict[str, Column] | None = None
+    for tried, column in enumerate(fitting_runs(candidates, pools[party.lead], room, below_cents)):
+        way = with_followers(candidates, party, column, room, below_cents)
+        if way is not None:
+            best, below_cents = way
+        if (not party.followers and best is not None) or tried + 1 >= MOST_ENDS:
+            break
+    return best
+
+
+def fitting_runs(
+    candidates: Candidates, pool: RunPool, room: Room, below_cents: float, end_s: float | None = None
+) -> Iterator[Column]:
+    """Columns of a run that fit and cost less than ``below_cents``, cheapest first.
+
+    What follows the run counts at its least, unless the run must end at ``end_s``. Where stock is busy
+    it is begun later, unless services wait for it.
+    """
+    found, led = pool.found, bool(candidates.problem.followers(pool.found.run.name))
+    cost_usd = (
+        pool.total_usd
+        if end_s is None
+        else np.where(np.abs(found.end_s - end_s) < 1e-3, found.total_usd, np.inf)
+    )
+    cheap = np.flatnonzero(cost_usd * 100 < below_cents + 1)
+    waiting: list[Column] = []
+    for index in cheap[np.lexsort((cheap, cost_usd[cheap]))][:MOST_TRIED]:
+        column = pool.kept.get(int(index)) or build_run_column(
+            candidates.problem, candidates.estimates, found, int(index)
+        )
+        if column is None or column.total_cents >= below_cents:
+            continue
+        due = [c for c in waiting if c.total_cents <= column.total_cents]
+        yield from sorted(due, key=lambda c: c.total_cents)
+        waiting = [c for c in waiting if c.total_cents > column.total_cents]
+        if room.allows(column):
+            yield column
+        elif not led:
+            moved = begun_beside(candidates, pool, column, room.ledger)
+            if moved is not None and room.allows(moved):
+                waiting.append(moved)
+    yield from sorted((c for c in waiting if c.total_cents < below_cents), key=lambda c: c.total_cents)
+
+
+def begun_beside(candidates: Candidates, pool: RunPool, column: Column, ledger: Ledger) -> Column | None:
+    """The same begun at the first end of another's holding from which it fits the stock."""
+    problem, offer = candidates.problem, column.pieces[0].offer
+    if problem.table.is_window[offer] or problem.followers(column.workload):
+        return None
+    own = column.pieces[0].spans[0][0]
+    for start in sorted({end for _, end, _ in ledger.taken_near(offer) if end > own}):
+        moved = begun_later(problem, pool.found.run, column, start)
+        if moved is None or ledger.fits(moved):
+            return moved
+    return None
+
+
+def with_followers(
+    candidates: Candidates, party: Party, column: Column, room: Room, below_cents: float
+) -> tuple[dict[str, Column], float] | None:
+    """A run's column with the best fleets after it, and what all cost; None when that is not below."""
+    way, total = {column.workload: column}, column.total_cents
+    room = room.after(column) if party.followers else room
+    for name in party.followers:
+        unplaced = unplaced_cents(candidates.problem, name)
+        most = below_cents - total if unplaced is None else min(below_cents - total, unplaced)
+        fleet = cheapest_fleet(candidates, name, room, column, most)
+        if fleet is None and unplaced is None:
+            return None
+        total += fleet.total_cents if fleet is not None else unplaced or 0
+        if fleet is not None:
+            way[name] = fleet
+            room = room.after(fleet)
+    return (way, float(total)) if total < below_cents else None
+
+
+def cheapest_fleet(
+    candidates: Candidates, name: str, room: Room, after: Column | None, below_cents: float
+) -> Column | None:
+    """The cheapest fleet from the nodes that are free throughout; None when none costs less.
+
+    Also of those that need no copy of its weights. ``after``: the column of the run that it follows.
+    """
+    after_s, place = (None, None) if after is None else after.end
+    least = candidates.least_service_cents(_service(candidates, name), after_s)
+    if least is None or least + delay_cents(candidates.problem, name, after_s) >= below_cents:
+        return None
+    service, case = _service(candidates, name), candidates.fleets[name]
+    free = free_beside(candidates, service, room.ledger, after_s)
+    openings = openings_beside(candidates.problem, case, room.ledger)
+    made = model_fleets(candidates.problem, case, free, [after_s], openings)
+    near = where_data_lies(candidates.problem, weights_of(candidates.problem, service, place))
+    if near is not None and (free * ~near).any():
+        made += model_fleets(candidates.problem, case, free * near, [after_s])
+    linked = (placed_after(candidates.problem, column, place) for column in made)
+    fitting = [c for c in linked if c.total_cents < below_cents and room.allows(c)]
+    return min(fitting, key=lambda column: column.total_cents, default=None)
+
+
+def _service(candidates: Candidates, name: str) -> Serving:
+    workload = candidates.problem.request.workload(name)
+    assert isinstance(workload, Serving)
+    return workload

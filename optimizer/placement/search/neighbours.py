@@ -1,0 +1,93 @@
+"""Groups of workloads that compete for the same scarce offers, chosen anew together by the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from optimizer.placement.columns.column_pool import ColumnPool
+from optimizer.placement.columns.master import Limits, Part, solve_master
+from optimizer.placement.columns.prices import StockPrices
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.search.standing import Standing, left_cents, wanted_by
+
+MOST_NAMES = 48
+OPTIONS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbourhood:
+    """``names`` are chosen anew among ``columns``."""
+
+    names: frozenset[str]
+    columns: tuple[Column, ...]
+
+
+def neighbourhoods(
+    pool: ColumnPool, standing: Standing, names: Sequence[str], prices: StockPrices
+) -> Iterator[Neighbourhood]:
+    """Around each scarce offer, dearest stock first, those who hold it and those who want it most."""
+    options = {name: _options(pool, standing, name, prices) for name in names}
+    wanted = wanted_by(options)
+    worth = {o: usd * int(pool.problem.table.stock_nodes[o]) for o, usd in prices.throughout().items()}
+    for offer, rows in prices.at_instants(pool.problem).items():
+        worth[offer] = worth.get(offer, 0.0) + sum(usd for _, usd in rows)
+    covered: set[str] = set()
+    for offer in sorted(worth, key=lambda o: (-worth[o], o)):
+        near = (standing.holders[offer] & options.keys()) | wanted.get(offer, set())
+        if len(near) < 2 or near <= covered:
+            continue
+        chosen = _nearest(pool, standing, prices, near)
+        covered |= set(chosen)
+        columns = tuple(column for name in sorted(chosen) for column in options[name])
+        yield Neighbourhood(frozenset(chosen), columns)
+
+
+def _options(pool: ColumnPool, standing: Standing, name: str, prices: StockPrices) -> list[Column]:
+    columns = pool.of(name)
+    priced = sorted(columns, key=lambda column: pool.priced_usd(prices, column))
+    now = standing.chosen.get(name)
+    kept = [*columns[: OPTIONS // 2], *priced[:OPTIONS], *([] if now is None else [now])]
+    return list(dict.fromkeys(kept))
+
+
+def _nearest(pool: ColumnPool, standing: Standing, prices: StockPrices, near: set[str]) -> list[str]:
+    """Those that pay most above what they would at best."""
+
+    def excess(name: str) -> float:
+        columns, now = pool.of(name), standing.chosen.get(name)
+        if now is None or not columns:
+            return float("inf")
+        return pool.priced_usd(prices, now) - min(pool.priced_usd(prices, c) for c in columns[:OPTIONS])
+
+    return sorted(near, key=lambda name: (-excess(name), name))[:MOST_NAMES]
+
+
+def choose_anew(problem: Problem, standing: Standing, group: Neighbourhood, limits: Limits) -> bool:
+    """Has the group stand as the solver would have it beside everything else; whether that costs less."""
+    found = _chosen_anew(problem, standing, group, limits)
+    if found is None:
+        return False
+    cents = sum(found[n].total_cents if n in found else left_cents(problem, n) for n in group.names)
+    if cents >= standing.cents(group.names):
+        return False
+    for name in group.names:
+        standing.lift(name)
+    for column in found.values():
+        standing.place(column)
+    return True
+
+
+def _chosen_anew(
+    problem: Problem, standing: Standing, group: Neighbourhood, limits: Limits
+) -> Mapping[str, Column] | None:
+    """The group's best choice; None when the solver finds none in time."""
+    old = {name: standing.chosen[name] for name in group.names if name in standing.chosen}
+    for name in old:
+        standing.lift(name)
+    left = None if standing.budget_cents is None else standing.budget_cents - standing.spent_cents
+    found = solve_master(problem, group.columns, limits, old, Part(group.names, standing.ledger, left))
+    for column in old.values():
+        standing.place(column)
+    return None if found is None else found.columns

@@ -1,0 +1,90 @@
+"""The cheapest plan of few offers, party by party: for what is only compared with a plan.
+
+Each party is placed at its best as if it were alone, then where that does not fit anew beside those before
+it, the dearest first. Unless that costs no more than all would alone, no single change of the plan, and no
+exchange between two parties, is left that would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.run_pool import RunPool, bare_pools
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.search.improve import Improver
+from optimizer.placement.search.moves import Party, Room, cheaper_way, parties
+
+Way = dict[str, Column]
+NEAR = 0.002
+
+
+def placed_by_parties(candidates: Candidates, out_of_time: Callable[[], bool]) -> Way | None:
+    """A column of every workload, whatever the budget; None where no way was found for all together.
+
+    ``out_of_time`` is asked before each party is placed.
+    """
+    problem, pools = candidates.problem, bare_pools(candidates)
+    alone = Room(Ledger(problem), None)
+    apart: dict[Party, Way] = {}
+    for party in parties(candidates):
+        way = None if out_of_time() else cheaper_way(candidates, pools, party, alone, float("inf"))
+        if way is None:
+            return None
+        apart[party] = way
+    chosen = _one_after_the_other(candidates, pools, apart, out_of_time)
+    least = sum(column.total_cents for way in apart.values() for column in way.values())
+    if chosen is None or _cents(chosen) <= (1 + NEAR) * least:
+        return chosen
+    known = [column for way in apart.values() for column in way.values()]
+    improver = Improver(candidates, pools, chosen, known, out_of_time, lambda _: None)
+    improver.run()
+    return improver.chosen
+
+
+def _one_after_the_other(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    apart: Mapping[Party, Way],
+    out_of_time: Callable[[], bool],
+) -> Way | None:
+    """Every party beside those before it; one that finds no room goes first, and it is begun again."""
+    order = sorted(apart, key=lambda party: (-sum(c.total_cents for c in apart[party].values()), party.lead))
+    moved: set[Party] = set()
+    while True:
+        found: dict[Party, Way] = {}
+        room, stuck = Room(Ledger(candidates.problem), None), None
+        for party in order:
+            way = apart[party] if _allows(room, apart[party]) else None
+            if way is None and not out_of_time():
+                way = cheaper_way(candidates, pools, party, room, float("inf"))
+            if way is None:
+                stuck = party
+                break
+            found[party] = way
+            for column in way.values():
+                room = room.after(column)
+        if stuck is None:
+            return _joined(found)
+        if stuck in moved or out_of_time():
+            return None
+        moved.add(stuck)
+        order = [stuck, *(party for party in order if party is not stuck)]
+
+
+def _joined(ways: Mapping[Party, Way]) -> Way:
+    return {name: column for way in ways.values() for name, column in way.items()}
+
+
+def _cents(chosen: Way) -> int:
+    return sum(column.total_cents for column in chosen.values())
+
+
+def _allows(room: Room, way: Way) -> bool:
+    """Whether a way fits."""
+    for column in way.values():
+        if not room.allows(column):
+            return False
+        room = room.after(column)
+    return True

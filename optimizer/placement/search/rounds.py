@@ -1,0 +1,312 @@
+"""Rounds of the search over shared stock: price what is scarce, prove, make columns at the prices, place.
+
+The oracles (bound and fleets of one service) are dear, so each is asked only where its answer could
+count: the bound of a service whose known columns leave the most unproven, fleets of one whose known
+columns are furthest above its bound or that stands furthest above its best.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from optimizer.placement.columns.column_pool import ColumnPool
+from optimizer.placement.columns.dual import Dual, Paid
+from optimizer.placement.columns.fleet_pool import free_beside, free_nodes
+from optimizer.placement.columns.master import Limits
+from optimizer.placement.columns.priced_runs import runs_at_prices
+from optimizer.placement.columns.prices import StockPrices
+from optimizer.placement.columns.proving import Proving
+from optimizer.placement.columns.relaxation import Relaxed, relax
+from optimizer.placement.columns.run_pool import RunPool
+from optimizer.placement.columns.search import Search
+from optimizer.placement.crew.asks import FleetsAsk
+from optimizer.placement.crew.crew import Task
+from optimizer.placement.problem.columns import Column
+from optimizer.placement.search.improve import Improver
+from optimizer.placement.search.moves import parties
+from optimizer.placement.search.neighbours import choose_anew, neighbourhoods
+from optimizer.placement.search.ruin import Ruin
+from optimizer.placement.search.standing import NEVER_CENTS, Standing, free_names, left_cents
+
+MAX_ROUNDS = 40
+STALE_ROUNDS = 3
+RUIN_STEPS = 8
+GROUP_WORK = 2.0
+RELAX_SHARE = 0.2
+FIRST_PROOF_SHARE = 0.3
+ASK_ON_SHARE = 0.6
+CONVERGE_SHARE = 0.6
+CONVERGE_STEPS = 8
+CONVERGED_SHARE = 2e-3
+MAKE_SHARE = 0.3
+RUIN_SHARE = 0.1
+COMBINE_SHARE = 0.4
+
+
+class Rounds:
+    """The state of the search: columns, prices and the best choice (in ``search``)."""
+
+    def __init__(
+        self,
+        search: Search,
+        runs: Mapping[str, RunPool],
+        columns: list[Column],
+        prices: StockPrices | None = None,
+        frozen: frozenset[str] = frozenset(),
+    ) -> None:
+        self.search = search
+        self.candidates = search.candidates
+        self.problem = search.candidates.problem
+        self.runs = runs
+        self.pool = ColumnPool(self.problem)
+        self.pool.add(columns)
+        self.dual = Dual(search.candidates, runs)
+        self.prices = prices or StockPrices()
+        self.relaxed: Relaxed | None = None
+        self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
+        self.names = sorted(free_names(search.candidates) - frozen)
+        self.frozen = frozen
+        self.proof = Proving(search, self.pool, self.dual, self.prices, len(self.names))
+        self._asked: set[tuple[str, Paid]] = set()
+        self._asked_beside: set[tuple[str, bytes]] = set()
+        self._remake_s = 0.0
+        self._combined: set[tuple[frozenset[str], tuple[int, ...], int]] = set()
+
+    def run(self, *, hasty: bool = False) -> None:
+        """Until the gap is reached, the time is over, or nothing has changed for some rounds.
+
+        ``hasty``: the plan so far is a first one, of which much can be had cheaper before anything is proven.
+        """
+        self._rounds(hasty=hasty)
+        self.proof.gather()
+
+    def _rounds(self, *, hasty: bool) -> None:
+        stale = 0
+        self.proof.look_ahead()
+        if hasty and not self.search.done:
+            self.beside()
+        if not self.search.done:
+            self.proof.prove(self.prices, self.search.watch.until(FIRST_PROOF_SHARE))
+        # The first prices are those of few columns: of many workloads they are not worth a proof.
+        if hasty and not self.search.done:
+            self.remake()
+        for _ in range(MAX_ROUNDS):
+            before = self._state()
+            for step in (
+                self.remake,
+                self.converge,
+                self.place,
+                self.combine,
+                self.beside,
+                self.tied,
+                self.ask_on,
+            ):
+                if self.search.done:
+                    return
+                step()
+            stale = stale + 1 if self._state() == before else 0
+            if stale >= STALE_ROUNDS:
+                return
+
+    def _state(self) -> tuple[int, int, int]:
+        best = self.search.best
+        objective = NEVER_CENTS if best is None else best.objective_cents
+        return objective, self.search.bound_cents, sum(len(c) for c in self.pool.by_workload.values())
+
+    def _leave_usd(self) -> dict[str, float]:
+        return {name: left_cents(self.problem, name) / 100 for name in self.pool.by_workload}
+
+    def remake(self) -> None:
+        """Columns at the prices, and prices anew."""
+        began_s = self.search.watch.seconds
+        self.make()
+        if not self.search.done:
+            self.price()
+        self._remake_s = self.search.watch.seconds - began_s
+
+    def price(self) -> None:
+        """New prices: the duals of the relaxation over all known columns."""
+        rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
+        seconds = RELAX_SHARE * self.search.watch.left
+        found = relax(self.pool, self._leave_usd(), rows, self.prices, seconds)
+        if found is not None:
+            self.relaxed, self.prices = found, found.prices
+            self.proof.aim = found.prices
+
+    def converge(self) -> None:
+        """Prices, what they prove and columns at them, until no others could prove much more for the part of
+        the time that asking there takes, or there is no time for others."""
+        proof, watch = self.proof, self.search.watch
+        out_of_time, end_s = watch.until(CONVERGE_SHARE), watch.second_at(CONVERGE_SHARE)
+        for _ in range(CONVERGE_STEPS):
+            before, began_s = proof.centre.total_usd, watch.seconds
+            if not proof.prove_next(out_of_time):
+                return
+            asked_s = watch.seconds - began_s
+            is_late = watch.seconds + asked_s + self._remake_s > end_s
+            if is_late or proof.centre.total_usd < (1 + CONVERGED_SHARE) * before:
+                return
+            self.remake()
+            relaxed_usd = float("inf") if self.relaxed is None else self.relaxed.usd
+            if proof.open_usd(relaxed_usd) < CONVERGED_SHARE * proof.centre.total_usd:
+                return
+
+    def ask_on(self) -> None:
+        """Asks at the best prices so far what was not asked there: this only adds to the bound."""
+        self.proof.ask_on(self.search.watch.until(ASK_ON_SHARE))
+
+    def make(self) -> None:
+        """Columns at the prices: for each run, and for services whose known ones are above their bound."""
+        out_of_time = self.search.watch.until(MAKE_SHARE)
+        for name in self.runs:
+            if out_of_time():
+                break
+            self.pool.add(runs_at_prices(self.candidates, self.runs[name], self.prices))
+        self.candidates.crew.work(self._fleets_tasks(out_of_time), out_of_time)
+        self.search.tell()
+
+    def _fleets_tasks(self, out_of_time: Callable[[], bool]) -> Iterator[Task]:
+        """Asks of services whose known columns are furthest above their bound at the prices."""
+        least = self.pool.least_usd(self.prices, self.candidates.fleets)
+        above = {
+            name: least.get(name, float("inf")) - self.dual.known_usd(name, self.prices)
+            for name in self.candidates.fleets
+            if name in self.names
+        }
+        for name in sorted(above, key=lambda n: (-above[n], n)):
+            if above[name] < self.proof.worth_usd() or out_of_time():
+                break
+            task = self._fleets_task(name)
+            if task is not None:
+                yield task
+
+    def _fleets_task(self, name: str) -> Task | None:
+        """Asks for fleets at the prices, once."""
+        paid = self.dual.key(name, self.prices)
+        case = self.dual.case_at(name, paid)
+        key = (name, paid)
+        if key in self._asked:
+            return None
+        self._asked.add(key)
+        return Task(("fleets", *key), FleetsAsk(case, free_nodes(self.problem)), self._add)
+
+    def _add(self, columns: list[Column]) -> None:
+        self.pool.add(columns)
+
+    def place(self) -> None:
+        """What the relaxation takes whole, the others by regret at the prices; then ruin and recreate from
+        the best."""
+        if self.search.best is None or not self.names:
+            return
+        self.proof.look_ahead()
+        fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
+        anew = Standing(self.candidates, fixed)
+        for name in self.names:
+            # Between two instants that are priced, and of a pool, it may take more than there is.
+            whole = None if self.relaxed is None else self.relaxed.whole(name)
+            if whole is not None and anew.allows(whole):
+                anew.place(whole)
+        others = [name for name in self.names if name not in anew.chosen]
+        self._ruin(anew, others).insert(others, 1.0, self.search.watch.over)
+        self.search.offer_columns(anew.chosen, "inserted")
+        ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)), self.names)
+        ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))
+        self.search.offer_columns(ruin.standing.chosen, "recreated")
+
+    def _ruin(self, standing: Standing, names: Sequence[str]) -> Ruin:
+        return Ruin(self.candidates, self.runs, self.pool, standing, names, self.prices, self.rng)
+
+    def combine(self) -> None:
+        """The solver on each group around a scarce offer, with everything else as it stands: once each."""
+        if self.search.best is None:
+            return
+        standing = Standing(self.candidates, dict(self.search.best.columns))
+        out_of_time = self.search.watch.until(COMBINE_SHARE)
+        for group in neighbourhoods(self.pool, standing, self.names, self.prices):
+            if out_of_time():
+                break
+            known = group.names, tuple(map(id, group.columns)), standing.cents(self.names)
+            if known in self._combined:
+                continue
+            limits = Limits(self.search.watch.left, self.search.asked_gap / 10, self.search.seed, GROUP_WORK)
+            if choose_anew(self.problem, standing, group, limits):
+                self.search.offer_columns(standing.chosen, "combined")
+            else:
+                self._combined.add(known)
+
+    def beside(self) -> None:
+        """Fleets from what all others leave, for services that stand furthest above their best."""
+        if self.search.best is None:
+            return
+        standing = Standing(self.candidates, dict(self.search.best.columns))
+        least = self.pool.least_usd(StockPrices(), self.candidates.fleets)
+        above = {
+            name: standing.cents([name]) / 100
+            - min(least.get(name, 0.0), self.dual.known_usd(name, StockPrices()))
+            for name in self.candidates.fleets
+            if name in self.names
+        }
+        out_of_time = self.search.watch.until(MAKE_SHARE)
+        self.proof.look_ahead()
+
+        def tasks() -> Iterator[Task]:
+            for name in sorted(above, key=lambda n: (-above[n], n)):
+                if above[name] < self.proof.worth_usd() or out_of_time():
+                    return
+                task = self._beside_task(standing, name)
+                if task is not None:
+                    yield task
+
+        self.candidates.crew.work(tasks(), out_of_time)
+        self.search.offer_columns(standing.chosen, "beside")
+
+    def _beside_task(self, standing: Standing, name: str) -> Task | None:
+        """Asks for fleets from what all others leave, and places the best that fits by then."""
+        case, now = self.candidates.fleets[name], standing.lift(name)
+        free = free_beside(self.candidates, case.service, standing.ledger, None)
+        if now is not None:
+            standing.place(now)
+        key = (name, free[case.units.offer].tobytes())
+
+        def take(found: list[Column]) -> None:
+            self.pool.add(found)
+            self._place_best(standing, name)
+
+        if key in self._asked_beside:
+            self._place_best(standing, name)
+            return None
+        self._asked_beside.add(key)
+        return Task(("beside", *key), FleetsAsk(case, free), take)
+
+    def _place_best(self, standing: Standing, name: str) -> None:
+        """The cheapest known fleet that fits, if it is cheaper than the one that stands."""
+        now = standing.lift(name)
+        most = left_cents(self.problem, name) if now is None else now.total_cents
+        better = (c for c in self.pool.of(name) if c.total_cents < most and standing.allows(c))
+        column = next(better, now)
+        if column is not None:
+            standing.place(column)
+
+    def tied(self) -> None:
+        """Runs that services wait for, with those services, each placed anew beside the others."""
+        if self.search.best is None:
+            return
+        among = [
+            party
+            for party in parties(self.candidates)
+            if party.followers and not self.frozen & set(party.names)
+        ]
+        if not among:
+            return
+        improver = Improver(
+            self.candidates,
+            self.runs,
+            dict(self.search.best.columns),
+            self.pool.all(),
+            self.search.watch.until(MAKE_SHARE),
+            lambda chosen: self.search.offer_columns(chosen, "improved"),
+            among,
+        )
+        improver.run()
+        self.pool.add(improver.chosen.values())

@@ -1,0 +1,270 @@
+"""The next best way of a workload: the same for the last look at a plan and for its explanation.
+
+``settled`` takes it where it is cheaper and fits, so that what is printed as second never should have
+been first; ``because`` then says what truly stands against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.fleet_pool import free_nodes
+from optimizer.placement.columns.run_pool import RunPool, first_few
+from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.problem.columns import Column, Piece, in_usd
+from optimizer.placement.problem.transfers import placed_after
+from optimizer.placement.runs.candidates import deadline_s
+from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.search.improve import blockers, columns_by_workload
+from optimizer.placement.search.moves import (
+    Party,
+    Room,
+    fitting_runs,
+    party_cents,
+    room_beside,
+    with_followers,
+)
+from optimizer.placement.search.standing import Standing
+
+TRIED = 8
+
+Chosen = Mapping[str, Column]
+
+
+def main_piece(column: Column) -> Piece:
+    """The piece that costs most: what a fleet is named after."""
+    return max(column.pieces, key=lambda piece: (piece.cost_cents, -piece.offer))
+
+
+def next_best_run(candidates: Candidates, pool: RunPool, mine: Column) -> Column | None:
+    """The cheapest candidate on another offer, with the least of what follows it, whether it fits or not."""
+    found = pool.found
+    other = np.flatnonzero(found.offer != mine.pieces[0].offer)
+    few = other[first_few(pool.total_usd[other], TRIED)]
+    for index in few[np.argsort(pool.total_usd[few], kind="stable")]:
+        second = build_run_column(candidates.problem, candidates.estimates, found, int(index))
+        if second is not None:
+            return second
+    return None
+
+
+def next_best_fleet(
+    candidates: Candidates, known: Sequence[Column], mine: Column, *, build: bool = True
+) -> Column | None:
+    """The cheapest known fleet that is mainly on an offer that ``mine`` does not use.
+
+    Where none is known one is built, if asked.
+    """
+    used = {piece.offer for piece in mine.pieces}
+    rivals = (
+        column
+        for column in known
+        if column.workload == mine.workload
+        and column.after == mine.after
+        and column.pieces
+        and main_piece(column).offer not in used
+    )
+    second = min(rivals, key=lambda column: column.total_cents, default=None)
+    if second is not None or not build:
+        return second
+    problem, case = candidates.problem, candidates.fleets[mine.workload]
+    free = free_nodes(problem)
+    free[sorted(used)] = 0
+    made = model_fleets(problem, case, free, [mine.after_s])
+    linked = [placed_after(problem, column, mine.after_place) for column in made]
+    return min(linked, key=lambda column: column.total_cents, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The next best way of a party, beside everything else as chosen; ``way`` None: no room for it.
+
+    ``party`` is what changes with it; ``cents`` what all of it then costs.
+    """
+
+    column: Column
+    party: Party
+    way: Mapping[str, Column] | None
+    cents: int
+
+
+def rival_in(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    known: Sequence[Column],
+    standing: Standing,
+    name: str,
+    *,
+    build: bool = True,
+) -> Rival | None:
+    """The next best way of a workload beside what stands, with fleets anew for the services that wait for it.
+
+    ``build``: also fleets that are not known yet.
+    """
+    mine = standing.chosen[name]
+    if name in pools:
+        second = next_best_run(candidates, pools[name], mine)
+    else:
+        second = next_best_fleet(candidates, known, mine, build=build)
+    if second is None:
+        return None
+    return rival_at(candidates, standing, name, second)
+
+
+def rival_at(candidates: Candidates, standing: Standing, name: str, second: Column) -> Rival:
+    """A given way of a workload, with fleets anew for the services that wait for it."""
+    mine, party = standing.chosen[name], Party(name, ())
+    if second.end != mine.end:
+        party = Party(name, tuple(s.name for s in candidates.problem.followers(name)))
+    found = None
+    with standing.without(party.names) as room:
+        if room.allows(second):
+            found = with_followers(candidates, party, second, room, float("inf"))
+    if found is None:
+        return Rival(second, party, None, second.total_cents)
+    return Rival(second, party, found[0], int(found[1]))
+
+
+def settled(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    known: Sequence[Column],
+    chosen: Chosen,
+    hurry: Callable[[], bool] | None = None,
+    frozen: frozenset[str] = frozenset(),
+) -> dict[str, Column]:
+    """``chosen`` after every single change among all run candidates and known fleets, but of ``frozen``.
+
+    It ends, since each change makes the plan cheaper; with ``hurry`` at the latest when that says so,
+    and without fleets that are not known yet.
+    """
+    standing, helped = Standing(candidates, dict(chosen)), True
+    by_name = columns_by_workload(known)
+    while helped:
+        helped = False
+        for name in sorted(standing.chosen):
+            if hurry is not None and hurry():
+                return standing.chosen
+            if name in standing.chosen and name not in frozen:
+                found = by_name.get(name, ())
+                helped |= _settle(candidates, pools, found, standing, name, build=hurry is None)
+    return standing.chosen
+
+
+def _settle(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    known: Sequence[Column],
+    standing: Standing,
+    name: str,
+    *,
+    build: bool,
+) -> bool:
+    """Takes a cheaper way of a workload, with what waits for it; whether there is one."""
+    mine = standing.chosen[name]
+    with standing.without((name,)) as room:
+        column = (
+            _cheaper_run(candidates, pools[name], room, mine)
+            if name in pools
+            else _cheaper_fleet(known, room, mine)
+        )
+    if column is not None:
+        standing.lift(name)
+        standing.place(column)
+        return True
+    rival = rival_in(candidates, pools, known, standing, name, build=build)
+    if rival is None or rival.way is None:
+        return False
+    now = party_cents(candidates, standing.chosen, rival.party)
+    if now is None or rival.cents >= now:
+        return False
+    for other in rival.party.names:
+        standing.lift(other)
+    for column in rival.way.values():
+        standing.place(column)
+    return True
+
+
+def _cheaper_run(candidates: Candidates, pool: RunPool, room: Room, mine: Column) -> Column | None:
+    """A cheaper fitting column; one that services wait for keeps its end."""
+    if not candidates.problem.followers(mine.workload):
+        return next(fitting_runs(candidates, pool, room, mine.total_cents), None)
+    ways = fitting_runs(candidates, pool, room, mine.total_cents, mine.end_s)
+    return next((column for column in ways if column.end == mine.end), None)
+
+
+def _cheaper_fleet(known: Sequence[Column], room: Room, mine: Column) -> Column | None:
+    same = (c for c in known if c.workload == mine.workload and c.after == mine.after)
+    cheaper = (c for c in same if c.total_cents < mine.total_cents and room.allows(c))
+    return min(cheaper, key=lambda column: column.total_cents, default=None)
+
+
+def because(candidates: Candidates, chosen: Chosen, mine: Column, rival: Rival) -> str:
+    """What stands against the next best way: its price in all, stock that others hold, or the budget."""
+    second = rival.column
+    if rival.way is None:
+        return _blocked(candidates, chosen, mine, second)
+    now = party_cents(candidates, chosen, rival.party) or 0
+    after = rival.cents - second.total_cents - (now - mine.total_cents)
+    moved = abs(second.end_s - mine.end_s) / 3600
+    if rival.cents < now and second.end_s > mine.end_s:
+        return f"{_price(mine, second)}, but ends {moved:.1f} h later, and a later start is no saving"
+    if rival.cents == now:
+        return "costs the same"
+    if not after:
+        return _dearer(candidates, mine, second)
+    when = "earlier" if second.end_s < mine.end_s else "later"
+    change = f"{_usd(abs(after))} {'more' if after > 0 else 'less'}"
+    return f"{_price(mine, second)}, but ends {moved:.1f} h {when}: what waits for it then costs {change}"
+
+
+def _dearer(candidates: Candidates, mine: Column, second: Column) -> str:
+    hold, late = second.cost_cents - mine.cost_cents, second.penalty_cents - mine.penalty_cents
+    if late > 0:
+        hours = _late_hours(candidates, second)
+        side = f"costs {_usd(abs(hold))} {'less' if hold < 0 else 'more'} to hold"
+        link = "but" if hold < 0 else "and"
+        return f"{side} {link} ends {hours:.1f} h late, which costs {_usd(second.penalty_cents)}"
+    if late < 0:
+        return f"is less late, which saves {_usd(-late)}, but costs {_usd(hold)} more to hold"
+    share = f" ({100 * hold / mine.cost_cents:.1f} %)" if mine.cost_cents else ""
+    return f"costs {_usd(hold)} more{share}"
+
+
+def _price(mine: Column, second: Column) -> str:
+    more = second.total_cents - mine.total_cents
+    return f"costs {_usd(abs(more))} {'more' if more > 0 else 'less'}" if more else "costs the same"
+
+
+def _late_hours(candidates: Candidates, column: Column) -> float:
+    found = candidates.runs[column.workload]
+    return max(0.0, column.end_s - deadline_s(candidates.problem, found.run)) / 3600
+
+
+def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Column) -> str:
+    """Why there is no room for it."""
+    room = room_beside(candidates, chosen, (mine.workload,))
+    price = _price(mine, second)
+    link = "and" if second.total_cents > mine.total_cents else "but"
+    quota = room.ledger.quota_against(second)
+    if quota is not None:
+        return f"{price}, {link} passes the quota of {quota}"
+    if not room.ledger.fits(second):
+        return f"{price}, {link} its nodes are held by {named(blockers(candidates.problem, chosen, second))}"
+    if room.budget_cents is not None and second.cost_cents > room.budget_cents:
+        return f"{price}, {link} passes the budget by {_usd(second.cost_cents - room.budget_cents)}"
+    return f"{price}, {link} leaves no nodes for the services that wait for it"
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few names."""
+    first = ", ".join(names[:3])
+    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
+
+
+def _usd(cents: int) -> str:
+    return f"${in_usd(cents):,}"

@@ -1,0 +1,283 @@
+"""The search: price, choose, improve, prove; read it from the top.
+
+Every candidate is priced once; the cheapest become columns. A few workloads are chosen among all their
+columns at once, improved party by party, and proven by a relaxation in which every candidate takes part.
+Many are placed by greed and then in ``rounds``: prices of scarcity prove a bound and say which columns
+to make, ruin and recreate and the solver on groups of rivals place them. Few get these rounds as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from optimizer.placement.columns.bound import relaxed_bound_cents, separate_bound_cents
+from optimizer.placement.columns.fleet_pool import better_fleets, first_fleets, unlimited_fleets
+from optimizer.placement.columns.greedy import place_greedily
+from optimizer.placement.columns.known_bounds import remember
+from optimizer.placement.columns.master import Choice, solve_master
+from optimizer.placement.columns.prices import StockPrices
+from optimizer.placement.columns.run_pool import RunPool, bound_anew, build_run_pools
+from optimizer.placement.columns.search import Search as Search
+from optimizer.placement.columns.search import choice_from, gap_of
+from optimizer.placement.problem.columns import Column, in_cents
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.transfers import linked
+from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.search.earlier_ends import EarlierEnds, equal_share
+from optimizer.placement.search.improve import Improver
+from optimizer.placement.search.rounds import Rounds
+from optimizer.placement.search.runner_up import settled
+
+MOST_AT_ONCE = 60
+MAX_ROUNDS = 12
+MASTER_SHARE = 0.25
+BOUND_SHARE = 0.3
+SERVICES_SHARE = 0.3
+LAYERS_SHARE = 0.4
+ENDS_SHARE = 0.5
+COMPOSE_SHARE = 0.5
+IMPROVE_SHARE = 0.5
+SETTLE_SECONDS_EACH = 0.01
+MOST_SETTLE_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best choice, what is proven of it, and the columns that it was chosen from.
+
+    ``bound_cents`` None: something that must be placed is not, so no amount bounds the plan. It bounds
+    cost, lateness and delay, and knows nothing of what leaving costs; nor does the gap.
+    """
+
+    choice: Choice
+    bound_cents: int | None
+    columns: tuple[Column, ...]
+    pools: Mapping[str, RunPool]
+    prices: StockPrices
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap; None without a bound."""
+        return None if self.bound_cents is None else gap_of(self.billed_cents, self.bound_cents)
+
+    @property
+    def billed_cents(self) -> int:
+        """Cost, lateness, delay and what leaving out costs."""
+        return self.choice.objective_cents - self.choice.switching_cents
+
+
+def solve(search: Search) -> Solution:
+    """The best plan found in time, and the bound that is proven of it."""
+    candidates = search.candidates
+    settling = settling_seconds(search)
+    search.watch.limit_s -= settling
+    few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    out_of_time = search.watch.until(SERVICES_SHARE)
+    candidates.bound_services(out_of_time, waiting=not few)
+    candidates.price_delays()
+    pools = build_run_pools(candidates, lean=not few)
+    search.prove(separate_bound_cents(candidates, pools), "priced")
+
+    columns = first_plan(search, pools)
+    known_usd = _cheapest_usd(columns)
+    candidates.bound_services(search.watch.until(LAYERS_SHARE), known_usd=known_usd)
+    search.prove(separate_bound_cents(candidates, pools), "bounded alone")
+    bound_ends(search, pools)
+    if few and not search.done:
+        columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
+    if few and not search.done:
+        limits = search.share(BOUND_SHARE)
+        search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
+    rounds: Rounds | None = None
+    if not search.done:
+        rounds = Rounds(search, pools, columns)
+        search.proof = rounds.proof
+        rounds.run(hasty=not few)
+        rounds.proof.prove_beside()
+        columns = rounds.pool.all()
+    if few:
+        columns = rebuild(search, pools, columns)
+
+    best = finish(search, pools, columns, None if few else settling)
+    search.watch.limit_s += settling
+    if rounds is None:
+        remember(candidates, None, None)
+    return solution_of(search, best, columns, pools)
+
+
+def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
+    """Proves more of what waits for runs, where that is open."""
+    candidates, best = search.candidates, search.best
+    if search.done or best is None:
+        return
+    most_usd = {}
+    for name in candidates.runs:
+        party = [name, *(service.name for service in candidates.problem.followers(name))]
+        placed = all(one in best.columns for one in party)
+        most_usd[name] = sum(best.columns[one].total_cents for one in party) / 100 if placed else inf
+    candidates.bound_ends(most_usd, search.watch.until(ENDS_SHARE))
+    bound_anew(candidates, pools)
+    search.prove(separate_bound_cents(candidates, pools), "bounded alone")
+
+
+def finish(
+    search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column], seconds: float | None
+) -> Choice:
+    """The best choice after the last look at every single change, with each run at its earliest end; each
+    of the two in so many seconds (None: no limit)."""
+    settle(search, pools, columns, None if seconds is None else search.watch.for_seconds(seconds))
+    sooner = EarlierEnds(search.candidates, pools, columns, equal_share(search.asked_gap))
+    return hasten(search, sooner, never if seconds is None else search.watch.for_seconds(seconds))
+
+
+def no_dearer_than(search: Search, solution: Solution, others: Sequence[Mapping[str, Column]]) -> Solution:
+    """The solution, or what becomes of the cheapest of other plans that is cheaper and within the budget."""
+    before = search.best
+    for chosen in others:
+        if _is_affordable(search.candidates.problem, chosen):
+            search.offer_columns(chosen, "compared")
+    if search.best is before:
+        return solution
+    known = [*solution.columns, *(column for chosen in others for column in chosen.values())]
+    columns = list(dict.fromkeys(known))
+    few = len(search.candidates.problem.request.workloads) <= MOST_AT_ONCE
+    best = finish(search, solution.pools, columns, None if few else settling_seconds(search))
+    return solution_of(search, best, columns, solution.pools)
+
+
+def _is_affordable(problem: Problem, chosen: Mapping[str, Column]) -> bool:
+    budget = problem.request.budget_usd
+    return budget is None or sum(c.counted_cents for c in chosen.values()) <= in_cents(budget)
+
+
+def solution_of(
+    search: Search, best: Choice, columns: Sequence[Column], pools: Mapping[str, RunPool]
+) -> Solution:
+    """The best choice with what is proven of it."""
+    billed = best.objective_cents - best.switching_cents
+    bound = None if best.required_missing else min(search.bound_cents, billed)
+    return Solution(best, bound, tuple(columns), pools, search.prices)
+
+
+def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
+    """What the cheapest column of each workload costs."""
+    usd: dict[str, float] = {}
+    for column in columns:
+        usd[column.workload] = min(usd.get(column.workload, inf), column.total_cents / 100)
+    return usd
+
+
+def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
+    """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
+    runs = [column for pool in pools.values() for column in pool.columns]
+    chosen = place_greedily(search.candidates.problem, runs)
+    made = first_fleets(search.candidates, pools, chosen)
+    columns = runs + linked(search.candidates.problem, made, runs)
+    search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
+    return columns
+
+
+def first_plans(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
+    """Columns, and the best choice of them: at once by greed, then by the master, then party by party."""
+    columns = starting_columns(search, pools)
+    search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
+    columns = compose(search, pools, columns)
+    if not search.done:
+        search.offer(choose(search, columns), "chosen")
+    return improve(search, pools, columns)
+
+
+def settle(
+    search: Search,
+    pools: Mapping[str, RunPool],
+    columns: Sequence[Column],
+    hurry: Callable[[], bool] | None = None,
+) -> Choice:
+    """The best choice after the last look at every single change."""
+    assert search.best is not None
+    search.offer_columns(settled(search.candidates, pools, columns, search.best.columns, hurry), "settled")
+    return search.best
+
+
+def hasten(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], bool]) -> Choice:
+    """The best choice with each run at its earliest end of those that cost the same."""
+    assert search.best is not None
+    before = search.best.columns
+    chosen = sooner.taken(before, out_of_time)
+    if chosen != before:
+        search.best = choice_from(search.candidates.problem, chosen)
+    return search.best
+
+
+def settling_seconds(search: Search) -> float:
+    """Kept back for the last look at every single change."""
+    each = SETTLE_SECONDS_EACH * len(search.candidates.problem.request.workloads)
+    return min(each, MOST_SETTLE_SHARE * search.watch.limit_s)
+
+
+def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
+    """Columns of all runs, and of all services beside the runs' cheapest places."""
+    runs = [column for pool in pools.values() for column in pool.columns]
+    chosen = place_greedily(search.candidates.problem, runs)
+    made = first_fleets(search.candidates, pools, chosen)
+    return runs + linked(search.candidates.problem, made, runs)
+
+
+def greedy_choice(problem: Problem, columns: Sequence[Column]) -> Choice:
+    """The greedy plan as a choice."""
+    return choice_from(problem, place_greedily(problem, columns))
+
+
+def choose(search: Search, columns: Sequence[Column]) -> Choice | None:
+    """The master's choice in a part of the time that is left, begun at the best so far."""
+    hint = search.best.columns if search.best is not None else None
+    limits = search.share(MASTER_SHARE)
+    return solve_master(search.candidates.problem, columns, limits, hint)
+
+
+def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
+    """Fleets of each service as if it were alone."""
+    out_of_time = search.watch.until(COMPOSE_SHARE)
+    chosen = search.best.columns if search.best is not None else {}
+    fresh = unlimited_fleets(search.candidates, pools, chosen, out_of_time)
+    columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
+    search.offer(greedy_choice(search.candidates.problem, columns), "composed")
+    return columns
+
+
+def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
+    """Every party of the best choice placed anew beside the others, until nothing helps."""
+    if search.done or search.best is None:
+        return columns
+    improver = Improver(
+        search.candidates,
+        pools,
+        dict(search.best.columns),
+        columns,
+        search.watch.until(IMPROVE_SHARE),
+        lambda chosen: search.offer_columns(chosen, "improved"),
+    )
+    improver.run()
+    return list(dict.fromkeys([*columns, *improver.chosen.values()]))
+
+
+def rebuild(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
+    """Rounds of fleets built beside the best choice, until nothing new, the gap or the time ends them."""
+    known = set(columns)
+    for _ in range(MAX_ROUNDS):
+        if search.done or search.best is None:
+            break
+        better = better_fleets(search.candidates, pools, search.best.columns, search.watch.over)
+        made = linked(search.candidates.problem, better, columns)
+        fresh = [column for column in made if column not in known]
+        known.update(fresh)
+        columns = columns + fresh
+        before: Choice = search.best
+        if fresh and not search.done:
+            search.offer(choose(search, columns), "rebuilt")
+        columns = improve(search, pools, columns)
+        if search.best is before:
+            break
+    return columns

@@ -1,0 +1,105 @@
+"""A plan in the making: who stands where, what that leaves, and what the others would rather have."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from optimizer.placement.columns.candidates import Candidates, unplaced_cents
+from optimizer.placement.columns.fleet_pool import ledger_of
+from optimizer.placement.problem.columns import Column, in_cents
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.search.moves import Room
+
+NEVER_CENTS = 10**15
+
+
+@dataclass(slots=True)
+class Standing:
+    """``chosen`` with its ledger and holders by offer; ``spent_cents`` counts against the budget."""
+
+    candidates: Candidates
+    chosen: dict[str, Column]
+    ledger: Ledger = field(init=False)
+    holders: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    spent_cents: int = 0
+    budget_cents: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        budget = self.candidates.problem.request.budget_usd
+        self.budget_cents = None if budget is None else in_cents(budget)
+        self.ledger = ledger_of(self.candidates, self.chosen)
+        for column in self.chosen.values():
+            self._count(column, 1)
+
+    def place(self, column: Column) -> None:
+        """Takes a column of a workload that is not placed."""
+        self.chosen[column.workload] = column
+        self.ledger.add(column)
+        self._count(column, 1)
+
+    def lift(self, name: str) -> Column | None:
+        """Takes a workload out; what it held."""
+        column = self.chosen.pop(name, None)
+        if column is not None:
+            self.ledger.remove(column)
+            self._count(column, -1)
+        return column
+
+    @contextmanager
+    def without(self, names: Iterable[str]) -> Iterator[Room]:
+        """The room that all but ``names`` leave, while the block lasts; they stand again after it."""
+        lifted = [column for name in names if (column := self.lift(name)) is not None]
+        left = None if self.budget_cents is None else self.budget_cents - self.spent_cents
+        try:
+            yield Room(self.ledger, left)
+        finally:
+            for column in lifted:
+                self.place(column)
+
+    def allows(self, column: Column) -> bool:
+        """Whether stock and budget allow a column beside what stands."""
+        within = self.budget_cents is None or self.spent_cents + column.cost_cents <= self.budget_cents
+        return within and self.ledger.fits(column)
+
+    def cents(self, names: Iterable[str]) -> int:
+        """Cost, lateness and leaving out of some workloads."""
+        problem, total = self.candidates.problem, 0
+        for name in names:
+            total += self.chosen[name].total_cents if name in self.chosen else left_cents(problem, name)
+        return total
+
+    def _count(self, column: Column, sign: int) -> None:
+        self.spent_cents += sign * column.cost_cents
+        for piece in column.pieces:
+            if sign > 0:
+                self.holders[piece.offer].add(column.workload)
+            else:
+                self.holders[piece.offer].discard(column.workload)
+
+
+def left_cents(problem: Problem, name: str) -> int:
+    """What leaving a workload out costs; of one that must be placed, more than any plan."""
+    cents = unplaced_cents(problem, name)
+    return NEVER_CENTS if cents is None else cents
+
+
+def free_names(candidates: Candidates) -> frozenset[str]:
+    """Workloads that nothing waits for and that wait for nothing: each may be placed anew by itself."""
+    services = candidates.problem.services()
+    tied = {s.name for s in services if s.starts_after is not None}
+    tied |= {s.starts_after for s in services if s.starts_after is not None}
+    return frozenset(w.name for w in candidates.problem.request.workloads) - tied
+
+
+def wanted_by(options: Mapping[str, list[Column]]) -> Mapping[int, set[str]]:
+    """Workloads that have an option on each offer."""
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    for name, columns in options.items():
+        for column in columns:
+            for piece in column.pieces:
+                found[piece.offer].add(name)
+    return found
