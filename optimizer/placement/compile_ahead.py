@@ -14,6 +14,7 @@ import numpy as np
 
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
+from optimizer.placement.fleets.pool_loops import pool_levels
 from optimizer.placement.fleets.pools import Pool, PoolTable, cheapest_counts, joined, table_of
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.sets import SetSearch
@@ -25,6 +26,11 @@ def _table() -> PoolTable:
     ones, none, nothing = np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(2)
     usd, _ = cheapest_counts(ones, np.ones(1), ones, ones, 8, 2)
     joined(usd, usd)
+    no, levels = np.zeros(1, dtype=np.bool_), np.zeros((1, 2))
+    pool_levels(
+        np.array([0, 1]), ones, ones, usd[1:2], usd[1:2], usd[1:2], usd[1:2], ones, ones, ones, ones, no, no,
+        levels, levels.copy(), levels.copy(),
+    )  # fmt: skip
     counts = np.zeros((2, 0), dtype=np.int64)
     pools = [
         Pool(number % 2, number % 2, 2.0, none, np.arange(2.0), counts, np.arange(2.0), nothing, nothing, 1)
