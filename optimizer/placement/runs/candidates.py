@@ -1,7 +1,7 @@
 """Candidates of runs (training and batch): offer × node count × start, as flat arrays [X].
 
 Costs are floats here, for pricing and for the bound; the columns that the master sees are priced exactly
-(``run_columns``).
+(``runs.columns``).
 """
 
 from __future__ import annotations
