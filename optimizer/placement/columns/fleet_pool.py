@@ -10,7 +10,7 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.fleets.model import model_fleets, quick_fleets
 from optimizer.placement.fleets.sets import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
@@ -22,9 +22,14 @@ Ends = Sequence[float | None]
 
 
 def first_fleets(
-    candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    chosen: Mapping[str, Column],
+    *,
+    quick: bool = False,
 ) -> list[Column]:
-    """Fleets of all services beside ``chosen`` and each other, for every end of their runs."""
+    """Fleets of all services beside ``chosen`` and each other, for every end of their runs; ``quick``:
+    cheap ones."""
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
     for service in _dearest_first(candidates):
@@ -33,7 +38,8 @@ def first_fleets(
         if service.starts_after is not None and nominal is None:
             continue
         free = free_beside(candidates, service, ledger, nominal)
-        columns = model_fleets(candidates.problem, candidates.fleets[service.name], free, ends)
+        make = quick_fleets if quick else model_fleets
+        columns = make(candidates.problem, candidates.fleets[service.name], free, ends)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found

@@ -81,17 +81,10 @@ class PatternSearch:
         if not len(self.table):
             self.bound_usd = np.inf
             return
-        rules = replace(self.rules, pools=min(self.rules.pools, MOST_POOLS))
-        tolerance = FEW_TOLERANCE if len(self.table) > FEW_POOLS else self.tolerance
-        few = SetSearch(
-            self.table, self.classes, rules, tolerance, self.out_of_time, self.openings, self.units
-        )
+        few = self._few_pools()
         few.run()
-        begun = [
-            one
-            for fleet in sorted(few.fleets, key=lambda fleet: fleet.usd)[:MOST_BEGUN]
-            if (one := self._renumbered(few, fleet)) is not None
-        ]
+        cheapest = sorted(few.fleets, key=lambda fleet: fleet.usd)[:MOST_BEGUN]
+        begun = [self._renumbered(few, fleet) for fleet in cheapest]
         for fleet in begun:
             self._offer(fleet.pools, fleet.levels)
         if self.best is not None:
@@ -104,6 +97,22 @@ class PatternSearch:
                 tried.add(key)
                 self._improve(rows, within)
         self.bound_usd = self._bound()
+
+    def begin(self) -> None:
+        """Finds a cheap fleet on few pools, and proves nothing."""
+        few = self._few_pools()
+        few.begin()
+        for fleet in few.fleets:
+            begun = self._renumbered(few, fleet)
+            self._offer(begun.pools, begun.levels)
+
+    def _few_pools(self) -> SetSearch:
+        """The search that this one begins with."""
+        rules = replace(self.rules, pools=min(self.rules.pools, MOST_POOLS))
+        tolerance = FEW_TOLERANCE if len(self.table) > FEW_POOLS else self.tolerance
+        return SetSearch(
+            self.table, self.classes, rules, tolerance, self.out_of_time, self.openings, self.units
+        )
 
     def vary(self) -> None:
         """Further fleets like the best: each holds at its peak fewer bundles of one pool, for those who want
@@ -320,7 +329,7 @@ class PatternSearch:
 
     # Between numberings.
 
-    def _renumbered(self, few: SetSearch, fleet: PoolFleet) -> PoolFleet | None:
+    def _renumbered(self, few: SetSearch, fleet: PoolFleet) -> PoolFleet:
         """A fleet of another search by the rows of this one; its patterns are kept."""
         at = [i for i, row in enumerate(fleet.pools) if few.table.row[row] >= 0]
         pools = tuple(int(few.table.row[fleet.pools[i]]) for i in at)

@@ -128,17 +128,15 @@ def _due_s(problem: Problem, case: FleetCase, after_s: float | None) -> float:
     return due_s(problem, time, after_s is not None, float(case.units.cold_s.max(initial=0.0)))
 
 
-def _answer(
+def _search_of(
     problem: Problem,
     case: FleetCase,
     due: float,
-    out_of_time: Callable[[], bool],
-    openings: Openings | None,
-) -> FleetAnswer:
-    nothing, first = PoolTable.nothing(), int(due // HOUR_S)
-    if not len(case.units) or first >= len(case.demand):
-        return FleetAnswer(case, nothing, (), np.inf if not len(case.units) else 0.0, due)
-    lengths = _lengths(problem, case, due)
+    out_of_time: Callable[[], bool] = never,
+    openings: Openings | None = None,
+) -> SetSearch | PatternSearch:
+    """The search for fleets of a service that is due some time before the horizon ends."""
+    first, lengths = int(due // HOUR_S), _lengths(problem, case, due)
     demand = case.demand[first:]
     table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()))
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
@@ -151,7 +149,20 @@ def _answer(
     nodes = np.stack((case.units.offer, case.units.nodes))
     most_pools = min(rules.pools, len(np.unique(table.owner)))
     searched = SetSearch if most_pools <= MOST_POOLS else PatternSearch
-    search = searched(table, classes, rules, tolerance, out_of_time, openings, nodes)
+    return searched(table, classes, rules, tolerance, out_of_time, openings, nodes)
+
+
+def _answer(
+    problem: Problem,
+    case: FleetCase,
+    due: float,
+    out_of_time: Callable[[], bool],
+    openings: Openings | None,
+) -> FleetAnswer:
+    if not len(case.units) or due // HOUR_S >= len(case.demand):
+        least = 0.0 if len(case.units) else np.inf
+        return FleetAnswer(case, PoolTable.nothing(), (), least, due)
+    search = _search_of(problem, case, due, out_of_time, openings)
     search.run()
     kept = FLEETS_KEPT
     if len(problem.request.workloads) > 1:
@@ -166,7 +177,7 @@ def _answer(
         tuple(fleets),
         search.bound_usd,
         due,
-        search.hourly_usd() if len(search.table) else np.full(len(demand), np.inf),
+        search.hourly_usd() if len(search.table) else np.full(len(search.classes.demand_of), np.inf),
         search,
     )
 
@@ -249,6 +260,20 @@ def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBou
 def earliest_end(run: str) -> tuple[str, str]:
     """The name under which a problem keeps the earliest end that any candidate of a run has."""
     return "earliest end", run
+
+
+def quick_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
+    """Cheap fleets from ``free`` nodes [O] on promising pools, of which nothing is proven, for each end of
+    the run before."""
+    due = _due_s(problem, case, min((end for end in ends if end is not None), default=None))
+    case = beside(case, free)
+    if not ends or not len(case.units) or due // HOUR_S >= len(case.demand):
+        return []
+    search = _search_of(problem, case, due)
+    search.begin()
+    fleets = tuple(sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT])
+    answer = FleetAnswer(case, search.table, fleets, 0.0, due)
+    return [column for end in ends for column in fleet_columns(problem, answer, end)]
 
 
 def model_fleets(

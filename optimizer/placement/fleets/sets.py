@@ -126,11 +126,17 @@ class SetSearch:
         if size < 1:
             self.bound_usd = np.inf
             return
-        self.whole = whole_table(self.table, self.phased, self.classes, self.rules, size)
-        self._try_first(size)
+        self.begin()
         sets, least = self._left(size)
         order = np.argsort(least, kind="stable")
         self._price(sets[order], least[order])
+
+    def begin(self) -> None:
+        """Finds a cheap fleet on promising pools, and proves nothing."""
+        size = min(self.rules.pools, len(self.table), MOST_POOLS)
+        if size:
+            self.whole = whole_table(self.table, self.phased, self.classes, self.rules, size)
+            self._try_first(size)
 
     def hourly_usd(self) -> Floats:
         """What each hour [H] costs at least on any pools, starts left out."""

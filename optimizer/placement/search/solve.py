@@ -31,6 +31,7 @@ from optimizer.placement.search.rounds import Rounds
 from optimizer.placement.search.runner_up import settled
 
 MOST_AT_ONCE = 60
+MOST_EXACT_AT_ONCE = 10
 MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
@@ -75,7 +76,7 @@ def solve(search: Search) -> Solution:
     search.watch.limit_s -= settling
     few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
     out_of_time = search.watch.until(SERVICES_SHARE)
-    candidates.bound_services(out_of_time, waiting=not few)
+    candidates.bound_services(out_of_time, waiting=not is_small(candidates.problem))
     candidates.price_delays()
     pools = build_run_pools(candidates, lean=not few)
     search.prove(separate_bound_cents(candidates, pools), "priced")
@@ -105,6 +106,11 @@ def solve(search: Search) -> Solution:
     if rounds is None:
         remember(candidates, None, None)
     return solution_of(search, best, columns, pools)
+
+
+def is_small(problem: Problem) -> bool:
+    """Whether the exact model of every service is asked before there is any plan."""
+    return len(problem.request.workloads) <= MOST_EXACT_AT_ONCE
 
 
 def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
@@ -173,7 +179,8 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
-    made = first_fleets(search.candidates, pools, chosen)
+    quick = not is_small(search.candidates.problem)
+    made = first_fleets(search.candidates, pools, chosen, quick=quick)
     columns = runs + linked(search.candidates.problem, made, runs)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
     return columns
