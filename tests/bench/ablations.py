@@ -1,0 +1,108 @@
+"""What each heuristic of the search is worth: ``python -m tests.bench.ablations [--size XS] [--seeds N]``.
+
+Every drawn instance is planned with the whole search and with one part of it switched off, in the same
+seconds of the processor. A row a part: by how much cost and bound change without it, the mean and the worst
+of all seeds. Positive means that the part helps. Nothing passes or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+from unittest import mock
+
+from rich.console import Console
+from rich.table import Table
+
+from broker.catalogue import load_gpus
+from broker.plan_ports import LimitClock, PlanOptions
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.fleets.many_pools import PatternSearch
+from optimizer.placement.fleets.sets import SetSearch
+from optimizer.placement.fleets.start_duals import StartDuals
+from optimizer.placement.search import moves, solve
+from optimizer.placement.search.rounds import Rounds
+from optimizer.planner import JointPlanner
+from tests.bench.instances import SIZES, START, make_offers, make_request
+
+WHOLE = "the whole search"
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _columns(_search: Any, _pools: Any, columns: Any) -> Any:
+    return columns
+
+
+PARTS: Mapping[str, Callable[[], Any]] = {
+    "one party at a time (improve)": lambda: mock.patch.object(solve, "improve", _columns),
+    "fleets beside the choice (rebuild)": lambda: mock.patch.object(solve, "rebuild", _columns),
+    "proofs at dual prices (converge)": lambda: mock.patch.object(Rounds, "converge", _nothing),
+    "ruin and recreate (place)": lambda: mock.patch.object(Rounds, "place", _nothing),
+    "groups of rivals (combine)": lambda: mock.patch.object(Rounds, "combine", _nothing),
+    "fleets beside all others (beside)": lambda: mock.patch.object(Rounds, "beside", _nothing),
+    "runs with what waits (tied)": lambda: mock.patch.object(Rounds, "tied", _nothing),
+    "varied fleets (vary)": lambda: mock.patch.object(SetSearch, "vary", _nothing),
+    "nodes free by the hour (openings)": lambda: mock.patch.object(moves, "openings_beside", _nothing),
+    "duals of starts (climb)": lambda: mock.patch.object(StartDuals, "climb", lambda self, _: (self, [])),
+    "neighbours of patterns": lambda: mock.patch.object(
+        PatternSearch, "_neighbours", lambda self, fleet, rows, within: self.patterns[:0]
+    ),
+}
+
+
+def planned(asked: tuple[str, int, float, str]) -> tuple[float, float]:
+    """Cost and bound of one instance without one part."""
+    size, seed, limit_s, part = asked
+    rng = random.Random(f"{size}-{seed}")
+    offers, request = make_offers(rng, SIZES[size].offers), make_request(rng, SIZES[size])
+    options = PlanOptions(limit_s, 0.001, seed=1, baselines=False, workers=1, limit_clock=LimitClock.CPU)
+    planner = JointPlanner(Estimator(load_gpus(), load_calibration()))
+    with PARTS[part]() if part in PARTS else mock.MagicMock():
+        plan = planner.plan(request, offers, START, options)
+    return float(plan.objective_usd), float(plan.bound_usd or 0)
+
+
+def rows(
+    size: str, seeds: range, limit_s: float, jobs: int, parts: list[str]
+) -> Iterator[tuple[str, list[float], list[float]]]:
+    """For each part what cost more and bound less without it, as shares, by seed."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=fresh, max_tasks_per_child=1) as pool:
+        whole = list(pool.map(planned, [(size, seed, limit_s, WHOLE) for seed in seeds]))
+        for part in parts:
+            without = list(pool.map(planned, [(size, seed, limit_s, part) for seed in seeds]))
+            pairs = list(zip(without, whole, strict=True))
+            yield part, [a[0] / b[0] - 1 for a, b in pairs], [1 - a[1] / b[1] for a, b in pairs]
+
+
+def main() -> int:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.ablations", description=__doc__)
+    parser.add_argument("--size", choices=list(SIZES), default="XS")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of the processor")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--part", nargs="*", choices=list(PARTS), help="only these")
+    wish = parser.parse_args()
+    table = Table("without", "cost: mean", "worst", "bound: mean", "worst")
+    seeds = range(1, wish.seeds + 1)
+    for part, more, less in rows(wish.size, seeds, wish.time_limit, wish.jobs, wish.part or list(PARTS)):
+        figures = (statistics.mean(more), max(more), statistics.mean(less), max(less))
+        table.add_row(part, *(f"{100 * figure:+.2f} %" for figure in figures))
+        print(part, *(f"{100 * figure:+.2f} %" for figure in figures), flush=True)
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
