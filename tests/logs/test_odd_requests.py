@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,7 +154,8 @@ def statuses(server: Running, said: bytes) -> list[int]:
         answer = b""
         try:
             link.sendall(said)
-            link.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # a server that has closed already is no peer any more
+                link.shutdown(socket.SHUT_WR)
             while block := link.recv(65536):
                 answer += block
         except ConnectionError:
