@@ -88,6 +88,9 @@ def solve(search: Search) -> Solution:
     bound_ends(search, pools)
     if few and not search.done:
         columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
+        # Fleets of each as if it were alone have been asked for by now, and so have their bounds.
+        candidates.bound_services(search.watch.over, known_usd=known_usd)
+        search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     if few and not search.done:
         limits = search.share(BOUND_SHARE)
         search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
@@ -225,8 +228,13 @@ def settling_seconds(search: Search) -> float:
 
 
 def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
-    """Columns of all runs, and of all services beside the runs' cheapest places."""
+    """Columns of all runs, and of all services beside the runs' cheapest places.
+
+    Of many services none: those that are made next as if each were alone are known from its bound.
+    """
     runs = [column for pool in pools.values() for column in pool.columns]
+    if not is_small(search.candidates.problem):
+        return runs
     chosen = place_greedily(search.candidates.problem, runs)
     made = first_fleets(search.candidates, pools, chosen)
     return runs + linked(search.candidates.problem, made, runs)
