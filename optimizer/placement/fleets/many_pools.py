@@ -4,9 +4,9 @@ A pattern is one level of each pool. Covers of single hours (``covers``) at the 
 and a peak, and the fleets on few pools, are the first patterns; neighbours of those that a walk uses are the
 next. The walk over all hours is the cheapest way through the patterns, with the start costs between them.
 
-The bound is that of the hours alone, at prices that carry one start dual (``hours``). Commitments are owed in
-full: an hour is charged its part of them, by weights that grow with its demand as far as this raises the
-bound. O owners (pools whatever they are committed to), R levels, K patterns, C classes, H hours.
+The bound is that of the hours alone, at the best dual prices of starts found (``start_duals``). Commitments
+are owed in full: an hour is charged its part of them, by weights that grow with its demand as far as this
+raises the bound. O owners (pools whatever they are committed to), R levels, K patterns, C classes, H hours.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from optimizer.placement.runtime.stopwatch import never
 FEW_TOLERANCE = 0.05
 """The search over few of many pools only has to begin this one."""
 MOST_PATTERNS = 400
-MOST_FRESH = 150
 MOST_ROUNDS = 8
 MOST_BASES = 3
 MOST_BEGUN = 12
@@ -47,6 +46,7 @@ NEAR_POOLS = 40
 SLACK = 0.03
 """Neighbours are kept that cost no more than this share above the cheapest pattern of their hour."""
 COMMITMENT_POWERS = (0.0, 0.5, 1.0, 2.0, 4.0)
+TINY_USD = 1e-9
 SHORTFALL = 1e-6
 """What rounding in the bound's sums may add, as a share."""
 
@@ -83,10 +83,7 @@ class PatternSearch:
             return
         few = self._few_pools()
         few.run()
-        cheapest = sorted(few.fleets, key=lambda fleet: fleet.usd)[:MOST_BEGUN]
-        begun = [self._renumbered(few, fleet) for fleet in cheapest]
-        for fleet in begun:
-            self._offer(fleet.pools, fleet.levels)
+        begun = self._taken_from(few)
         if self.best is not None:
             self.duals, covers = self.duals.climb(self.best.usd)
             self._add(np.array(covers).reshape(-1, len(self.first)))
@@ -102,9 +99,13 @@ class PatternSearch:
         """Finds a cheap fleet on few pools, and proves nothing."""
         few = self._few_pools()
         few.begin()
-        for fleet in few.fleets:
-            begun = self._renumbered(few, fleet)
-            self._offer(begun.pools, begun.levels)
+        self._taken_from(few)
+
+    def _taken_from(self, few: SetSearch) -> list[PoolFleet]:
+        """The cheapest fleets of a search over few pools, as fleets of this one."""
+        cheapest = sorted(few.fleets, key=lambda fleet: fleet.usd)[:MOST_BEGUN]
+        found = [self._renumbered(few, fleet) for fleet in cheapest]
+        return [self._offer(fleet.pools, fleet.levels) for fleet in found]
 
     def _few_pools(self) -> SetSearch:
         """The search that this one begins with."""
@@ -221,12 +222,12 @@ class PatternSearch:
         table = self.table
         rate, most = table.rate[rows], np.where(within, table.most[rows], 0)
         each = (table.usd[rows, 1] - table.usd[rows, 0]) / rate if table.usd.shape[1] > 1 else rate
-        used_rate = self._by_owner(fleet)
+        levels = self._by_owner(fleet)
         near = np.argsort(np.where(most > 0, each, np.inf), kind="stable")[:NEAR_POOLS]
-        near = np.unique(np.append(near, np.flatnonzero(used_rate.any(axis=0))))
+        near = np.unique(np.append(near, np.flatnonzero(levels.any(axis=0))))
         near = near[most[near] > 0]
         found = []
-        for pattern in np.unique(used_rate, axis=0):
+        for pattern in np.unique(levels, axis=0):
             for owner in np.flatnonzero(pattern):
                 for given in {1, int(pattern[owner])}:
                     base = pattern.copy()
@@ -295,7 +296,9 @@ class PatternSearch:
         least = cost.min(axis=1, initial=np.inf)
         if not np.isfinite(least).all():
             return None
-        above = (cost / least[:, None]).min(axis=0)
+        # An hour without demand costs nothing at best: what costs as little is as near as can be.
+        dear = cost > least[:, None]
+        above = np.where(dear, cost / np.maximum(least, TINY_USD)[:, None], 1.0).min(axis=0)
         near = np.argsort(above, kind="stable")[:MOST_PATTERNS]
         near = near[np.isfinite(above[near])]
         start_usd = linear(self.table.start_usd[rows])

@@ -7,6 +7,7 @@ are owed for the whole horizon is there once for each amount of them. L pools, R
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -94,8 +95,22 @@ Columns = tuple[Any, ...]
 """What a table says of its pools but for ``pools`` and ``row``, in the order of ``COLUMNS``."""
 
 
-class Taken(Sequence[Pool]):
-    """Some of other pools, which are made when they are asked for; -1: an empty one."""
+class Lazy(Sequence[Pool]):
+    """Pools that are made when they are asked for."""
+
+    @overload
+    def __getitem__(self, at: int) -> Pool: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Pool]: ...
+    def __getitem__(self, at: int | slice) -> Pool | Sequence[Pool]:
+        return Taken(self, np.arange(len(self))[at]) if isinstance(at, slice) else self._one(int(at))
+
+    @abstractmethod
+    def _one(self, at: int) -> Pool: ...
+
+
+class Taken(Lazy):
+    """Some of other pools; -1: an empty one."""
 
     def __init__(self, pools: Sequence[Pool], rows: Ints) -> None:
         self._pools = pools
@@ -104,19 +119,13 @@ class Taken(Sequence[Pool]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, at: int) -> Pool: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Pool]: ...
-    def __getitem__(self, at: int | slice) -> Pool | Sequence[Pool]:
-        if isinstance(at, slice):
-            return Taken(self._pools, self._rows[at])
+    def _one(self, at: int) -> Pool:
         row = int(self._rows[at])
         return EMPTY if row < 0 else self._pools[row]
 
 
-class Made(Sequence[Pool]):
-    """The pools of a service, made group by group when they are asked for."""
+class Made(Lazy):
+    """The pools of a service, made group by group."""
 
     def __init__(self, make: Callable[[int], list[Pool]], group: Ints, nth: Ints) -> None:
         self._make = make
@@ -127,13 +136,7 @@ class Made(Sequence[Pool]):
     def __len__(self) -> int:
         return len(self._group)
 
-    @overload
-    def __getitem__(self, at: int) -> Pool: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Pool]: ...
-    def __getitem__(self, at: int | slice) -> Pool | Sequence[Pool]:
-        if isinstance(at, slice):
-            return Taken(self, np.arange(len(self))[at])
+    def _one(self, at: int) -> Pool:
         group = int(self._group[at])
         if group not in self._made:
             self._made[group] = self._make(group)

@@ -36,7 +36,7 @@ MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
 SERVICES_SHARE = 0.3
-LAYERS_SHARE = 0.4
+BOUNDS_SHARE = 0.4
 ENDS_SHARE = 0.5
 COMPOSE_SHARE = 0.5
 IMPROVE_SHARE = 0.5
@@ -83,7 +83,7 @@ def solve(search: Search) -> Solution:
 
     columns = first_plan(search, pools)
     known_usd = _cheapest_usd(columns)
-    candidates.bound_services(search.watch.until(LAYERS_SHARE), known_usd=known_usd)
+    candidates.bound_services(search.watch.until(BOUNDS_SHARE), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     bound_ends(search, pools)
     if few and not search.done:
