@@ -296,7 +296,7 @@ class PatternSearch:
         least = cost.min(axis=1, initial=np.inf)
         if not np.isfinite(least).all():
             return None
-        # An hour without demand costs nothing at best: what costs as little is as near as can be.
+        # Free nodes may cost nothing: what costs as little is as near as can be.
         dear = cost > least[:, None]
         above = np.where(dear, cost / np.maximum(least, TINY_USD)[:, None], 1.0).min(axis=0)
         near = np.argsort(above, kind="stable")[:MOST_PATTERNS]
