@@ -14,10 +14,11 @@ import numpy as np
 
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
-from optimizer.placement.fleets.pool_loops import pool_levels
+from optimizer.placement.fleets.pool_loops import group_levels
 from optimizer.placement.fleets.pools import Pool, PoolTable, cheapest_counts, joined, table_of
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.sets import SetSearch
+from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.runtime.compiled import forget_others
 
 
@@ -26,21 +27,21 @@ def _table() -> PoolTable:
     ones, none, nothing = np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(2)
     usd, _ = cheapest_counts(ones, np.ones(1), ones, ones, 8, 2)
     joined(usd, usd)
-    no, levels = np.zeros(1, dtype=np.bool_), np.zeros((1, 2))
-    pool_levels(
-        np.array([0, 1]), ones, ones, usd[1:2], usd[1:2], usd[1:2], usd[1:2], ones, ones, ones, ones, no, no,
-        levels, levels.copy(), levels.copy(),
-    )  # fmt: skip
+    levels = np.zeros((1, 2))
+    group_levels(
+        np.array([0, 1]), ones, ones, usd[1:2], usd[1:2], ones, ones, ones, ones, levels, levels.copy()
+    )
     counts = np.zeros((2, 0), dtype=np.int64)
+    usd = np.arange(2.0)
     pools = [
-        Pool(number % 2, number % 2, 2.0, none, np.arange(2.0), counts, np.arange(2.0), nothing, nothing, 1)
-        for number in range(3)
+        Pool(number % 2, number % 2, 2.0, none, usd, counts, usd, nothing, nothing, 1) for number in range(3)
     ]
-    return table_of(pools, range(3))
+    termed = Pool(0, 0, 2.0, none, usd, counts, usd, usd, usd, 1, 1.0, 24.0, np.ones(BANDS + 1))
+    return table_of([*pools, termed], [0, 1, 2, 0])
 
 
-def _hours() -> HourClasses:
-    return hour_classes(np.array([1.0, 2.0, 1.0]), np.ones(3), 1, 0)
+def _hours(*, with_terms: bool = False) -> HourClasses:
+    return hour_classes(np.array([1.0, 2.0, 1.0]), np.ones(3), 1, 0, with_terms=with_terms)
 
 
 def _rules(pools: int) -> FleetRules:
@@ -49,7 +50,7 @@ def _rules(pools: int) -> FleetRules:
 
 def _few_pools() -> None:
     for pools in (3, MOST_POOLS):
-        SetSearch(_table(), _hours(), _rules(pools), 0.0).run()
+        SetSearch(_table(), _hours(with_terms=True), _rules(pools), 0.0).run()
 
 
 def _many_pools() -> None:

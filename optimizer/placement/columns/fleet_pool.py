@@ -37,12 +37,28 @@ def first_fleets(
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is not None and nominal is None:
             continue
-        free = free_beside(candidates, service, ledger, nominal)
-        make = quick_fleets if quick else model_fleets
-        columns = make(candidates.problem, candidates.fleets[service.name], free, ends)
+        if quick:
+            columns = _quick(candidates, service, ledger, nominal, ends)
+        else:
+            free = free_beside(candidates, service, ledger, nominal)
+            columns = model_fleets(candidates.problem, candidates.fleets[service.name], free, ends)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found
+
+
+def _quick(
+    candidates: Candidates, service: Serving, ledger: Ledger, nominal: float | None, ends: Ends
+) -> list[Column]:
+    """Cheap fleets as if a service were alone, or beside the others where these do not fit; keeps what is
+    proven of it by the way."""
+    problem, case = candidates.problem, candidates.fleets[service.name]
+    columns, bound = quick_fleets(problem, case, None, ends)
+    if service.name not in candidates.bounded and bound.starts:
+        candidates.carry(service.name, bound, same=False)
+    if _any_fits(columns, ledger, nominal):
+        return columns
+    return quick_fleets(problem, case, free_beside(candidates, service, ledger, nominal), ends)[0]
 
 
 def _place(ledger: Ledger, columns: Sequence[Column], nominal: float | None) -> None:

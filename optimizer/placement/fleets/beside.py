@@ -1,8 +1,8 @@
 """Compiled loops that bound sets of pools beside further pools, which may be others in every hour.
 
-L pools, R levels, C classes of hours, m pools of one set, G groups of rates, X steps of rate. Costs are USD
-an hour. Of a fleet on a set and k further pools these hold in every hour, whatever the further ones are, with
-Z places asked for:
+L pools, R levels, C classes of hours, each with one of P dual prices, m pools of one set, G groups of rates,
+X steps of rate. Costs are USD an hour. Of a fleet on a set and k further pools these hold in every hour,
+whatever the further ones are, with Z places asked for:
 
 - at least Z − k places of the set carry ``least_share`` × demand on the set's pools alone: a further pool
   makes one place more, or lifts one;
@@ -22,7 +22,7 @@ from optimizer.placement.runtime.compiled import compiled
 
 @compiled
 def any_cover(
-    demand: Floats, phase: Ints, spare: float, smallest: Floats, step: float, others: Floats
+    demand: Floats, dual: Ints, spare: float, smallest: Floats, step: float, others: Floats
 ) -> Floats:
     """Least USD [G, C] an hour of any pools in each class; ``others`` and the groups as in
     ``sets_with_others``."""
@@ -32,7 +32,7 @@ def any_cover(
         for group in range(len(smallest)):
             need = demand[c] + spare * smallest[group]
             at = min(steps, int(np.floor(need / step * (1 - EPSILON))))
-            found[group, c] = others[group, phase[c], at]
+            found[group, c] = others[group, dual[c], at]
     return found
 
 
@@ -40,50 +40,50 @@ def any_cover(
 def cheapest_single(
     pools: Ints, usd: Floats, most: Ints, rate: Floats, largest: float, step: float, steps: int
 ) -> Floats:
-    """USD [3, steps + 1] of the cheapest of ``pools`` alone that serves so many steps of rate; 0 for none.
+    """USD [P, steps + 1] of the cheapest of ``pools`` alone that serves so many steps of rate; 0 for none.
 
     Pools with a rate above ``largest`` are left out. A level counts as the steps that it begins, so that what
     is said is never too dear.
     """
-    found = np.full((3, steps + 1), np.inf)
+    found = np.full((len(usd), steps + 1), np.inf)
     found[:, 0] = 0.0
     for pool in pools:
         if rate[pool] > largest:
             continue
         for level in range(1, most[pool] + 1):
             reach = min(steps, int(np.ceil(rate[pool] * level / step - EPSILON)))
-            for phase in range(3):
-                found[phase, reach] = min(found[phase, reach], usd[phase, pool, level])
-    for phase in range(3):
+            for dual in range(len(found)):
+                found[dual, reach] = min(found[dual, reach], usd[dual, pool, level])
+    for dual in range(len(found)):
         for at in range(steps - 1, -1, -1):
-            found[phase, at] = min(found[phase, at], found[phase, at + 1])
+            found[dual, at] = min(found[dual, at], found[dual, at + 1])
     return found
 
 
 @compiled
 def joined_by_one(single: Floats, before: Floats) -> Floats:
-    """USD [3, X] of one pool, of which ``single`` [3, X] is the cheapest, beside what ``before`` [3, X] can
+    """USD [P, X] of one pool, of which ``single`` [P, X] is the cheapest, beside what ``before`` [P, X] can
     do."""
     found = before.copy()
     steps = before.shape[1] - 1
-    for phase in range(3):
+    for dual in range(len(found)):
         for reach in range(1, steps + 1):
-            price = single[phase, reach]
+            price = single[dual, reach]
             if not np.isfinite(price):
                 break
-            if reach < steps and single[phase, reach + 1] == price:
+            if reach < steps and single[dual, reach + 1] == price:
                 continue
             for at in range(steps + 1):
-                found[phase, at] = min(found[phase, at], price + before[phase, max(0, at - reach)])
+                found[dual, at] = min(found[dual, at], price + before[dual, max(0, at - reach)])
     return found
 
 
 @compiled
 def sets_beside_rate(
-    sets: Ints, usd: Floats, most: Ints, rate: Floats, demand: Floats, phase: Ints, weight: Floats,
+    sets: Ints, usd: Floats, most: Ints, rate: Floats, demand: Floats, dual: Ints, weight: Floats,
     spare: float, loss: float, usd_per_rate: Floats, onward: Floats, limit: float,
 ) -> Floats:  # fmt: skip
-    """Least USD [N] of fleets on ``sets`` [N, m] and one further pool, which is charged ``usd_per_rate`` [3]
+    """Least USD [N] of fleets on ``sets`` [N, m] and one further pool, which is charged ``usd_per_rate`` [P]
     for each unit of rate that is left to it: no pool serves a unit for less.
 
     The set carries ``loss`` × demand without the further pool. ``spare`` is in requests/s. A set that surely
@@ -92,9 +92,9 @@ def sets_beside_rate(
     """
     n, m = sets.shape
     size, pools = usd.shape[2], usd.shape[1]
-    net = np.full((3, pools, size), np.inf)
-    from_level = np.full((3, pools, size + 1), np.inf)
-    for p in range(3):
+    net = np.full((len(usd), pools, size), np.inf)
+    from_level = np.full((len(usd), pools, size + 1), np.inf)
+    for p in range(len(usd)):
         for pool in range(pools):
             for k in range(most[pool], -1, -1):
                 net[p, pool, k] = usd[p, pool, k] - usd_per_rate[p] * rate[pool] * k
@@ -106,7 +106,7 @@ def sets_beside_rate(
         total = 0.0
         last = sets[number, m - 1]
         for c in range(len(demand)):
-            p, needed = phase[c], loss * demand[c]
+            p, needed = dual[c], loss * demand[c]
             best = np.inf
             depth = 0
             level[0] = -1
@@ -138,14 +138,14 @@ def sets_beside_rate(
 
 @compiled
 def sets_with_others(
-    sets: Ints, usd: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, phase: Ints,
+    sets: Ints, usd: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, dual: Ints,
     weight: Floats, spare: float, loss: float, least: float, places: int, further: int, largest: Floats,
     smallest: Floats, step: float, others: Floats, any_usd: Floats, onward: Floats, limit: float, work: Ints,
     most_work: int,
 ) -> Floats:  # fmt: skip
     """Least USD [N] of fleets on ``sets`` [N, m] and ``further`` pools, other ones in each class of hours.
 
-    ``others`` [G, 3, X]: what further pools cost where no rate in use is above ``largest`` [G]; the spares
+    ``others`` [G, P, X]: what further pools cost where no rate in use is above ``largest`` [G]; the spares
     are then at least ``smallest`` [G]; ``any_usd`` [G, C]: what a class costs at least so. ``loss``,
     ``least``, ``places``: the rules, as shares of the demand. ``onward`` [C + 1]: what all classes from each
     on cost at least; a set that surely reaches ``limit`` is told as what is known by then, and 0 where
@@ -170,8 +170,8 @@ def sets_with_others(
                     tops[i] = 0 if above else most[sets[number, i]]
                 need = demand[c] + spare * smallest[group]
                 best = _beside(
-                    sets[number], usd[phase[c]], tops, rates, where, need, loss * demand[c],
-                    least * demand[c], places - further, further, step, others[group, phase[c]], best, work,
+                    sets[number], usd[dual[c]], tops, rates, where, need, loss * demand[c],
+                    least * demand[c], places - further, further, step, others[group, dual[c]], best, work,
                 )  # fmt: skip
             total += weight[c] * best
             if total + onward[c + 1] >= limit:

@@ -15,7 +15,7 @@ import numpy as np
 
 from optimizer.placement.fleets.beside import any_cover, cheapest_single, joined_by_one
 from optimizer.placement.fleets.hours import HourClasses
-from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.joint_pools import JointPools
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 
@@ -28,7 +28,7 @@ MOST_BRANCHES = 400
 class Branch:
     """``rows`` of the table, empty pools included, and what they cost at least.
 
-    ``beside`` [k]: USD [G, 3, X] that k pools cost by steps of rate (``step``), where no rate in use is above
+    ``beside`` [k]: USD [G, P, X] that k pools cost by steps of rate (``step``), where no rate in use is above
     ``largest`` [G], and one is ``smallest`` [G] at least. ``any_usd`` [G, C]: each class so; ``onward`` [C +
     1]: what all classes from each on cost at least. ``kinds``: those of the branch, as bits by the number of
     the kind among those of the table; 0 for all.
@@ -43,29 +43,30 @@ class Branch:
     onward: Floats
     kinds: int
 
-    def level_usd(self, demand: Floats, phase: Ints, spare: int) -> Floats:
+    def level_usd(self, demand: Floats, dual: Ints, spare: int) -> Floats:
         """The least USD [C] an hour of each class."""
-        usd = any_cover(demand, phase, float(spare), self.smallest, self.step, self.beside[-1])
+        usd = any_cover(demand, dual, float(spare), self.smallest, self.step, self.beside[-1])
         least: Floats = usd.min(axis=0)
         return least
 
-
-def whole_table(
-    table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int
-) -> Branch:
-    """The branch of all sets of ``size`` pools; ``phased`` as in ``SetSearch``."""
-    return _branch(np.arange(len(table)), table, phased, classes, rules, size, STEPS, 0)
+    def onward_at(self, classes: HourClasses, dual: Ints, spare: int) -> Floats:
+        """``onward`` at other dual prices [C]."""
+        usd = self.level_usd(classes.demand, dual, spare) * classes.weight
+        return np.append(np.cumsum(usd[::-1])[::-1], 0.0)
 
 
-def can_branch(table: PoolTable, rules: FleetRules, size: int) -> bool:
+def whole_table(table: JointPools, classes: HourClasses, rules: FleetRules, size: int) -> Branch:
+    """The branch of all sets of ``size`` pools."""
+    return _branch(np.arange(len(table)), table, classes, rules, size, STEPS, 0)
+
+
+def can_branch(table: JointPools, rules: FleetRules, size: int) -> bool:
     """Whether fleets may have fewer kinds than pools, and branches are not too many."""
     count = int(_numbers(table).max(initial=-1)) + 1
     return rules.gpus < min(size, count) and comb(count, rules.gpus) <= MOST_BRANCHES
 
 
-def branches(
-    table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int
-) -> Iterator[Branch]:
+def branches(table: JointPools, classes: HourClasses, rules: FleetRules, size: int) -> Iterator[Branch]:
     """Branches of as many kinds as a fleet may have: in one of them each set of ``size`` pools lies."""
     numbers = _numbers(table)
     count = int(numbers.max(initial=-1)) + 1
@@ -73,10 +74,10 @@ def branches(
     for kinds in combinations(range(count), together):
         rows = np.flatnonzero(np.isin(numbers, [-1, *kinds]))
         bits = sum(1 << kind for kind in kinds)
-        yield _branch(rows, table, phased, classes, rules, size, STEPS_OF_MANY, bits)
+        yield _branch(rows, table, classes, rules, size, STEPS_OF_MANY, bits)
 
 
-def own_sets(table: PoolTable, branch: Branch, sets: Ints) -> Bools:
+def own_sets(table: JointPools, branch: Branch, sets: Ints) -> Bools:
     """Sets [N] that are told once, by this branch: those of fewer kinds are the first branch's that has
     them, and empty pools fill up a set in their order."""
     numbers = _numbers(table)
@@ -97,7 +98,7 @@ def own_sets(table: PoolTable, branch: Branch, sets: Ints) -> Bools:
     return own & of_branch
 
 
-def _numbers(table: PoolTable) -> Ints:
+def _numbers(table: JointPools) -> Ints:
     """The number of each pool's kind [L] among those of the table; -1 of empty pools."""
     _, numbers = np.unique(np.where(table.place >= 0, table.gpu, -1), return_inverse=True)
     shift = int((table.place < 0).any())
@@ -105,7 +106,7 @@ def _numbers(table: PoolTable) -> Ints:
 
 
 def _branch(
-    rows: Ints, table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int, steps:
+    rows: Ints, table: JointPools, classes: HourClasses, rules: FleetRules, size: int, steps:
     int, kinds: int,
 ) -> Branch:  # fmt: skip
     rates = np.unique(table.rate[rows[table.most[rows] > 0]])
@@ -114,13 +115,13 @@ def _branch(
     smallest = np.array([group[0] for group in groups])
     step = max(float(classes.demand.max()) + rules.spare * float(rates[-1]), 1e-12) / steps
     singles = [
-        cheapest_single(rows, phased, table.most, table.rate, float(top), step, steps) for top in largest
+        cheapest_single(rows, table.usd, table.most, table.rate, float(top), step, steps) for top in largest
     ]
-    beside = [np.zeros((len(largest), 3, steps + 1)), np.stack(singles)]
+    beside = [np.zeros((len(largest), len(table.usd), steps + 1)), np.stack(singles)]
     for _ in range(size - 1):
         beside.append(
             np.stack([joined_by_one(one, before) for one, before in zip(singles, beside[-1], strict=True)])
         )
-    usd = any_cover(classes.demand, classes.phase, float(rules.spare), smallest, step, beside[-1])
+    usd = any_cover(classes.demand, classes.dual, float(rules.spare), smallest, step, beside[-1])
     onward = np.append(np.cumsum((usd.min(axis=0) * classes.weight)[::-1])[::-1], 0.0)
     return Branch(rows, largest, smallest, step, beside, usd, onward, kinds)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optimizer.placement.fleets.terms import TermBands, term_bands
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 TROUGH, SLOPE, PEAK = 0, 1, 2
+PHASES = 3
 SAME_DEMAND = 1e-12
 
 
@@ -22,38 +24,57 @@ SAME_DEMAND = 1e-12
 class HourClasses:
     """Hours [H] of a service: ``length`` of each in hours, and ``demand_of`` into ``levels`` [D] requests/s.
 
-    Classes [C] of equal demand and phase, with Σ length as ``weight``, dearest first. ``period``: hours after
-    which demand repeats for the rest of the time, 0 where it does not.
+    Classes [C] of equal demand and phase, with Σ length as ``weight``, dearest first. Each has one of P
+    ``dual`` prices: those of the three phases, then those of the phases in each band of demand where
+    ``bands`` are told, for nodes with minimum terms. ``phase`` [P] and ``band`` [P] (-1: none) say which.
+    ``period``: hours after which demand repeats for the
+    rest of the time, 0 where it does not.
     """
 
     length: Floats
     levels: Floats
     demand_of: Ints
     demand: Floats
-    phase: Ints
+    dual: Ints
     weight: Floats
     period: int
+    phase: Ints
+    band: Ints
+    bands: TermBands | None = None
 
 
-def hour_classes(demand: Floats, length: Floats, lead_h: int, period: int) -> HourClasses:
-    """The classes of hours with ``demand`` [H]; dips no longer than ``lead_h`` hours are bridged."""
+def hour_classes(
+    demand: Floats, length: Floats, lead_h: int, period: int, *, with_terms: bool = False
+) -> HourClasses:
+    """The classes of hours with ``demand`` [H]; dips no longer than ``lead_h`` hours are bridged.
+
+    ``with_terms``: in bands, for nodes with minimum terms.
+    """
     levels, of_hour = np.unique(demand, return_inverse=True)
     of_hour = of_hour.reshape(-1).astype(np.int64)
     phase = _phases(demand, np.abs(length - 1.0) > 1e-9, lead_h)
-    keys = of_hour * 3 + phase
-    unique, inverse = np.unique(keys, return_inverse=True)
+    keys = of_hour * PHASES + phase
+    unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     weight = np.zeros(len(unique))
     np.add.at(weight, inverse.reshape(-1), length)
-    wanted: Floats = levels[unique // 3]
+    wanted: Floats = levels[unique // PHASES]
     order = np.argsort(-wanted * weight, kind="stable")
+    bands = term_bands(demand, length) if with_terms else None
+    duals, dual = np.arange(PHASES), unique % PHASES
+    if bands is not None:
+        in_band, dual = np.unique(dual + PHASES * (1 + bands.band[first]), return_inverse=True)
+        duals, dual = np.concatenate((duals, in_band)), PHASES + dual.reshape(-1)
     return HourClasses(
         length,
         levels,
         of_hour,
         wanted[order],
-        (unique % 3)[order].astype(np.int64),
+        dual[order].astype(np.int64),
         weight[order],
         period if _repeats(demand, length, period) else 0,
+        duals % PHASES,
+        duals // PHASES - 1,
+        bands,
     )
 
 

@@ -182,25 +182,22 @@ def cover_hour(
 
 @compiled
 def cover_classes(
-    pools: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, phase:
-    Ints,
+    pools: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, dual: Ints,
     weight: Floats, spare: float, places: int, loss: float, least: float, onward: Floats, limit: float,
     work: Ints,
 ) -> float:  # fmt: skip
     """Σ weight × cheapest cover of each class [C] by ``pools`` [m]; stops once it surely reaches ``limit``.
 
-    ``usd`` [3, L, R] by phase (0 trough, 1 slope, 2 peak), ``each`` [3, L] per unit of rate at least;
+    ``usd`` [P, L, R] at each dual price, ``each`` [P, L] per unit of rate at least; ``dual`` [C] tells which;
     ``onward`` [C + 1]: what all classes from each on cost at least with any pools.
     """
     m = len(pools)
-    mine, per_rate = np.empty((3, m, usd.shape[2])), np.empty((3, m))
+    mine, per_rate = np.empty((m, usd.shape[2])), np.empty(m)
     counts, rates, where = np.empty(m, dtype=np.int64), np.empty(m), np.empty(m, dtype=np.int64)
     # The pool with the most levels comes last: its level follows from the others.
     order = np.argsort(most[pools])
     for i in range(m):
         pool = pools[order[i]]
-        mine[:, i] = usd[:, pool]
-        per_rate[:, i] = each[:, pool]
         counts[i], rates[i], where[i] = most[pool], rate[pool], place[pool]
     best = np.zeros(m, dtype=np.int64)
     total = 0.0
@@ -208,8 +205,10 @@ def cover_classes(
         room = (limit - total - onward[c + 1]) / weight[c]
         if room <= 0:
             return np.inf
+        for i in range(m):
+            mine[i], per_rate[i] = usd[dual[c], pools[order[i]]], each[dual[c], pools[order[i]]]
         found = cover_hour(
-            mine[phase[c]], per_rate[phase[c]], counts, rates, where, demand[c], spare, places, loss, least,
+            mine, per_rate, counts, rates, where, demand[c], spare, places, loss, least,
             room, best, work,
         )  # fmt: skip
         if found >= room:
@@ -221,7 +220,7 @@ def cover_classes(
 @compiled
 def cover_sets(
     sets: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, gpu: Ints, demand: Floats,
-    phase: Ints, weight: Floats, spare: float, places: int, loss: float, least: float, kinds: int,
+    dual: Ints, weight: Floats, spare: float, places: int, loss: float, least: float, kinds: int,
     onward: Floats, limit: float, work: Ints, most_work: int,
 ) -> Floats:  # fmt: skip
     """Least USD [N] of each of ``sets`` [N, m], hour by hour; inf where it surely reaches ``limit`` or
@@ -243,7 +242,7 @@ def cover_sets(
             standing += apart
         if different <= kinds and standing >= places:
             found[number] = cover_classes(
-                sets[number], usd, each, most, rate, place, demand, phase, weight, spare, places, loss, least,
+                sets[number], usd, each, most, rate, place, demand, dual, weight, spare, places, loss, least,
                 onward, limit, work,
             )  # fmt: skip
     return found

@@ -55,7 +55,7 @@ SHORTFALL = 1e-6
 class PatternSearch:
     """The state of a search over ``table``, with the same face as that over few pools (``SetSearch``)."""
 
-    table: PoolTable
+    parts: PoolTable
     classes: HourClasses
     rules: FleetRules
     tolerance: float
@@ -71,14 +71,24 @@ class PatternSearch:
     patterns: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        self.phased = phased_usd(self.table)
-        self.first = np.unique(self.table.owner, return_index=True)[1].astype(np.int64)
+        self.phased = phased_usd(self.parts)
+        self.first = np.unique(self.parts.owner, return_index=True)[1].astype(np.int64)
         self.patterns = np.zeros((0, len(self.first)), dtype=np.int64)
-        self.duals = StartDuals.begin(self.table, self.classes, self.first, HourCovers(self.rules))
+        self.duals = StartDuals.begin(self.parts, self.classes, self.first, HourCovers(self.rules))
+
+    @property
+    def owed(self) -> bool:
+        """Whether a fleet may stand on commitments, which are paid however long it serves."""
+        return bool((self.parts.usd[:, 0] > 0).any())
+
+    @property
+    def least_usd(self) -> float:
+        """What is known of all fleets before the search has ended: nothing."""
+        return 0.0
 
     def run(self) -> None:
         """Finds a cheap fleet; ``bound_usd`` is at most what any fleet under the rules costs."""
-        if not len(self.table):
+        if not len(self.parts):
             self.bound_usd = np.inf
             return
         few = self._few_pools()
@@ -110,9 +120,9 @@ class PatternSearch:
     def _few_pools(self) -> SetSearch:
         """The search that this one begins with."""
         rules = replace(self.rules, pools=min(self.rules.pools, MOST_POOLS))
-        tolerance = FEW_TOLERANCE if len(self.table) > FEW_POOLS else self.tolerance
+        tolerance = FEW_TOLERANCE if len(self.parts) > FEW_POOLS else self.tolerance
         return SetSearch(
-            self.table, self.classes, rules, tolerance, self.out_of_time, self.openings, self.units
+            self.parts, self.classes, rules, tolerance, self.out_of_time, self.openings, self.units
         )
 
     def vary(self) -> None:
@@ -153,12 +163,12 @@ class PatternSearch:
         """What no fleet costs less than, whatever kinds of GPU it stands on."""
         top = np.inf if self.best is None else self.best.usd
         nothing = np.zeros(len(self.duals.slots.demand))
-        powers = COMMITMENT_POWERS if (self.table.usd[:, 0] > 0).any() else COMMITMENT_POWERS[:1]
+        powers = COMMITMENT_POWERS if (self.parts.usd[:, 0] > 0).any() else COMMITMENT_POWERS[:1]
         ways = [self.duals.charged(power) for power in powers]
         each = [duals.bounds_usd(None, nothing, np.inf) for duals in ways]
         at = int(np.argmax([usd.sum() for usd in each]))
         least = float(each[at].sum())
-        if self.rules.gpus < len(np.unique(self.table.gpu)) and np.isfinite(least):
+        if self.rules.gpus < len(np.unique(self.parts.gpu)) and np.isfinite(least):
             least = top
             for chosen in self._of_kinds():
                 least = min(least, float(ways[at].bounds_usd(chosen, each[at], least).sum()))
@@ -166,7 +176,7 @@ class PatternSearch:
 
     def _of_kinds(self) -> Iterator[Bools]:
         """The owners [O] of as many kinds of GPU as the rules allow, for each choice of them."""
-        gpu = self.table.gpu[self.first]
+        gpu = self.parts.gpu[self.first]
         kinds = np.unique(gpu).tolist()
         for chosen in combinations(kinds, min(self.rules.gpus, len(kinds))):
             yield np.isin(gpu, chosen)
@@ -180,7 +190,7 @@ class PatternSearch:
             rows = self._rows_of(fleet)
             yield rows, self._within(fleet, rows)
         if not begun:
-            served = self.table.rate[self.first] * self.table.most[self.first]
+            served = self.parts.rate[self.first] * self.parts.most[self.first]
             yield from (
                 (self.first, chosen)
                 for chosen in sorted(self._of_kinds(), key=lambda of: -float(served @ of))
@@ -203,12 +213,12 @@ class PatternSearch:
 
     def _covers(self, rows: Ints, within: Bools) -> Ints:
         """Covers [K, O] of each class at the prices of its phase, and all that there is."""
-        table, classes, covers = self.table, self.classes, HourCovers(self.rules)
+        table, classes, covers = self.parts, self.classes, HourCovers(self.rules)
         most = np.where(within, table.most[rows], 0)
         known = self._costs(self.patterns, rows, within)
         found = [most]
         for c in range(len(classes.demand)):
-            usd = self.phased[classes.phase[c], rows]
+            usd = self.phased[classes.dual[c], rows]
             prices = PoolPrices(
                 usd - usd[:, :1], table.rate[rows], most, table.place[rows], np.arange(len(rows))
             )
@@ -219,7 +229,7 @@ class PatternSearch:
 
     def _neighbours(self, fleet: PoolFleet, rows: Ints, within: Bools) -> Ints:
         """Patterns [K, O] beside those of a fleet: one bundle less or more, or another pool in its place."""
-        table = self.table
+        table = self.parts
         rate, most = table.rate[rows], np.where(within, table.most[rows], 0)
         each = (table.usd[rows, 1] - table.usd[rows, 0]) / rate if table.usd.shape[1] > 1 else rate
         levels = self._by_owner(fleet)
@@ -275,7 +285,7 @@ class PatternSearch:
     def _costs(self, patterns: Ints, rows: Ints, within: Bools) -> Floats:
         """USD [D, K] an hour of patterns for each demand, inf where they do not meet it or use other pools
         than those ``within`` [O]."""
-        table, rules = self.table, self.rules
+        table, rules = self.parts, self.rules
         good = meeting(
             patterns, table.rate[rows], table.place[rows], self.classes.levels, float(rules.spare),
             rules.places, rules.loss_share, rules.least_share,
@@ -301,13 +311,13 @@ class PatternSearch:
         above = np.where(dear, cost / np.maximum(least, TINY_USD)[:, None], 1.0).min(axis=0)
         near = np.argsort(above, kind="stable")[:MOST_PATTERNS]
         near = near[np.isfinite(above[near])]
-        start_usd = linear(self.table.start_usd[rows])
+        start_usd = linear(self.parts.start_usd[rows])
         between = start_costs_between(self.patterns[near], start_usd)
         walk = cheapest_through(cost[:, near], of_hour, self.classes.length, between)
         if (walk < 0).any():
             return None
         levels = self.patterns[near[walk]]
-        held = np.flatnonzero(within & (levels.any(axis=0) | (self.table.usd[rows, 0] > 0)))
+        held = np.flatnonzero(within & (levels.any(axis=0) | (self.parts.usd[rows, 0] > 0)))
         return self._offer(tuple(int(row) for row in rows[held]), levels[:, held])
 
     def _where_open(self, openings: Openings, rows: Ints, within: Bools, cost: Floats) -> tuple[Floats, Ints]:
@@ -315,15 +325,15 @@ class PatternSearch:
         hour [H]."""
         kinds = len(openings.free)
         blocked = np.zeros((kinds, len(self.patterns)), dtype=np.bool_)
-        for owner in np.flatnonzero(within & (self.patterns.any(axis=0) | (self.table.usd[rows, 0] > 0))):
-            allowed = openings.allow(self.table.pools[int(rows[owner])], *self.units)
+        for owner in np.flatnonzero(within & (self.patterns.any(axis=0) | (self.parts.usd[rows, 0] > 0))):
+            allowed = openings.allow(self.parts.pools[int(rows[owner])], *self.units)
             blocked |= ~allowed[:, np.minimum(self.patterns[:, owner], allowed.shape[1] - 1)]
         classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
         found = np.where(blocked[classes % kinds], np.inf, cost[classes // kinds])
         return found, of_hour.reshape(-1)
 
     def _offer(self, pools: tuple[int, ...], levels: Ints) -> PoolFleet:
-        fleet = PoolFleet(pools, levels, fleet_usd(self.table, self.classes, pools, levels))
+        fleet = PoolFleet(pools, levels, fleet_usd(self.parts, self.classes, pools, levels))
         if len(pools) <= self.rules.pools:
             self.fleets.append(fleet)
             if self.best is None or fleet.usd < self.best.usd:
@@ -334,9 +344,8 @@ class PatternSearch:
 
     def _renumbered(self, few: SetSearch, fleet: PoolFleet) -> PoolFleet:
         """A fleet of another search by the rows of this one; its patterns are kept."""
-        at = [i for i, row in enumerate(fleet.pools) if few.table.row[row] >= 0]
-        pools = tuple(int(few.table.row[fleet.pools[i]]) for i in at)
-        found = PoolFleet(pools, fleet.levels[:, at], fleet.usd)
+        pools = tuple(int(few.parts.row[row]) for row in fleet.pools)
+        found = PoolFleet(pools, fleet.levels, fleet.usd)
         self._add(np.unique(self._by_owner(found), axis=0))
         return found
 
@@ -358,9 +367,9 @@ class PatternSearch:
     def _within(self, fleet: PoolFleet, rows: Ints) -> Bools:
         """The owners [O] of the kinds of GPU on which a fleet stands, where these are limited; without
         commitments that it does not have."""
-        within: Bools = self.table.usd[rows, 0] <= 0
+        within: Bools = self.parts.usd[rows, 0] <= 0
         within[self._owner(np.array(fleet.pools, dtype=np.int64))] = True
-        gpu = self.table.gpu[self.first]
+        gpu = self.parts.gpu[self.first]
         if self.rules.gpus < len(np.unique(gpu)):
-            within &= np.isin(gpu, np.unique(self.table.gpu[list(fleet.pools)]))
+            within &= np.isin(gpu, np.unique(self.parts.gpu[list(fleet.pools)]))
         return within

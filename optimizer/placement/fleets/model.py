@@ -18,10 +18,12 @@ from optimizer.placement.fleets.bound import FleetBound, in_whole_cents
 from optimizer.placement.fleets.columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleets.holding import ServiceTime, due_s
 from optimizer.placement.fleets.hours import hour_classes
+from optimizer.placement.fleets.joint_pools import paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.sets import FEW_POOLS, Openings, PoolFleet, SetSearch, needed_pools
+from optimizer.placement.fleets.terms import has_term
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase, beside, surcharged
@@ -33,7 +35,7 @@ FEW_ENDS = 6
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 VARIED_KEPT = 16
-KEY = "fleet model"
+KEY, BEGUN = "fleet model", "begun fleet model"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +45,7 @@ class FleetAnswer:
 
     ``bound_usd``: no fleet under the rules costs less, dual prices in it; inf where there is none.
     Each hour from ``first_hour`` on [H] costs at least ``hourly_usd``, inf where no stock carries it.
+    ``complete``: its search was not cut off.
     """
 
     case: FleetCase
@@ -52,11 +55,12 @@ class FleetAnswer:
     due_s: float
     hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
     search: SetSearch | PatternSearch | None = None
+    complete: bool = True
 
     @property
     def owed(self) -> bool:
         """Whether a best fleet may stand on commitments, which are paid however long it serves."""
-        return self.search is not None and bool((self.search.table.usd[:, 0] > 0).any())
+        return self.search is not None and self.search.owed
 
     @property
     def first_hour(self) -> int:
@@ -81,7 +85,8 @@ def answer_fleet(
     by_hour: bool = False,
 ) -> FleetAnswer:
     """The fleets of a service from ``free`` nodes [O] (None: all) at dual ``prices`` in USD per node-hour,
-    started at its own time or after a run. Asked again the same, it answers from memory.
+    started at its own time or after a run. Asked again the same, it answers from memory: also with what was
+    cut off, unless it has a time to ask again in.
 
     ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the
     bound takes no notice of that. ``by_hour``: an answer of another start in the same hour will do.
@@ -93,8 +98,7 @@ def answer_fleet(
     first = int(due // HOUR_S)
     charged = tuple(sorted((prices or {}).items()))
     open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
-    arrays = (case.units.offer, case.units.requests_per_s, case.demand)
-    stands_on = (case.service, fleet_rules(problem, case.service), *(one.tobytes() for one in arrays))
+    stands_on = _stands_on(problem, case)
     key = (
         KEY,
         *stands_on,
@@ -104,7 +108,7 @@ def answer_fleet(
         open_key,
     )
     known = problem.kept.get(key)
-    if isinstance(known, FleetAnswer):
+    if isinstance(known, FleetAnswer) and (known.complete or out_of_time is never or out_of_time()):
         return known
     if openings is not None:
         base = answer_fleet(problem, case, free, prices, after_s, out_of_time)
@@ -117,10 +121,18 @@ def answer_fleet(
         case = surcharged(case, prices)
     if free is not None:
         case = beside(case, free)
-    found = _answer(problem, case, due, out_of_time, openings)
-    if not out_of_time():
-        problem.kept[key] = found
+    whole = free is None and not prices and openings is None
+    begun = problem.kept.pop((BEGUN, *stands_on, due), None) if whole else None
+    search = begun if isinstance(begun, SetSearch | PatternSearch) else None
+    found = _answer(problem, case, due, out_of_time, openings, search)
+    problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
+
+
+def _stands_on(problem: Problem, case: FleetCase) -> tuple[object, ...]:
+    """What all answers of a service depend on."""
+    arrays = (case.units.offer, case.units.requests_per_s, case.demand)
+    return (case.service, fleet_rules(problem, case.service), *(one.tobytes() for one in arrays))
 
 
 def _due_s(problem: Problem, case: FleetCase, after_s: float | None) -> float:
@@ -138,11 +150,12 @@ def _search_of(
     """The search for fleets of a service that is due some time before the horizon ends."""
     first, lengths = int(due // HOUR_S), _lengths(problem, case, due)
     demand = case.demand[first:]
-    table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()))
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
     period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
-    classes = hour_classes(demand, lengths, lead_h, period)
     rules = fleet_rules(problem, case.service)
+    with_terms = rules.pools <= MOST_POOLS and bool(has_term(problem, case).any())
+    classes = hour_classes(demand, lengths, lead_h, period, with_terms=with_terms)
+    table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()), classes.bands)
     tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
     if openings is not None:
         openings = replace(openings, of_hour=openings.of_hour[first:])
@@ -158,11 +171,13 @@ def _answer(
     due: float,
     out_of_time: Callable[[], bool],
     openings: Openings | None,
+    begun: SetSearch | PatternSearch | None = None,
 ) -> FleetAnswer:
     if not len(case.units) or due // HOUR_S >= len(case.demand):
         least = 0.0 if len(case.units) else np.inf
         return FleetAnswer(case, PoolTable.nothing(), (), least, due)
-    search = _search_of(problem, case, due, out_of_time, openings)
+    search = begun or _search_of(problem, case, due, out_of_time, openings)
+    search.out_of_time = out_of_time
     search.run()
     kept = FLEETS_KEPT
     if len(problem.request.workloads) > 1:
@@ -173,11 +188,11 @@ def _answer(
     fleets = list(dict.fromkeys([*cheapest[:kept], *fewer]))
     return FleetAnswer(
         case,
-        search.table,
+        search.parts,
         tuple(fleets),
         search.bound_usd,
         due,
-        search.hourly_usd() if len(search.table) else np.full(len(search.classes.demand_of), np.inf),
+        search.hourly_usd() if len(search.parts) else np.full(len(search.classes.demand_of), np.inf),
         search,
     )
 
@@ -188,7 +203,9 @@ def wanted_units(problem: Problem, case: FleetCase) -> Ints:
     if rules.pools > MOST_POOLS:
         return np.arange(len(case.units))
     table = build_pools_of(problem, case, (problem.end_s - problem.t0_s) / HOUR_S)
-    wanted = [table.pools[int(row)].units for row in np.flatnonzero(needed_pools(table, rules))]
+    parts = paired_parts(table)
+    rows = parts[np.flatnonzero(needed_pools(table, parts, rules))]
+    wanted = [table.pools[int(row)].units for row in np.unique(rows[rows >= 0])]
     return np.unique(np.concatenate(wanted)) if wanted else np.zeros(0, dtype=np.int64)
 
 
@@ -262,18 +279,30 @@ def earliest_end(run: str) -> tuple[str, str]:
     return "earliest end", run
 
 
-def quick_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
-    """Cheap fleets from ``free`` nodes [O] on promising pools, of which nothing is proven, for each end of
-    the run before."""
+def quick_fleets(
+    problem: Problem, case: FleetCase, free: Ints | None, ends: Sequence[float | None]
+) -> tuple[list[Column], FleetBound]:
+    """Cheap fleets from ``free`` nodes [O] (None: all) on promising pools for each end of the run before, and
+    what the hours alone prove of all fleets on these nodes."""
     due = _due_s(problem, case, min((end for end in ends if end is not None), default=None))
-    case = beside(case, free)
+    case = case if free is None else beside(case, free)
     if not ends or not len(case.units) or due // HOUR_S >= len(case.demand):
-        return []
-    search = _search_of(problem, case, due)
+        return [], FleetBound.nothing()
+    search = _begun(problem, case, due) if free is None else _search_of(problem, case, due)
     search.begin()
     fleets = tuple(sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT])
-    answer = FleetAnswer(case, search.table, fleets, 0.0, due)
-    return [column for end in ends for column in fleet_columns(problem, answer, end)]
+    answer = FleetAnswer(case, search.parts, fleets, search.least_usd, due, search=search)
+    columns = [column for end in ends for column in fleet_columns(problem, answer, end)]
+    return columns, bound_of(problem, case, answer)
+
+
+def _begun(problem: Problem, case: FleetCase, due: float) -> SetSearch | PatternSearch:
+    """The search on all nodes, which goes on from where it was left."""
+    key = BEGUN, *_stands_on(problem, case), due
+    known = problem.kept.get(key)
+    if not isinstance(known, SetSearch | PatternSearch):
+        problem.kept[key] = known = _search_of(problem, case, due)
+    return known
 
 
 def model_fleets(

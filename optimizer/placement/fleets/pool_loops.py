@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.problem.problem import Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
 
 
@@ -88,42 +88,36 @@ def _cheapest_levels(
 
 
 @compiled
-def pool_levels(
-    begin: Ints, wanted: Ints, replicas: Ints, hourly_usd: Floats, half_usd: Floats, whole_usd: Floats,
-    start: Floats, most: Ints, gpus: Ints, shared: Ints, limit: Ints, owed: Bools, halved: Bools,
-    hourly: Floats, hourly_start: Floats, commit: Floats,
-) -> tuple[Ints, Ints, Floats]:  # fmt: skip
-    """Highest level [G] by the hour and committed, and USD [G] that a start costs a replica at least.
+def group_levels(
+    begin: Ints, wanted: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints,
+    shared: Ints, limit: Ints, least: Floats, begun: Floats,
+) -> Ints:  # fmt: skip
+    """The highest level [G] of each group of nodes; filled are USD (``least`` [G, W + 1]) of the cheapest
+    nodes for each level, and what starting these costs (``begun``).
 
-    The units of pool g are ``begin[g]`` to ``begin[g + 1]``. Filled are USD an hour (``hourly``
-    [G, W + 1]), of starts (``hourly_start``) and of commitments for the whole time (``commit``); ``halved``
-    [U] units are committed ones that may also serve half of it, at ``half_usd`` and without a start.
+    The units of group g are ``begin[g]`` to ``begin[g + 1]``.
     """
-    pools = len(begin) - 1
-    tops, bases, least_start = (
-        np.zeros(pools, dtype=np.int64),
-        np.zeros(pools, dtype=np.int64),
-        np.full(pools, np.inf),
-    )
-    usd, starting = hourly_usd.copy(), start.copy()
-    for unit in range(len(usd)):
-        if owed[unit]:
-            usd[unit], starting[unit] = half_usd[unit], 0.0
-    none = np.zeros(len(usd))
-    for pool in range(pools):
-        here = np.arange(begin[pool], begin[pool + 1])
-        flexible, standing, half = here[~owed[here]], here[owed[here]], here[halved[here]]
-        free = np.concatenate((flexible, half))
-        for unit in free:
-            least_start[pool] = min(least_start[pool], starting[unit] / replicas[unit])
-        room = min(wanted[pool], (most[free] * replicas[free]).sum())
-        tops[pool] = _cheapest_levels(
-            free, replicas, usd, starting, most, gpus, shared, limit,
-            hourly[pool, : room + 1], hourly_start[pool, : room + 1],
+    groups = len(begin) - 1
+    tops = np.zeros(groups, dtype=np.int64)
+    for group in range(groups):
+        here = np.arange(begin[group], begin[group + 1])
+        room = min(wanted[group], (most[here] * replicas[here]).sum())
+        tops[group] = _cheapest_levels(
+            here, replicas, usd, start, most, gpus, shared, limit,
+            least[group, : room + 1], begun[group, : room + 1],
         )  # fmt: skip
-        room = min(wanted[pool], (most[standing] * replicas[standing]).sum())
-        unused = np.empty(room + 1)
-        bases[pool] = _cheapest_levels(
-            standing, replicas, whole_usd, none, most, gpus, shared, limit, commit[pool, : room + 1], unused
-        )
-    return tops, bases, least_start
+    return tops
+
+
+@compiled
+def joined_levels(first: Floats, second: Floats, most: int) -> Floats:
+    """USD [P, most + 1] of the cheapest split of each level over two parts [P, ..], at each of P prices."""
+    prices = len(first)
+    found = np.full((prices, most + 1), np.inf)
+    for price in range(prices):
+        for level in range(most + 1):
+            for other in range(min(level + 1, second.shape[1])):
+                if level - other < first.shape[1]:
+                    usd = first[price, level - other] + second[price, other]
+                    found[price, level] = min(found[price, level], usd)
+    return found

@@ -2,7 +2,9 @@
 
 What replicas of a pool cost does not depend on which of its offers and node sizes they stand on, so a pool
 is a table: the cheapest hour of r ready replicas, and the nodes that it takes. A pool with commitments that
-are owed for the whole horizon is there once for each amount of them. L pools, R levels, U units of the case.
+are owed for the whole horizon is there once for each amount of them. Its nodes with shorter minimum terms
+(``terms``) are a *part* of their own: a fleet on a pool may hold of both parts. L pools or parts, R levels, U
+units of the case.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from optimizer.placement.fleets.pool_loops import pool_levels
-from optimizer.placement.problem.problem import Floats, Ints, Problem, horizon_hours
+from optimizer.placement.fleets.pool_loops import group_levels
+from optimizer.placement.fleets.terms import BANDS, TermBands, Terms, term_prices
+from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem, horizon_hours
 from optimizer.placement.problem.units import HOUR_S, FleetCase, Units
 from optimizer.placement.runtime.compiled import compiled
 
 MOST_LEVELS = 512
 NO_LIMIT = 1 << 40
+NO_TERM = np.ones(BANDS + 1)
 SAME_RATE = 0.05
 """Replicas of a pool whose rates differ by no more than this share count at the lowest of them."""
 
@@ -33,6 +37,9 @@ class Pool:
 
     ``start_usd`` [R] is what starting the nodes of a level costs, ``least_start_usd`` [R] a lower bound on it
     that is linear in the replicas beyond what is committed. ``rate`` is of one bundle, in requests/s.
+    Nodes with minimum terms of ``term_h`` hours at least are charged ``term_share`` [B + 1] of their rate at
+    least in each band of hours (``Terms``), and each level held in the first hour has cost ``begin_usd`` at
+    least to start.
     """
 
     gpu: int
@@ -45,6 +52,9 @@ class Pool:
     start_usd: Floats
     least_start_usd: Floats
     bundle: int
+    begin_usd: float = 0.0
+    term_h: float = 0.0
+    term_share: Floats | None = None
 
     @property
     def most(self) -> int:
@@ -54,8 +64,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolTable:
-    """All pools of a service. ``row`` [L] is where each stood when all were made, -1 for one that is empty;
-    ``owner`` [L] numbers pools that are one but for their commitments.
+    """All parts of the pools of a service. ``row`` [L] is where each stood when all were made; ``owner`` [L]
+    numbers parts of one pool.
 
     Tables of money [L, R] are inf above ``most`` [L].
     """
@@ -67,6 +77,9 @@ class PoolTable:
     place: Ints
     rate: Floats
     most: Ints
+    begin_usd: Floats
+    term_h: Floats
+    term_share: Floats
     usd: Floats
     least_usd: Floats
     start_usd: Floats
@@ -87,8 +100,11 @@ class PoolTable:
 
 
 COLUMNS = (
-    "row", "owner", "gpu", "place", "rate", "most", "usd", "least_usd", "start_usd", "least_start_usd"
+    "row", "owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "term_share", "usd", "least_usd",
+    "start_usd", "least_start_usd",
 )  # fmt: skip
+MONEY = 4
+"""The last columns are money by level."""
 
 
 Columns = tuple[Any, ...]
@@ -110,7 +126,7 @@ class Lazy(Sequence[Pool]):
 
 
 class Taken(Lazy):
-    """Some of other pools; -1: an empty one."""
+    """Some of other pools."""
 
     def __init__(self, pools: Sequence[Pool], rows: Ints) -> None:
         self._pools = pools
@@ -120,8 +136,7 @@ class Taken(Lazy):
         return len(self._rows)
 
     def _one(self, at: int) -> Pool:
-        row = int(self._rows[at])
-        return EMPTY if row < 0 else self._pools[row]
+        return self._pools[int(self._rows[at])]
 
 
 class Made(Lazy):
@@ -141,13 +156,6 @@ class Made(Lazy):
         if group not in self._made:
             self._made[group] = self._make(group)
         return self._made[group][int(self._nth[at])]
-
-
-_NOTHING = np.zeros(1)
-EMPTY = Pool(
-    -1, -1, 1.0, np.zeros(0, dtype=np.int64), _NOTHING, np.zeros((1, 0), dtype=np.int64), _NOTHING, _NOTHING,
-    _NOTHING, 1,
-)  # fmt: skip
 
 
 @compiled
@@ -196,35 +204,26 @@ def joined(first: Floats, second: Floats) -> tuple[Floats, Ints]:
     return found, part
 
 
-def with_empty(table: PoolTable, count: int) -> PoolTable:
-    """The table with ``count`` empty pools, so that a set of fewer pools is a set as well.
-
-    They have no GPU and no place (-1), and owners of their own.
-    """
-    levels = table.usd.shape[1]
-    alone = np.append(0.0, np.full(levels - 1, np.inf))
-    none = np.full(count, -1, dtype=np.int64)
-    first = int(table.owner.max(initial=-1)) + 1
-    money = np.tile(alone, (count, 1))
-    added = (none, np.arange(first, first + count), none, none, np.ones(count), none + 1, *[money] * 4)
-    joint = (np.concatenate((getattr(table, name), more)) for name, more in zip(COLUMNS, added, strict=True))
-    return PoolTable(Taken(table.pools, np.concatenate((np.arange(len(table)), none))), *joint)
-
-
-def build_pools_of(problem: Problem, case: FleetCase, hours: float) -> PoolTable:
-    """The pools of a service that is held for ``hours``."""
+def build_pools_of(
+    problem: Problem, case: FleetCase, hours: float, bands: TermBands | None = None
+) -> PoolTable:
+    """The parts of the pools of a service that is held for ``hours``; without ``bands``, minimum terms
+    that end before the horizon count as none."""
     if not len(case.units):
         return PoolTable.nothing()
     groups = _grouped(problem, case)
     each = case.units.largest[[mine[0] for mine in groups]]
     wanted = most_wanted(case, each)
     large = wanted > MOST_LEVELS
+    terms = Terms.none(case.units, len(groups))
+    if bands is not None:
+        terms = term_prices(problem, case, groups, bands, hours)
 
     def make(group: int) -> list[Pool]:
-        return list(_pools(problem, case, groups[group], hours))
+        return list(_pools(problem, case, groups[group], hours, terms, group))
 
     some = np.flatnonzero(~large)
-    columns = _small(problem, case, hours, [groups[g] for g in some], some, each[some], wanted[some])
+    columns = _small(problem, case, hours, [groups[g] for g in some], some, each[some], wanted[some], terms)
     bundled = [(pool, int(group)) for group in np.flatnonzero(large) for pool in make(int(group))]
     columns = _stacked(columns, _columns([pool for pool, _ in bundled], [group for _, group in bundled]))
     order = np.argsort(columns[0], kind="stable")
@@ -239,58 +238,106 @@ def _stacked(first: Columns, second: Columns) -> Columns:
     levels = max(first[-1].shape[1], second[-1].shape[1])
 
     def padded(rows: Floats) -> Floats:
-        if rows.ndim < 2:
-            return rows
         return np.pad(rows, ((0, 0), (0, levels - rows.shape[1])), constant_values=np.inf)
 
-    return tuple(np.concatenate((padded(a), padded(b))) for a, b in zip(first, second, strict=True))
+    plain = [np.concatenate(both) for both in zip(first[:-MONEY], second[:-MONEY], strict=True)]
+    money = zip(first[-MONEY:], second[-MONEY:], strict=True)
+    return (*plain, *(np.concatenate((padded(a), padded(b))) for a, b in money))
 
 
 def _small(
     problem: Problem, case: FleetCase, hours: float, groups: Sequence[Ints], number: Ints, each: Floats,
-    wanted: Ints,
+    wanted: Ints, terms: Terms,
 ) -> Columns:  # fmt: skip
     """The columns of pools [G] without bundles, all at once."""
     if not groups:
         return _columns([], [])
-    units, table = case.units, problem.table
+    units = case.units
     mine = np.concatenate(groups)
-    begin = np.concatenate(([0], np.cumsum([len(group) for group in groups])))
-    offers = units.offer[mine]
-    owed = table.min_s[offers] >= problem.end_s - problem.t0_s
-    shared = table.pools.of[offers]
-    room = np.add.reduceat(units.most[mine] * units.replicas[mine], begin[:-1])
-    width = int(np.minimum(wanted, room).max(initial=0)) + 1
-    hourly, starts, commit = (np.full((len(groups), width), np.inf) for _ in range(3))
-    tops, bases, least_start = pool_levels(
-        begin, wanted, units.replicas[mine], _hourly_usd(case, mine), half_usd(problem, units)[mine],
-        _whole_usd(problem, case, mine, hours), _start_usd(problem, case, mine), units.most[mine],
-        units.nodes[mine] * table.gpus_per_node[offers], np.where(shared >= 0, shared, -1 - offers),
-        np.where(shared >= 0, np.append(table.pools.gpus, NO_LIMIT)[shared], NO_LIMIT), owed,
-        owed & (units.surcharge_usd_per_hour[mine] > 0), hourly, starts, commit,
-    )  # fmt: skip
-    group = np.repeat(np.arange(len(groups)), bases + 1)
-    base = np.arange(len(group)) - np.repeat(np.cumsum(bases + 1) - bases - 1, bases + 1)
-    beyond = np.minimum(tops[group], np.maximum(wanted[group] - base, 0))
+    group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
+    first = np.array([one[0] for one in groups])
+    has_term = terms.has[mine]
+    owed = _is_owed(problem, units.offer[mine]) & ~has_term
+    # A commitment is charged its dual price in the middle of the horizon. One that serves only a half
+    # is not; it is owed in full all the same, which makes an hourly price of its own.
+    halved = owed & (units.surcharge_usd_per_hour[mine] > 0)
+    nothing = np.zeros(len(mine))
+    start = _start_usd(problem, case, mine) + terms.start_usd[mine]
+    by_hour_usd = terms.usd_per_hour[mine]
+
+    def levels(kept: Bools, usd: Floats, begun: Floats) -> tuple[Floats, Floats, Ints, Floats]:
+        return _group_levels(problem, case, mine[kept], group[kept], usd[kept], begun[kept], wanted)
+
+    flexible = (~owed | halved) & ~has_term
+    flexible_usd = np.where(owed, half_usd(problem, units)[mine], by_hour_usd)
+    hourly, starts, tops, least_start = levels(flexible, flexible_usd, np.where(owed, 0.0, start))
+    commit, _, bases, _ = levels(owed, _whole_usd(problem, case, mine, hours), nothing)
+    of = np.repeat(np.arange(len(groups)), bases + 1)
+    base = np.arange(len(of)) - np.repeat(np.cumsum(bases + 1) - bases - 1, bases + 1)
+    beyond = np.minimum(tops[of], np.maximum(wanted[of] - base, 0))
     kept = base + beyond > 0
-    group, base, beyond = group[kept], base[kept], beyond[kept]
-    most = base + beyond
-    level = np.arange(int(most.max(initial=0)) + 1)
-    above = np.clip(level[None, :] - base[:, None], 0, width - 1)
-    outside = level[None, :] > most[:, None]
-    usd = commit[group, base][:, None] / hours + hourly[group[:, None], above]
-    begun = np.maximum.accumulate(starts, axis=1)[group[:, None], above]
-    least = np.where(beyond > 0, np.where(np.isfinite(least_start), least_start, 0.0)[group], 0.0)
-    money = (usd, usd, begun, above * least[:, None])
-    first = mine[begin[:-1]][group]
-    return (
-        number[group],
-        _gpu_numbers(problem)[units.offer[first]],
-        units.zone[first].astype(np.int64),
-        each[group],
-        most,
-        *(np.where(outside, np.inf, one) for one in money),
-    )
+    of, base, beyond = of[kept], base[kept], beyond[kept]
+    above = np.maximum(np.arange(int((base + beyond).max(initial=0)) + 1)[None, :] - base[:, None], 0)
+    above_usd = hourly[of[:, None], np.minimum(above, hourly.shape[1] - 1)]
+    begun = starts[of[:, None], np.minimum(above, starts.shape[1] - 1)]
+    usd = commit[of, base][:, None] / hours + above_usd
+    least = above * np.where(beyond > 0, least_start[of], 0.0)[:, None]
+
+    def columns(
+        of: Ints, most: Ints, term: tuple[Floats, Floats, Floats], money: Sequence[Floats]
+    ) -> Columns:
+        outside = np.arange(money[0].shape[1])[None, :] > most[:, None]
+        one = first[of]
+        gpu, place = _gpu_numbers(problem)[units.offer[one]], units.zone[one].astype(np.int64)
+        limited = (np.where(outside, np.inf, each) for each in money)
+        return number[of], gpu, place, each[of], most, *term, *limited
+
+    none = np.zeros(len(of)), np.zeros(len(of)), np.ones((len(of), BANDS + 1))
+    found = columns(of, base + beyond, none, (usd, usd, begun, least))
+    if not has_term.any():
+        return found
+    held, starts, tops, least_start = levels(has_term, by_hour_usd, start)
+    termed = mine[has_term]
+    begin = _least_per_replica(case, termed, group[has_term], terms.start_usd[termed], len(groups))
+    of = np.flatnonzero(tops)
+    term_h = np.full(len(groups), np.inf)
+    np.minimum.at(term_h, group[has_term], terms.least_h[termed])
+    term = begin[of], term_h[of], terms.share[number[of]]
+    least = np.arange(held.shape[1])[None, :] * least_start[of][:, None]
+    return _stacked(found, columns(of, tops[of], term, (held[of], held[of], starts[of], least)))
+
+
+def _group_levels(
+    problem: Problem, case: FleetCase, mine: Ints, group: Ints, usd: Floats, start: Floats, wanted: Ints
+) -> tuple[Floats, Floats, Ints, Floats]:
+    """USD [G, W + 1] of the cheapest units ``mine`` of each group for each level, what starting these costs,
+    the highest level [G], and the USD [G] that a start costs a replica at least."""
+    units, table, groups = case.units, problem.table, len(wanted)
+    offers, begin = units.offer[mine], np.searchsorted(group, np.arange(groups + 1))
+    shared = table.pools.of[offers]
+    room = np.bincount(group, units.most[mine] * units.replicas[mine], groups)
+    width = int(np.minimum(wanted, room).max(initial=0)) + 1
+    least, begun = np.full((groups, width), np.inf), np.full((groups, width), np.inf)
+    tops = group_levels(
+        begin, wanted, units.replicas[mine], usd, start, units.most[mine],
+        units.nodes[mine] * table.gpus_per_node[offers], np.where(shared >= 0, shared, -1 - offers),
+        np.where(shared >= 0, np.append(table.pools.gpus, NO_LIMIT)[shared], NO_LIMIT), least, begun,
+    )  # fmt: skip
+    each = _least_per_replica(case, mine, group, start, groups)
+    return least, np.maximum.accumulate(begun, axis=1), tops, each
+
+
+def _least_per_replica(case: FleetCase, mine: Ints, group: Ints, usd: Floats, groups: int) -> Floats:
+    """The least USD [G] for a replica of units ``mine``; 0 for groups without any."""
+    found = np.full(groups, np.inf)
+    np.minimum.at(found, group, usd / case.units.replicas[mine])
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _is_owed(problem: Problem, offers: Ints) -> Bools:
+    """Which offers are owed for the whole horizon once they are taken."""
+    owed: Bools = problem.table.min_s[offers] >= problem.end_s - problem.t0_s
+    return owed
 
 
 def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
@@ -313,6 +360,9 @@ def _columns(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
         np.array([pool.place for pool in pools], dtype=np.int64),
         np.array([pool.rate for pool in pools], dtype=np.float64),
         np.array([pool.most for pool in pools], dtype=np.int64),
+        np.array([pool.begin_usd for pool in pools], dtype=np.float64),
+        np.array([pool.term_h for pool in pools], dtype=np.float64),
+        np.array([NO_TERM if p.term_share is None else p.term_share for p in pools]).reshape(-1, BANDS + 1),
         padded([pool.usd for pool in pools]),
         padded([pool.least_usd for pool in pools]),
         padded([pool.start_usd for pool in pools]),
@@ -345,41 +395,63 @@ def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
     return np.split(order, begins[1:])
 
 
-def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Iterator[Pool]:
-    """One pool, for each amount that it may be committed to."""
-    units, table = case.units, problem.table
+def _pools(
+    problem: Problem, case: FleetCase, mine: Ints, hours: float, terms: Terms, group: int
+) -> Iterator[Pool]:
+    """The parts of one pool: for each amount that it may be committed to, then that with minimum terms."""
+    units = case.units
     each = float(units.largest[mine].min())
     most = int(most_wanted(case, np.array([each]))[0])
     bundle = -(-most // MOST_LEVELS)
     wanted = -(-most // bundle)
-    owed = table.min_s[units.offer[mine]] >= problem.end_s - problem.t0_s
-    # A commitment is charged its dual price in the middle of the horizon. One that serves only a half
-    # is not; it is owed in full all the same, which makes an hourly price of its own.
+    has_term = terms.has[mine]
+    owed = _is_owed(problem, units.offer[mine]) & ~has_term
+    by_hour, held = mine[~owed & ~has_term], mine[has_term]
     halves = mine[owed & (units.surcharge_usd_per_hour[mine] > 0)]
-    free = np.concatenate((mine[~owed], halves))
-    hourly_usd = np.concatenate((_hourly_usd(case, mine[~owed]), half_usd(problem, units)[halves]))
-    start = np.concatenate((_start_usd(problem, case, mine[~owed]), np.zeros(len(halves))))
+    free = np.concatenate((by_hour, halves))
+    hourly_usd = np.concatenate((terms.usd_per_hour[by_hour], half_usd(problem, units)[halves]))
+    start = np.concatenate((_start_usd(problem, case, by_hour), np.zeros(len(halves))))
     hourly = _cheapest(problem, case, free, hourly_usd, start, wanted, bundle)
     whole_usd, no_start = _whole_usd(problem, case, mine[owed], hours), np.zeros(int(owed.sum()))
     commit = _cheapest(problem, case, mine[owed], whole_usd, no_start, wanted, bundle)
     least_start = float((start / units.replicas[free]).min(initial=np.inf)) * bundle
+    gpu, place = int(_gpu_numbers(problem)[units.offer[mine[0]]]), int(units.zone[mine[0]])
     for base in range(len(commit.usd)):
         beyond = min(hourly.most, max(0, wanted - base))
         if base + beyond == 0:
             continue
         above = np.maximum(np.arange(base + beyond + 1) - base, 0)
-        held = np.repeat(commit.counts[base][None, :], len(above), axis=0)
+        standing = np.repeat(commit.counts[base][None, :], len(above), axis=0)
         yield Pool(
-            gpu=int(_gpu_numbers(problem)[units.offer[mine[0]]]),
-            place=int(units.zone[mine[0]]),
+            gpu=gpu,
+            place=place,
             rate=each * bundle,
             units=np.concatenate((mine[owed], free)),
             usd=commit.usd[base] / hours + hourly.usd[above],
-            counts=np.concatenate((held, hourly.counts[above]), axis=1),
+            counts=np.concatenate((standing, hourly.counts[above]), axis=1),
             least_usd=commit.least_usd[base] / hours + hourly.least_usd[above],
             start_usd=np.maximum.accumulate(hourly.counts[above] @ start),
             least_start_usd=np.maximum(above - (bundle > 1), 0) * (least_start if beyond else 0.0),
             bundle=bundle,
+        )
+    start = _start_usd(problem, case, held) + terms.start_usd[held]
+    stood = _cheapest(problem, case, held, terms.usd_per_hour[held], start, wanted, bundle)
+    if stood.most:
+        level = np.maximum(np.arange(stood.most + 1) - (bundle > 1), 0)
+        yield Pool(
+            gpu=gpu,
+            place=place,
+            rate=each * bundle,
+            units=held,
+            usd=stood.usd,
+            counts=stood.counts,
+            least_usd=stood.least_usd,
+            start_usd=np.maximum.accumulate(stood.counts @ start),
+            least_start_usd=level * float((start / units.replicas[held]).min()) * bundle,
+            bundle=bundle,
+            term_h=float(terms.least_h[held].min()),
+            term_share=terms.share[group],
+            begin_usd=float((terms.start_usd[held] / units.replicas[held]).min()) * bundle * (bundle == 1),
         )
 
 
@@ -514,11 +586,6 @@ def _in_order(
     return _Levels(whole, least, counts)
 
 
-def _hourly_usd(case: FleetCase, mine: Ints) -> Floats:
-    usd: Floats = case.units.usd_per_hour[mine] + case.units.surcharge_usd_per_hour[mine]
-    return usd
-
-
 def _whole_usd(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Floats:
     """What a commitment is owed however it is used, with its dual price for the whole horizon."""
     units, table = case.units, problem.table
@@ -538,65 +605,3 @@ def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
         units.usd_per_hour[mine] * lead_s + units.surcharge_usd_per_hour[mine] * units.cold_s[mine]
     ) / HOUR_S
     return usd + units.nodes[mine] * table.upfront_usd[units.offer[mine]]
-
-
-@compiled
-def undominated(
-    usd: Floats,
-    start: Floats,
-    most: Ints,
-    rate: Floats,
-    group: Ints,
-    place: Ints,
-    owner: Ints,
-    needed: int,
-    spared: bool,
-    by_place: bool,
-    order: Ints,
-) -> Ints:
-    """Pools [L] (1: keep) that some best fleet may need.
-
-    A pool goes when ``needed`` others beat it, in as many places where places count: each serves at least as
-    much at every level, for no more an hour and no more to start, with no larger replica where replicas are
-    spared. Then one of them is always free to take its part. ``order``: what beats another stands before it.
-    """
-    keep = np.zeros(len(order), dtype=np.int64)
-    kept = np.empty(len(order), dtype=np.int64)
-    seen = np.empty(len(order), dtype=np.int64)
-    count = 0
-    for at in range(len(order)):
-        pool = order[at]
-        beaten = 0
-        for before in range(count):
-            other = kept[before]
-            if group[other] != group[pool] or (spared and rate[other] > rate[pool] * (1 + 1e-12)):
-                continue
-            word = place[other] if by_place else owner[other]
-            known = False
-            for i in range(beaten):
-                known = known or seen[i] == word
-            if known or not _beats(usd, start, most, rate, other, pool):
-                continue
-            seen[beaten] = word
-            beaten += 1
-            if beaten >= needed:
-                break
-        if beaten < needed:
-            keep[pool] = 1
-            kept[count] = pool
-            count += 1
-    return keep
-
-
-@compiled
-def _beats(usd: Floats, start: Floats, most: Ints, rate: Floats, other: int, pool: int) -> bool:
-    level = 0
-    for mine in range(most[pool] + 1):
-        served = rate[pool] * mine * (1 - 1e-9)
-        while level <= most[other] and rate[other] * level < served:
-            level += 1
-        if level > most[other]:
-            return False
-        if usd[other, level] > usd[pool, mine] + 1e-9 or start[other, level] > start[pool, mine] + 1e-9:
-            return False
-    return True

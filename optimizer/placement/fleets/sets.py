@@ -17,22 +17,36 @@ import numpy as np
 from optimizer.placement.fleets.beside import grown_sets, sets_beside_rate, sets_with_others
 from optimizer.placement.fleets.branches import Branch, branches, can_branch, own_sets, whole_table
 from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
+from optimizer.placement.fleets.joint_pools import JointPools, join_parts, paired_parts, undominated
 from optimizer.placement.fleets.loops import cover_hour, cover_sets
-from optimizer.placement.fleets.pools import Pool, PoolTable, undominated, with_empty
+from optimizer.placement.fleets.pools import Pool, PoolTable
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
-from optimizer.placement.fleets.states import cheapest_walk, least_over_hours, state_costs, state_levels
+from optimizer.placement.fleets.states import (
+    cheapest_walk,
+    costs_with_terms,
+    least_over_hours,
+    state_costs,
+    state_levels,
+    term_usd,
+)
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
 
 MOST_STATES = 20_000
 MOST_EXACT_STATES = 500_000
+MOST_TERM_STATES = 500
+"""Levels of nodes with minimum terms for which the others are covered hour by hour."""
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 MOST_SETS = 1_000_000
+MOST_SEARCHED = 3_000
+"""Pools that are made sets of."""
 MOST_KEPT = 4_000
 MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 120_000, 20_000
 """Sets beside one further pool, and beside more, of a market that is searched without branches."""
 MOST_PRICED, MOST_PRICED_STATES = 16, 1_000_000
 """Sets that are priced: more where they have few states together."""
+WALK_STATES = 5
+"""A walk takes as long as bounds over so many times its states."""
 MOST_TRIED = 64
 """Of sets of which none may have a fleet in the hours that others leave."""
 FEW_POOLS = 12
@@ -48,10 +62,13 @@ MOST_WORK = 300_000_000
 """Levels that are tried in one search: about three seconds."""
 
 
+NONE = np.zeros(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolFleet:
-    """A fleet on a set of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what it
-    costs."""
+    """A fleet on a set of parts of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what
+    it costs."""
 
     pools: tuple[int, ...]
     levels: Ints
@@ -79,13 +96,14 @@ class Openings:
 
 @dataclass(slots=True, eq=False)
 class SetSearch:
-    """The state of a search. ``table`` holds the pools that none of the others make needless.
+    """The state of a search over the pools of ``parts``. ``table`` joins those that none of the others make
+    needless; fleets are told by rows of ``parts``.
 
     ``openings``: when others hold what of the stock; the bound takes no notice of them. ``units`` tells offer
     and nodes [2, U] of the case's units.
     """
 
-    table: PoolTable
+    parts: PoolTable
     classes: HourClasses
     rules: FleetRules
     tolerance: float
@@ -95,7 +113,8 @@ class SetSearch:
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
-    phased: Floats = field(init=False)
+    table: JointPools = field(init=False)
+    part_usd: Floats = field(init=False)
     each: Floats = field(init=False)
     whole: Branch = field(init=False)
     skipped_usd: float = np.inf
@@ -103,17 +122,64 @@ class SetSearch:
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
     alike: Ints = field(init=False)
     alike_usd: dict[tuple[tuple[int, int], ...], float] = field(default_factory=dict)
+    least_by_hour: Floats | None = None
+    walked: set[float] = field(default_factory=set)
     states: int = 0
 
     def __post_init__(self) -> None:
-        kept = self.table
-        if self.openings is None or len(kept) > FEW_POOLS:
+        parts = paired_parts(self.parts)
+        if self.openings is None or len(parts) > FEW_POOLS:
             # What others close at times may be needed at others.
-            kept = kept.take(np.flatnonzero(needed_pools(kept, self.rules)))
-        self.table = with_empty(kept, min(self.rules.pools, MOST_POOLS) - 1) if len(kept) else kept
-        self.phased = phased_usd(self.table)
-        self.each = _per_rate(self.phased, self.table)
-        self.alike = _alike(self.table)
+            parts = parts[np.flatnonzero(needed_pools(self.parts, parts, self.rules))]
+        self._join(parts)
+        if len(parts) > MOST_SEARCHED:
+            self.least_by_hour = self._by_hour()
+            # A fleet with a pool that is left out costs what any costs at least.
+            self.skipped_usd = float(self.whole.onward[0])
+            self._join(self.table.parts[np.sort(self._likeliest(MOST_SEARCHED))])
+
+    @property
+    def _size(self) -> int:
+        """How many pools a set has."""
+        return min(self.rules.pools, len(self.table), MOST_POOLS)
+
+    def _join(self, parts: Ints) -> None:
+        """Keeps the pools of some ``parts`` [L, 2]."""
+        rows, of = np.unique(parts[parts >= 0], return_inverse=True)
+        self.parts, parts = self.parts.take(rows), parts.copy()
+        parts[parts >= 0] = of
+        self.part_usd = priced(self.parts, self.classes)
+        empty = min(self.rules.pools, MOST_POOLS) - 1 if len(parts) else 0
+        self.table = join_parts(self.parts, parts, self.part_usd, self._wanted(parts), empty)
+        self.whole = whole_table(self.table, self.classes, self.rules, self._size)
+        self.each = _per_rate(self.table.usd, self.table.rate)
+        self.alike = _alike(self.parts, self.table.parts)
+
+    def _likeliest(self, most: int) -> Ints:
+        """Pools that cost least for a request, for half of the peak, or for a request of their place."""
+        by_each, by_half = (
+            np.argsort(self.each[SLOPE], kind="stable"),
+            np.lexsort((self.each[SLOPE], self._half_usd())),
+        )
+        place = self.table.place[by_each]
+        _, first = np.unique(place, return_index=True)
+        stands = self.table.parts[:, 0] + self.table.parts[:, 1] > -2
+        both = np.stack((by_half, by_each), axis=1).reshape(-1)
+        order = np.array(list(dict.fromkeys([*by_each[first], *both])), dtype=np.int64)
+        found: Ints = order[stands[order]][:most]
+        return found
+
+    def _wanted(self, parts: Ints) -> Ints:
+        """Levels [L] that carry all demand and spares alone."""
+        rate = self.parts.rate[parts.max(axis=1)] if len(parts) else np.ones(0)
+        wanted = np.ceil(float(self.classes.demand.max(initial=0.0)) / rate - 1e-9).astype(np.int64)
+        levels: Ints = wanted + self.rules.spare + 1
+        return levels
+
+    @property
+    def owed(self) -> bool:
+        """Whether a fleet may stand on commitments, which are paid however long it serves."""
+        return bool((self.parts.usd[:, 0] > 0).any() or (self.parts.term_h > 0).any())
 
     @property
     def limit(self) -> float:
@@ -122,7 +188,7 @@ class SetSearch:
 
     def run(self) -> None:
         """Finds the cheapest fleet; ``bound_usd`` is at most what any fleet under the rules costs."""
-        size = min(self.rules.pools, len(self.table), MOST_POOLS)
+        size = self._size
         if size < 1:
             self.bound_usd = np.inf
             return
@@ -133,13 +199,19 @@ class SetSearch:
 
     def begin(self) -> None:
         """Finds a cheap fleet on promising pools, and proves nothing."""
-        size = min(self.rules.pools, len(self.table), MOST_POOLS)
-        if size:
-            self.whole = whole_table(self.table, self.phased, self.classes, self.rules, size)
-            self._try_first(size)
+        if self._size:
+            self._try_first(self._size)
+
+    @property
+    def least_usd(self) -> float:
+        """What any fleet costs at least by its hours alone."""
+        return min(float(self.whole.onward[0]), self.skipped_usd) if self._size else np.inf
 
     def hourly_usd(self) -> Floats:
         """What each hour [H] costs at least on any pools, starts left out."""
+        return self._by_hour() if self.least_by_hour is None else self.least_by_hour
+
+    def _by_hour(self) -> Floats:
         classes = self.classes
         slopes = np.full(len(classes.levels), SLOPE, dtype=np.int64)
         return self.whole.level_usd(classes.levels, slopes, self.rules.spare)[classes.demand_of]
@@ -152,8 +224,11 @@ class SetSearch:
             return found
         parts = [(np.zeros((0, size), dtype=np.int64), np.zeros(0))]
         for tried in (True, False):
-            for branch in branches(self.table, self.phased, self.classes, self.rules, size):
+            for branch in branches(self.table, self.classes, self.rules, size):
                 if branch.onward[0] >= self.limit:
+                    continue
+                if self.best is not None and self.out_of_time():
+                    self.skipped_usd = min(self.skipped_usd, float(branch.onward[0]))
                     continue
                 if tried:
                     self._try_near(branch, size)
@@ -203,7 +278,7 @@ class SetSearch:
         """What sets cost at least beside so many further pools of a branch."""
         table, classes, rules = self.table, self.classes, self.rules
         return sets_with_others(
-            sets, self.phased, table.most, table.rate, table.place, classes.demand, classes.phase,
+            sets, table.usd, table.most, table.rate, table.place, classes.demand, classes.dual,
             classes.weight, float(rules.spare), rules.loss_share, rules.least_share, rules.places, further,
             branch.largest, branch.smallest, branch.step, branch.beside[further], branch.any_usd,
             branch.onward, self.limit, self.work, MOST_WORK,
@@ -213,20 +288,31 @@ class SetSearch:
         """What sets cost at least beside one further pool, quickly: that pool is charged by its rate."""
         table, classes = self.table, self.classes
         return sets_beside_rate(
-            sets, self.phased, table.most, table.rate, classes.demand, classes.phase, classes.weight,
+            sets, table.usd, table.most, table.rate, classes.demand, classes.dual, classes.weight,
             self.rules.spare * float(branch.smallest[0]), self.rules.loss_share,
             self.each[:, branch.rows].min(axis=1), branch.onward, self.limit,
         )  # fmt: skip
 
     def _covers(self, sets: Ints, most_work: int = MOST_WORK, limit: float | None = None) -> Floats:
-        """What sets cost at least, hour by hour; inf from the limit on and where they break a
-        rule, NaN where there was no time for it."""
+        """What sets cost at least, hour by hour; inf from the limit on and where they break a rule, NaN where
+        there was no time for it."""
+        limit = self.limit if limit is None else limit
+        found = self._covered(sets, self.classes.dual, self.whole.onward, most_work, limit)
+        if self.classes.bands is not None:
+            # Nodes that are held throughout cost more than in bands: their rate without any start.
+            dual = self.classes.phase[self.classes.dual]
+            left = np.flatnonzero(found < limit)
+            onward = self.whole.onward_at(self.classes, dual, self.rules.spare)
+            again = self._covered(sets[left], dual, onward, most_work, limit)
+            found[left] = np.where(np.isnan(again), found[left], np.maximum(found[left], again))
+        return found
+
+    def _covered(self, sets: Ints, dual: Ints, onward: Floats, most_work: int, limit: float) -> Floats:
         table, classes, rules = self.table, self.classes, self.rules
         return cover_sets(
-            sets, self.phased, self.each, table.most, table.rate, table.place, table.gpu, classes.demand,
-            classes.phase, classes.weight, float(rules.spare), rules.places, rules.loss_share,
-            rules.least_share, rules.gpus, self.whole.onward, self.limit if limit is None else limit,
-            self.work, most_work,
+            sets, table.usd, self.each, table.most, table.rate, table.place, table.gpu, classes.demand, dual,
+            classes.weight, float(rules.spare), rules.places, rules.loss_share, rules.least_share, rules.gpus,
+            onward, limit, self.work, most_work,
         )  # fmt: skip
 
     def _try_first(self, size: int) -> None:
@@ -269,10 +355,7 @@ class SetSearch:
     def _promising(self, rows: Ints | None = None, first: int = FIRST_POOLS) -> list[int]:
         """Pools with the lowest prices per request and those that carry half of the peak most cheaply, and
         the best of further places until there are more than are asked for."""
-        table, half = self.table, float(self.classes.demand.max()) / 2
-        level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
-        able = level <= table.most
-        half_usd = np.where(able, table.usd[np.arange(len(table)), np.minimum(level, table.most)], np.inf)
+        table, half_usd = self.table, self._half_usd()
         by_half, by_each = np.lexsort((self.each[SLOPE], half_usd)), np.argsort(self.each[SLOPE])
         if rows is not None:
             by_half, by_each = by_half[np.isin(by_half, rows)], by_each[np.isin(by_each, rows)]
@@ -285,6 +368,14 @@ class SetSearch:
                 near.append(other)
         empty = np.flatnonzero(table.place < 0)
         return [int(pool) for pool in dict.fromkeys([*near, *empty])]
+
+    def _half_usd(self) -> Floats:
+        """USD [L] for which each pool carries half of the peak."""
+        table, half = self.table, float(self.classes.demand.max()) / 2
+        level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
+        usd = table.usd[SLOPE, np.arange(len(table)), np.minimum(level, table.most)]
+        found: Floats = np.where(level <= table.most, usd, np.inf)
+        return found
 
     def _apart(self, sets: list[tuple[int, ...]], size: int) -> Ints:
         """Those of some sets whose pools are all different, but for their commitments."""
@@ -311,37 +402,98 @@ class SetSearch:
         """Prices one set, whose fleets cost ``least`` or more."""
         if pools in self.known:
             return
-        table, classes, rules = self.table, self.classes, self.rules
         pattern = self._pattern(pools)
         if self.openings is None and pattern in self.alike_usd:
             self.known[pools] = self.alike_usd[pattern]
             return
         # Of states that cost the same the first is taken: the one on the pools that come first.
-        at = np.array(pools[::-1], dtype=np.int64)
-        most = table.most[at]
-        needed = (
-            float(rules.spare), rules.places, rules.loss_share, rules.least_share
-        )  # fmt: skip
-
-        def over_hours(levels: Ints, counts: Ints, start_usd: Floats) -> float:
-            cost = state_costs(
-                levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels, *needed
-            )
-            return least_over_hours(
-                cost, classes.demand_of, classes.length, levels, counts, linear(start_usd), classes.period
-            )
-
-        every = _all_levels(most)
-        size = int(np.prod(most + 1))
-        self.states += size
-        if size <= MOST_EXACT_STATES:
-            least = max(least, over_hours(every, most + 1, table.least_start_usd[at]))
-        most_usd = np.inf if self.best is None else self.best.usd
-        if least < most_usd:
-            levels, counts = (every, most + 1) if size <= MOST_STATES else self._likely_levels(at)
-            if size <= MOST_STATES or over_hours(levels, counts, table.start_usd[at]) < most_usd:
-                self._walk(pools[::-1], levels, counts)
+        rows = self._rows(pools[::-1])
+        at = np.array(rows, dtype=np.int64)
+        levels, counts = _all_levels(self.parts.most[at]), self.parts.most[at] + 1
+        size = int(np.prod(counts))
+        least = max(least, self._least(at, levels, counts, size))
+        # A set that costs as little as another has a pool that it does not need.
+        if least < (np.inf if self.best is None else self.best.usd) and least not in self.walked:
+            self.walked.add(least)
+            self._try_walk(rows, levels, counts, size)
         self.known[pools] = self.alike_usd[pattern] = least
+
+    def _try_walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints, size: int) -> None:
+        """Finds the fleet of a set with ``size`` states, on likely levels where these are many."""
+        if size > MOST_STATES:
+            at = np.array(rows, dtype=np.int64)
+            levels, counts = self._likely_levels(at)
+            size = int(np.prod(counts))
+            usd = self._over_hours(at, levels, counts, self.parts.start_usd[at])
+            if self.best is not None and usd >= self.best.usd:
+                return
+        self.states += WALK_STATES * size
+        self._walk(rows, levels, counts)
+
+    def _least(self, at: Ints, levels: Ints, counts: Ints, size: int) -> float:
+        """What a set of parts [m] with ``size`` states costs at least."""
+        start_usd, least = self.parts.least_start_usd[at], 0.0
+        if size <= MOST_EXACT_STATES:
+            least = self._over_hours(at, levels, counts, start_usd)
+        termed = np.flatnonzero(self.parts.term_h[at])
+        if size > MOST_STATES:
+            return max(least, self._least_with_terms(at)) if len(termed) else least
+        # Nodes that are held throughout cost more at their rate without any start.
+        for dearer in _all_and_each(termed):
+            if least < self.limit:
+                least = max(least, self._over_hours(at, levels, counts, start_usd, dearer))
+        return least
+
+    def _over_hours(
+        self, at: Ints, levels: Ints, counts: Ints, start_usd: Floats, dearer: Ints = NONE
+    ) -> float:
+        """What parts [m] cost on some levels of each, with ``dearer`` ones at their rate without a start."""
+        table, classes, rules = self.parts, self.classes, self.rules
+        usd, begin_usd, start_usd = table.usd[at].copy(), table.begin_usd[at].copy(), linear(start_usd)
+        usd[dearer] *= table.term_share[at[dearer], -1:]
+        begin_usd[dearer], start_usd[dearer] = 0.0, 0.0
+        cost = state_costs(
+            levels, counts, usd, table.rate[at], table.place[at], classes.levels, float(rules.spare),
+            rules.places, rules.loss_share, rules.least_share,
+        )  # fmt: skip
+        self.states += cost.shape[1]
+        return least_over_hours(
+            cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
+        )
+
+    def _least_with_terms(self, at: Ints) -> float:
+        """What a set of parts [m] costs at least, with starts of those with minimum terms alone; 0 where
+        these have too many levels."""
+        table, classes, rules = self.parts, self.classes, self.rules
+        rows = at[table.term_h[at] > 0]
+        counts, levels = table.most[rows] + 1, _all_levels(table.most[rows])
+        size = int(np.prod(counts))
+        if size > MOST_TERM_STATES:
+            return 0.0
+        self.states += size * len(classes.levels)
+        held = state_levels(np.arange(size), levels, counts)
+        each = _per_rate(self.part_usd[SLOPE : SLOPE + 1, at], table.rate[at])[0]
+        beside = costs_with_terms(
+            table.term_h[at] > 0, held, self.part_usd[SLOPE, at], each, table.most[at], table.rate[at],
+            table.place[at], classes.levels, float(rules.spare), rules.places, rules.loss_share,
+            rules.least_share, self.work,
+        )  # fmt: skip
+        least = 0.0
+        for dearer in (NONE, *_all_and_each(np.arange(len(rows)))):
+            usd, begin_usd = table.usd[rows].copy(), table.begin_usd[rows].copy()
+            start_usd = linear(table.least_start_usd[rows])
+            usd[dearer] *= table.term_share[rows[dearer], -1:]
+            begin_usd[dearer], start_usd[dearer] = 0.0, 0.0
+            cost = beside + usd[np.arange(len(rows))[None, :], held].sum(axis=1)[None, :]
+            found = least_over_hours(
+                cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
+            )
+            least = max(least, found)
+        return least
+
+    def _rows(self, pools: tuple[int, ...]) -> tuple[int, ...]:
+        """The parts of some pools."""
+        return tuple(int(row) for pool in pools for row in self.table.parts[pool] if row >= 0)
 
     def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """What a set costs depends on: its pools but for their names, and which of them share a place."""
@@ -350,8 +502,8 @@ class SetSearch:
         return tuple((int(self.alike[pool]), places.index(places[i])) for i, pool in enumerate(order))
 
     def _walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
-        """The cheapest fleet of ``pools`` [m] on some levels of each; None where there is none."""
-        table, classes, rules, at = self.table, self.classes, self.rules, np.array(pools, dtype=np.int64)
+        """The cheapest fleet of parts ``pools`` [m] on some levels of each; None where there is none."""
+        table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
         cost = state_costs(
             levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels,
             float(rules.spare), rules.places, rules.loss_share, rules.least_share,
@@ -360,7 +512,7 @@ class SetSearch:
         if self.openings is not None:
             cost, of_hour = self._where_open(self.openings, pools, cost, levels, counts)
         start_usd = linear(table.start_usd[at])
-        walk = cheapest_walk(cost, of_hour, classes.length, levels, counts, start_usd)
+        walk = cheapest_walk(cost, of_hour, classes.length, levels, counts, start_usd, table.begin_usd[at])
         return self._offer(pools, state_levels(walk, levels, counts)) if (walk >= 0).all() else None
 
     def _where_open(
@@ -371,7 +523,7 @@ class SetSearch:
         kinds = len(openings.free)
         blocked = np.zeros((kinds, *counts))
         for axis, pool in enumerate(pools):
-            allowed = openings.allow(self.table.pools[pool], *self.units)[:, levels[axis, : counts[axis]]]
+            allowed = openings.allow(self.parts.pools[pool], *self.units)[:, levels[axis, : counts[axis]]]
             shape = [kinds] + [1] * len(pools)
             shape[axis + 1] = int(counts[axis])
             blocked += np.where(allowed, 0.0, np.inf).reshape(shape)
@@ -391,8 +543,8 @@ class SetSearch:
             least[np.isnan(least)] = np.inf
             if not np.isfinite(least).any():
                 continue
-            pools = tuple(int(pool) for pool in sets[np.argmin(least)])
-            fleet = self._walk(pools, *self._levels_of(pools))
+            rows = self._rows(tuple(int(pool) for pool in sets[np.argmin(least)]))
+            fleet = self._walk(rows, *self._levels_of(rows))
             found += [] if fleet is None else [fleet]
         return found
 
@@ -402,7 +554,8 @@ class SetSearch:
         before, self.openings = self.openings, openings
         best, fleets = self.best, list(self.fleets)
         for pools in sorted(self.known, key=lambda one: (self.known[one], one))[:MOST_BETWEEN]:
-            self._walk(pools[::-1], *self._levels_of(pools[::-1]))
+            rows = self._rows(pools[::-1])
+            self._walk(rows, *self._levels_of(rows))
         found = self.fleets[len(fleets) :]
         self.openings, self.best, self.fleets = before, best, fleets
         return found
@@ -410,14 +563,14 @@ class SetSearch:
     def vary(self) -> None:
         """Further fleets on the pools of the best: each holds at its peak fewer bundles of one pool than
         another that is known, for those who want the same nodes."""
-        if self.best is None or np.prod(self.table.most[list(self.best.pools)] + 1) > MOST_VARIED_STATES:
+        if self.best is None or np.prod(self.parts.most[list(self.best.pools)] + 1) > MOST_VARIED_STATES:
             return
         seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         waiting = sorted(self.fleets, key=lambda fleet: fleet.usd)
         for fleet in waiting:
             peaks = fleet.levels.max(axis=0)
             for axis in np.flatnonzero(peaks > 0):
-                most = np.array(self.table.most[list(fleet.pools)])
+                most = np.array(self.parts.most[list(fleet.pools)])
                 most[axis] = peaks[axis] - 1
                 key = fleet.pools, tuple(int(i) for i in most)
                 if key in seen:
@@ -430,30 +583,31 @@ class SetSearch:
                     waiting.append(other)
 
     def _offer(self, pools: tuple[int, ...], levels: Ints) -> PoolFleet:
-        fleet = PoolFleet(pools, levels, fleet_usd(self.table, self.classes, pools, levels))
+        fleet = PoolFleet(pools, levels, fleet_usd(self.parts, self.classes, pools, levels))
         self.fleets.append(fleet)
         if self.best is None or fleet.usd < self.best.usd:
             self.best = fleet
         return fleet
 
     def _levels_of(self, pools: tuple[int, ...]) -> tuple[Ints, Ints]:
-        """Levels [m, K] that each pool of a set may take, and how many [m]: all where these are few."""
+        """Levels [m, K] that each part of a set may take, and how many [m]: all where these are few."""
         at = np.array(pools, dtype=np.int64)
-        most = self.table.most[at]
+        most = self.parts.most[at]
         if int(np.prod(most + 1)) > MOST_STATES:
             return self._likely_levels(at)
         return _all_levels(most), most + 1
 
     def _likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
-        """Levels of each pool in the cheapest covers of single hours, and those beside them."""
-        table, classes, rules = self.table, self.classes, self.rules
+        """Levels of each part in the cheapest covers of single hours, and those beside them."""
+        each = _per_rate(self.part_usd, self.parts.rate)
+        table, classes, rules = self.parts, self.classes, self.rules
         order = at[np.argsort(table.most[at], kind="stable")]
         wanted: list[set[int]] = [{0} for _ in order]
         best = np.zeros(len(order), dtype=np.int64)
-        for demand, phase in {(float(d), int(p)) for d, p in zip(classes.demand, classes.phase, strict=True)}:
-            for tried in {phase, TROUGH, PEAK}:
+        for demand, dual in {(float(d), int(p)) for d, p in zip(classes.demand, classes.dual, strict=True)}:
+            for tried in {dual, TROUGH, PEAK}:
                 usd = cover_hour(
-                    self.phased[tried][order], self.each[tried][order], table.most[order],
+                    self.part_usd[tried][order], each[tried][order], table.most[order],
                     table.rate[order], table.place[order], demand,
                     float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
                     self.work,
@@ -480,11 +634,26 @@ class SetSearch:
 
 
 def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], levels: Ints) -> float:
-    """What a fleet with ``levels`` [H, m] of ``pools`` [m] costs; starts before the first hour are free."""
-    at = np.array(pools, dtype=np.int64)
-    usd = table.usd[at[None, :], levels].sum(axis=1) @ classes.length
-    starts = table.start_usd[at[None, :], levels]
-    return float(usd + np.maximum(np.diff(starts, axis=0), 0).sum())
+    """What a fleet with ``levels`` [H, m] of parts ``pools`` [m] costs; starts before the first hour are
+    free, but for minimum terms."""
+    total = 0.0
+    for column, row in enumerate(pools):
+        mine = np.ascontiguousarray(levels[:, column])
+        usd, start = table.usd[row], table.start_usd[row]
+        if table.term_h[row] > 0:
+            each = np.diff(linear(usd), prepend=0.0) * table.term_share[row, -1]
+            lead = np.maximum(np.diff(linear(start), prepend=0.0) - table.begin_usd[row], 0.0)
+            total += term_usd(mine, each, lead, table.term_h[row], classes.length)
+        else:
+            total += float(usd[mine] @ classes.length + np.maximum(np.diff(start[mine]), 0).sum())
+    return total
+
+
+def _all_and_each(rows: Ints) -> list[Ints]:
+    """All rows together, and each alone where there are more."""
+    if not len(rows):
+        return []
+    return [rows, *(rows[i : i + 1] for i in range(len(rows) if len(rows) > 1 else 0))]
 
 
 def _all_levels(most: Ints) -> Ints:
@@ -497,21 +666,36 @@ def linear(start_usd: Floats) -> Floats:
     return found
 
 
-def needed_pools(table: PoolTable, rules: FleetRules) -> Ints:
-    """Pools [L] (1: keep) that some best fleet under the rules may need."""
-    if not len(table):
+def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules) -> Ints:
+    """Pools of ``parts`` [L, 2] (1: keep) that some best fleet under the rules may need."""
+    if not len(parts):
         return np.zeros(0, dtype=np.int64)
-    each = np.where(np.isfinite(table.usd), table.usd, 0.0)
+    each = np.where(np.isfinite(table.usd), table.usd, 0.0).sum(axis=1)
     levels = np.maximum(np.arange(table.usd.shape[1]), 1)
-    cheapest = np.where(np.isfinite(table.usd), table.usd, np.inf)[:, 1:] / (
-        table.rate[:, None] * levels[None, 1:]
-    )
-    order = np.lexsort((each.sum(axis=1), cheapest.min(axis=1, initial=np.inf)))
-    group = table.gpu if rules.gpus < rules.pools else np.zeros_like(table.gpu)
+    cheapest = (
+        np.where(np.isfinite(table.usd), table.usd, np.inf)[:, 1:] / (table.rate[:, None] * levels[None, 1:])
+    ).min(axis=1, initial=np.inf)
+    first = parts.max(axis=1)
+    each = np.where(parts >= 0, each[parts], 0.0).sum(axis=1)
+    order = np.lexsort((each, np.where(parts >= 0, cheapest[parts], np.inf).min(axis=1)))
+    gpu = table.gpu[first]
+    group = gpu if rules.gpus < rules.pools else np.zeros_like(gpu)
     return undominated(
-        table.usd, table.start_usd, table.most, table.rate, group, table.place, table.owner, rules.pools,
-        rules.spare > 0, rules.places > 1, order.astype(np.int64),
+        parts, table.usd, table.start_usd, table.most, table.rate, group, table.place[first],
+        table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
     )  # fmt: skip
+
+
+def priced(table: PoolTable, classes: HourClasses) -> Floats:
+    """USD [P, L, R] an hour of each part at each dual price; never falling with the level."""
+    found: Floats = phased_usd(table)[classes.phase]
+    termed = np.flatnonzero(table.term_h)
+    if classes.bands is not None and len(termed):
+        share = table.term_share[termed][:, classes.band].T
+        least = table.least_usd[termed]
+        known = np.where(np.isfinite(least), least, 0.0)
+        found[:, termed] = np.where(np.isfinite(least), share[:, :, None] * known, np.inf)
+    return found
 
 
 def phased_usd(table: PoolTable) -> Floats:
@@ -531,17 +715,19 @@ def phased_usd(table: PoolTable) -> Floats:
     return found
 
 
-def _alike(table: PoolTable) -> Ints:
-    """The same number [L] for pools that are alike in rate, stock, prices and what starting costs."""
+def _alike(table: PoolTable, parts: Ints) -> Ints:
+    """The same number [L] for pools whose parts are alike in rate, stock, prices and what starting costs."""
     money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
-    rows = np.concatenate((*money, table.rate[:, None], table.most[:, None]), axis=1)
+    others = (table.rate, table.most, table.term_h, table.begin_usd)
+    rows = np.concatenate((*money, table.term_share, *(one[:, None] for one in others)), axis=1)
     rows = np.where(np.isfinite(rows), rows, -1.0)
-    alike: Ints = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    of_part = np.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), -1)
+    alike: Ints = np.unique(of_part[parts], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return alike
 
 
-def _per_rate(phased: Floats, table: PoolTable) -> Floats:
-    """The least USD [3, L] an hour per unit of rate."""
-    served = table.rate[:, None] * np.maximum(np.arange(phased.shape[2]), 1)[None, :]
-    found: Floats = (phased / served[None, :, :])[:, :, 1:].min(axis=2, initial=np.inf)
+def _per_rate(usd: Floats, rate: Floats) -> Floats:
+    """The least USD [P, L] an hour per unit of rate."""
+    served = rate[:, None] * np.maximum(np.arange(usd.shape[2]), 1)[None, :]
+    found: Floats = (usd / served[None, :, :])[:, :, 1:].min(axis=2, initial=np.inf)
     return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.placement.fleets.loops import EPSILON, meets
-from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.fleets.loops import EPSILON, cover_hour, meets
+from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
 
 
@@ -79,14 +79,30 @@ def _with_changes(value: Floats, levels: Ints, counts: Ints, start_usd: Floats) 
 
 
 @compiled
+def _begun(levels: Ints, counts: Ints, begin_usd: Floats) -> Floats:
+    """USD [S] that each state has cost to start before the first hour, at ``begin_usd`` [m] a level."""
+    states = 1
+    for i in range(len(counts)):
+        states *= counts[i]
+    found = np.zeros(states)
+    for state in range(states):
+        rest = state
+        for i in range(len(counts) - 1, -1, -1):
+            found[state] += begin_usd[i] * levels[i, rest % counts[i]]
+            rest //= counts[i]
+    return found
+
+
+@compiled
 def least_over_hours(
-    cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats, period: int
-) -> float:
+    cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats,
+    begin_usd: Floats, period: int,
+) -> float:  # fmt: skip
     """Least USD over all hours [H] of a fleet on one set: exact for the given levels.
 
     ``cost`` [C, S]; once a ``period`` of equal days adds the same to every state, the days that are left do.
     """
-    value = cost[of_hour[0]] * length[0]
+    value = cost[of_hour[0]] * length[0] + _begun(levels, counts, begin_usd)
     hours = len(of_hour)
     before = np.full(len(value), np.inf)
     hour = 1
@@ -112,12 +128,13 @@ def least_over_hours(
 
 @compiled
 def cheapest_walk(
-    cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats
-) -> Ints:
+    cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats,
+    begin_usd: Floats,
+) -> Ints:  # fmt: skip
     """The states [H] of the cheapest fleet over all hours; -1 where no state meets an hour."""
     hours, states = len(of_hour), cost.shape[1]
     values = np.empty((hours, states))
-    values[0] = cost[of_hour[0]] * length[0]
+    values[0] = cost[of_hour[0]] * length[0] + _begun(levels, counts, begin_usd)
     for hour in range(1, hours):
         values[hour] = (
             _with_changes(values[hour - 1], levels, counts, start_usd) + cost[of_hour[hour]] * length[hour]
@@ -154,4 +171,62 @@ def state_levels(walk: Ints, levels: Ints, counts: Ints) -> Ints:
     for i in range(len(counts) - 1, -1, -1):
         found[:, i] = levels[i][rest % counts[i]]
         rest //= counts[i]
+    return found
+
+
+@compiled
+def term_usd(levels: Ints, each: Floats, start: Floats, term_h: float, length: Floats) -> float:
+    """USD of nodes with minimum terms of which ``levels`` [H] are held, each level held through a rest
+    wherever that is cheaper.
+
+    A level costs ``each`` [R] USD an hour, for ``term_h`` hours at least, and ``start`` [R] at each start.
+    """
+    hours = len(levels)
+    begins, ends, least = np.empty(hours), np.empty(hours), np.empty(hours + 1)
+    total = 0.0
+    for level in range(1, levels.max() + 1):
+        count, now = 0, 0.0
+        for hour in range(hours):
+            if levels[hour] >= level:
+                if hour == 0 or levels[hour - 1] < level:
+                    begins[count] = now
+                    count += 1
+                ends[count - 1] = now + length[hour]
+            now += length[hour]
+        least[0] = 0.0
+        for last in range(count):
+            least[last + 1] = np.inf
+            for first in range(last, -1, -1):
+                held = ends[last] - begins[first]
+                usd = least[first] + each[level] * max(held, term_h) + start[level]
+                least[last + 1] = min(least[last + 1], usd)
+        total += least[count]
+    return total
+
+
+@compiled
+def costs_with_terms(
+    is_term: Bools, term_levels: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats,
+    place: Ints, demand: Floats, spare: float, places: int, loss: float, least: float, work: Ints,
+) -> Floats:  # fmt: skip
+    """Least USD [C, S] an hour of each class of demand that a set costs beside so many levels [S, k] of its
+    parts with minimum terms, which are free; its other parts may have any level.
+
+    ``usd`` [m, R] and ``each`` [m] (per unit of rate) are those of all parts.
+    """
+    m, states = len(most), len(term_levels)
+    found = np.full((len(demand), states), np.inf)
+    best = np.zeros(m, dtype=np.int64)
+    own, per_rate, top = usd.copy(), each.copy(), most.copy()
+    for state in range(states):
+        k = 0
+        for i in range(m):
+            if is_term[i]:
+                top[i] = term_levels[state, k]
+                own[i], per_rate[i] = 0.0, 0.0
+                k += 1
+        for c in range(len(demand)):
+            found[c, state] = cover_hour(
+                own, per_rate, top, rate, place, demand[c], spare, places, loss, least, np.inf, best, work
+            )
     return found

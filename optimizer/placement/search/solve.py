@@ -104,7 +104,7 @@ def solve(search: Search) -> Solution:
     if few:
         columns = rebuild(search, pools, columns)
 
-    best = finish(search, pools, columns, None if few else settling)
+    best = finish(search, pools, columns, _finishing_seconds(search, settling))
     search.watch.limit_s += settling
     if rounds is None:
         remember(candidates, None, None)
@@ -114,6 +114,13 @@ def solve(search: Search) -> Solution:
 def is_small(problem: Problem) -> bool:
     """Whether the exact model of every service is asked before there is any plan."""
     return len(problem.request.workloads) <= MOST_EXACT_AT_ONCE
+
+
+def _finishing_seconds(search: Search, settling: float) -> float | None:
+    """How long the last look may take; None: as long as it needs, with fleets that are not known yet."""
+    if is_small(search.candidates.problem):
+        return None
+    return max(settling, search.watch.left)
 
 
 def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
@@ -151,8 +158,8 @@ def no_dearer_than(search: Search, solution: Solution, others: Sequence[Mapping[
         return solution
     known = [*solution.columns, *(column for chosen in others for column in chosen.values())]
     columns = list(dict.fromkeys(known))
-    few = len(search.candidates.problem.request.workloads) <= MOST_AT_ONCE
-    best = finish(search, solution.pools, columns, None if few else settling_seconds(search))
+    seconds = _finishing_seconds(search, settling_seconds(search))
+    best = finish(search, solution.pools, columns, seconds)
     return solution_of(search, best, columns, solution.pools)
 
 
