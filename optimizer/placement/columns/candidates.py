@@ -18,7 +18,7 @@ from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.fleets.holding import due_s
-from optimizer.placement.fleets.model import earliest_end
+from optimizer.placement.fleets.model import earliest_end, is_small
 from optimizer.placement.problem.columns import in_cents
 from optimizer.placement.problem.delays import DelayPrice, delays_usd, keep_price, price_of
 from optimizer.placement.problem.estimates import Estimates
@@ -52,6 +52,11 @@ class Candidates:
     bounds: dict[str, FleetBound]
     crew: Crew
     bounded: set[str] = field(default_factory=set)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the exact model of every service is asked before there is any plan."""
+        return is_small(self.problem)
 
     def bound_services(
         self,

@@ -10,7 +10,7 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.model import model_fleets, quick_fleets
+from optimizer.placement.fleets.model import fleets_with_terms, model_fleets, quick_fleets
 from optimizer.placement.fleets.sets import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
@@ -129,11 +129,37 @@ def unlimited_fleets(
         if service.starts_after is not None and nominal is None:
             continue
         case = candidates.fleets[service.name]
-        columns = model_fleets(problem, case, free_nodes(problem), ends)
+        columns = model_fleets(problem, case, free_nodes(problem), ends, out_of_time=out_of_time)
         if not _any_fits(columns, ledger, nominal):
             columns += model_fleets(problem, case, free_beside(candidates, service, ledger, nominal), ends)
         found.extend(columns)
         _place(ledger, columns, nominal)
+    return found
+
+
+def fleets_for_terms(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    known: Sequence[Column],
+    out_of_time: Callable[[], bool],
+) -> list[Column]:
+    """Fleets planned with minimum terms, of the services that may gain most by them first."""
+    least_usd: dict[str, float] = {}
+    for column in known:
+        usd = column.total_cents / 100
+        least_usd[column.workload] = min(usd, least_usd.get(column.workload, usd))
+
+    def gain_usd(service: Serving) -> float:
+        bound = candidates.bounds[service.name].from_due(0.0)
+        return least_usd.get(service.name, 0.0) - bound
+
+    found: list[Column] = []
+    for service in sorted(candidates.problem.services(), key=lambda s: (-gain_usd(s), s.name)):
+        if out_of_time():
+            break
+        ends = _ends(candidates, pools, service)
+        case = candidates.fleets[service.name]
+        found.extend(fleets_with_terms(candidates.problem, case, ends, out_of_time))
     return found
 
 

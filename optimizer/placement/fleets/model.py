@@ -32,6 +32,8 @@ from optimizer.placement.runtime.stopwatch import never
 TOLERANCE = 0.002
 FEW_UNITS = 40
 FEW_ENDS = 6
+MOST_EXACT = 10
+"""Workloads of which each is planned by the exact model before there is any plan."""
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 VARIED_KEPT = 16
@@ -73,6 +75,11 @@ class FleetAnswer:
         return bool(np.isfinite(self.bound_usd))
 
 
+def is_small(problem: Problem) -> bool:
+    """Whether there is time for the exact model of every workload."""
+    return len(problem.request.workloads) <= MOST_EXACT
+
+
 def answer_fleet(
     problem: Problem,
     case: FleetCase,
@@ -83,6 +90,7 @@ def answer_fleet(
     openings: Openings | None = None,
     *,
     by_hour: bool = False,
+    with_terms: bool | None = None,
 ) -> FleetAnswer:
     """The fleets of a service from ``free`` nodes [O] (None: all) at dual ``prices`` in USD per node-hour,
     started at its own time or after a run. Asked again the same, it answers from memory: also with what was
@@ -90,7 +98,10 @@ def answer_fleet(
 
     ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the
     bound takes no notice of that. ``by_hour``: an answer of another start in the same hour will do.
+    ``with_terms`` False: minimum terms that end before the horizon count as none, which is proven sooner; so
+    do they (None) where workloads are many.
     """
+    with_terms = is_small(problem) if with_terms is None else with_terms
     offers = case.units.offer
     if free is not None and np.array_equal(free[offers], problem.table.stock_nodes[offers]):
         free = None
@@ -106,25 +117,38 @@ def answer_fleet(
         charged,
         first if by_hour else due,
         open_key,
+        with_terms,
     )
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer) and (known.complete or out_of_time is never or out_of_time()):
         return known
     if openings is not None:
-        base = answer_fleet(problem, case, free, prices, after_s, out_of_time)
+        base = answer_fleet(problem, case, free, prices, after_s, out_of_time, with_terms=with_terms)
         if base.search is not None and len(base.table) > FEW_POOLS:
             shifted = replace(openings, of_hour=openings.of_hour[first:])
             fleets = sorted(base.search.between(shifted), key=lambda fleet: fleet.usd)
             problem.kept[key] = found = replace(base, fleets=tuple(fleets))
             return found
+    asked = case
     if prices:
         case = surcharged(case, prices)
     if free is not None:
         case = beside(case, free)
-    whole = free is None and not prices and openings is None
+    if not len(case.units) or due // HOUR_S >= len(case.demand):
+        nothing = FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
+        problem.kept[key] = nothing
+        return nothing
+    whole = free is None and not prices and openings is None and not with_terms
     begun = problem.kept.pop((BEGUN, *stands_on, due), None) if whole else None
     search = begun if isinstance(begun, SetSearch | PatternSearch) else None
-    found = _answer(problem, case, due, out_of_time, openings, search)
+    if search is None:
+        search = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
+    search.out_of_time = out_of_time
+    found = _answer(problem, case, due, search)
+    if search.classes.bands is not None and found.feasible:
+        # The same without minimum terms costs no more, and more of its sets are bounded.
+        least = answer_fleet(problem, asked, free, prices, after_s, out_of_time, with_terms=False)
+        found = replace(found, bound_usd=max(found.bound_usd, least.bound_usd))
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
 
@@ -146,14 +170,17 @@ def _search_of(
     due: float,
     out_of_time: Callable[[], bool] = never,
     openings: Openings | None = None,
+    *,
+    with_terms: bool = True,
 ) -> SetSearch | PatternSearch:
-    """The search for fleets of a service that is due some time before the horizon ends."""
+    """The search for fleets of a service that is due some time before the horizon ends; without terms, those
+    that end before the horizon count as none."""
     first, lengths = int(due // HOUR_S), _lengths(problem, case, due)
     demand = case.demand[first:]
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
     period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
     rules = fleet_rules(problem, case.service)
-    with_terms = rules.pools <= MOST_POOLS and bool(has_term(problem, case).any())
+    with_terms = with_terms and rules.pools <= MOST_POOLS and bool(has_term(problem, case).any())
     classes = hour_classes(demand, lengths, lead_h, period, with_terms=with_terms)
     table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()), classes.bands)
     tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
@@ -165,19 +192,8 @@ def _search_of(
     return searched(table, classes, rules, tolerance, out_of_time, openings, nodes)
 
 
-def _answer(
-    problem: Problem,
-    case: FleetCase,
-    due: float,
-    out_of_time: Callable[[], bool],
-    openings: Openings | None,
-    begun: SetSearch | PatternSearch | None = None,
-) -> FleetAnswer:
-    if not len(case.units) or due // HOUR_S >= len(case.demand):
-        least = 0.0 if len(case.units) else np.inf
-        return FleetAnswer(case, PoolTable.nothing(), (), least, due)
-    search = begun or _search_of(problem, case, due, out_of_time, openings)
-    search.out_of_time = out_of_time
+def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch | PatternSearch) -> FleetAnswer:
+    """The answer of a search."""
     search.run()
     kept = FLEETS_KEPT
     if len(problem.request.workloads) > 1:
@@ -282,13 +298,13 @@ def earliest_end(run: str) -> tuple[str, str]:
 def quick_fleets(
     problem: Problem, case: FleetCase, free: Ints | None, ends: Sequence[float | None]
 ) -> tuple[list[Column], FleetBound]:
-    """Cheap fleets from ``free`` nodes [O] (None: all) on promising pools for each end of the run before, and
-    what the hours alone prove of all fleets on these nodes."""
+    """Cheap fleets from ``free`` nodes [O] (None: all) on promising pools for each end of the run before,
+    and what the hours alone prove of all fleets on these nodes; as if there were no minimum terms."""
     due = _due_s(problem, case, min((end for end in ends if end is not None), default=None))
     case = case if free is None else beside(case, free)
     if not ends or not len(case.units) or due // HOUR_S >= len(case.demand):
         return [], FleetBound.nothing()
-    search = _begun(problem, case, due) if free is None else _search_of(problem, case, due)
+    search = _begun(problem, case, due) if free is None else _search_of(problem, case, due, with_terms=False)
     search.begin()
     fleets = tuple(sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT])
     answer = FleetAnswer(case, search.parts, fleets, search.least_usd, due, search=search)
@@ -301,8 +317,20 @@ def _begun(problem: Problem, case: FleetCase, due: float) -> SetSearch | Pattern
     key = BEGUN, *_stands_on(problem, case), due
     known = problem.kept.get(key)
     if not isinstance(known, SetSearch | PatternSearch):
-        problem.kept[key] = known = _search_of(problem, case, due)
+        problem.kept[key] = known = _search_of(problem, case, due, with_terms=False)
     return known
+
+
+def fleets_with_terms(
+    problem: Problem, case: FleetCase, ends: Sequence[float | None], out_of_time: Callable[[], bool]
+) -> list[Column]:
+    """Fleets as if a service were alone, planned with minimum terms however many workloads there are; none
+    where it has no use for them."""
+    if not ends or not has_term(problem, case).any():
+        return []
+    first = min((end for end in ends if end is not None), default=None)
+    answer = answer_fleet(problem, case, after_s=first, out_of_time=out_of_time, with_terms=True)
+    return [column for end in ends for column in fleet_columns(problem, answer, end)]
 
 
 def model_fleets(
@@ -311,6 +339,7 @@ def model_fleets(
     free: Ints,
     ends: Sequence[float | None],
     openings: Openings | None = None,
+    out_of_time: Callable[[], bool] = never,
 ) -> list[Column]:
     """Fleets from ``free`` nodes [O], and from those that are open by the hour, for each end of the run
     before.
@@ -324,7 +353,7 @@ def model_fleets(
     known = problem.kept.get(earliest_end(case.service.starts_after or ""))
     if first is not None and isinstance(known, float):
         first = min(first, known)
-    answers = [answer_fleet(problem, case, free, case.surcharge_usd, first)]
+    answers = [answer_fleet(problem, case, free, case.surcharge_usd, first, out_of_time)]
     if openings is not None:
         most = np.minimum(openings.free.max(axis=0), UNLIMITED_NODES)
         answers.append(answer_fleet(problem, case, most, case.surcharge_usd, first, openings=openings))

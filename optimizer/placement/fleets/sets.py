@@ -38,8 +38,8 @@ MOST_TERM_STATES = 500
 """Levels of nodes with minimum terms for which the others are covered hour by hour."""
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 MOST_SETS = 1_000_000
-MOST_SEARCHED = 3_000
-"""Pools that are made sets of."""
+MOST_SEARCHED = 800
+"""Pools that are made sets of where some have minimum terms: a search without these bounds the others."""
 MOST_KEPT = 4_000
 MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 120_000, 20_000
 """Sets beside one further pool, and beside more, of a market that is searched without branches."""
@@ -132,7 +132,7 @@ class SetSearch:
             # What others close at times may be needed at others.
             parts = parts[np.flatnonzero(needed_pools(self.parts, parts, self.rules))]
         self._join(parts)
-        if len(parts) > MOST_SEARCHED:
+        if self.classes.bands is not None and len(parts) > MOST_SEARCHED:
             self.least_by_hour = self._by_hour()
             # A fleet with a pool that is left out costs what any costs at least.
             self.skipped_usd = float(self.whole.onward[0])

@@ -132,7 +132,7 @@ def term_prices(
     term_h = problem.table.min_s[units.offer] / HOUR_S
     # What has less time than its term is owed in full however long it is held.
     reach_h = np.minimum(term_h, hours + float(units.cold_s.max()) / HOUR_S + 1)
-    kept = reach_h / (reach_h + bands.usual_rest_h)
+    kept = reach_h / np.maximum(reach_h + bands.usual_rest_h, TINY_USD)
     owed_usd = units.usd_per_hour * term_h / np.maximum(reach_h, 1)
     rate = kept * owed_usd
     found.has[:] = has

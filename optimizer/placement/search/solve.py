@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from math import inf
 
 from optimizer.placement.columns.bound import relaxed_bound_cents, separate_bound_cents
-from optimizer.placement.columns.fleet_pool import better_fleets, first_fleets, unlimited_fleets
+from optimizer.placement.columns.fleet_pool import (
+    better_fleets,
+    first_fleets,
+    fleets_for_terms,
+    unlimited_fleets,
+)
 from optimizer.placement.columns.greedy import place_greedily
 from optimizer.placement.columns.known_bounds import remember
 from optimizer.placement.columns.master import Choice, solve_master
@@ -31,7 +36,6 @@ from optimizer.placement.search.rounds import Rounds
 from optimizer.placement.search.runner_up import settled
 
 MOST_AT_ONCE = 60
-MOST_EXACT_AT_ONCE = 10
 MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
@@ -39,6 +43,7 @@ SERVICES_SHARE = 0.3
 BOUNDS_SHARE = 0.4
 ENDS_SHARE = 0.5
 COMPOSE_SHARE = 0.5
+TERMS_SHARE = 0.5
 IMPROVE_SHARE = 0.5
 SETTLE_SECONDS_EACH = 0.01
 MOST_SETTLE_SHARE = 0.1
@@ -76,7 +81,7 @@ def solve(search: Search) -> Solution:
     search.watch.limit_s -= settling
     few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
     out_of_time = search.watch.until(SERVICES_SHARE)
-    candidates.bound_services(out_of_time, waiting=not is_small(candidates.problem))
+    candidates.bound_services(out_of_time, waiting=not candidates.is_small)
     candidates.price_delays()
     pools = build_run_pools(candidates, lean=not few)
     search.prove(separate_bound_cents(candidates, pools), "priced")
@@ -111,14 +116,9 @@ def solve(search: Search) -> Solution:
     return solution_of(search, best, columns, pools)
 
 
-def is_small(problem: Problem) -> bool:
-    """Whether the exact model of every service is asked before there is any plan."""
-    return len(problem.request.workloads) <= MOST_EXACT_AT_ONCE
-
-
 def _finishing_seconds(search: Search, settling: float) -> float | None:
     """How long the last look may take; None: as long as it needs, with fleets that are not known yet."""
-    if is_small(search.candidates.problem):
+    if search.candidates.is_small:
         return None
     return max(settling, search.watch.left)
 
@@ -189,7 +189,7 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
-    quick = not is_small(search.candidates.problem)
+    quick = not search.candidates.is_small
     made = first_fleets(search.candidates, pools, chosen, quick=quick)
     columns = runs + linked(search.candidates.problem, made, runs)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
@@ -240,7 +240,7 @@ def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Colum
     Of many services none: those that are made next as if each were alone are known from its bound.
     """
     runs = [column for pool in pools.values() for column in pool.columns]
-    if not is_small(search.candidates.problem):
+    if not search.candidates.is_small:
         return runs
     chosen = place_greedily(search.candidates.problem, runs)
     made = first_fleets(search.candidates, pools, chosen)
@@ -264,6 +264,9 @@ def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     out_of_time = search.watch.until(COMPOSE_SHARE)
     chosen = search.best.columns if search.best is not None else {}
     fresh = unlimited_fleets(search.candidates, pools, chosen, out_of_time)
+    if not search.candidates.is_small:
+        out_of_time = search.watch.until(TERMS_SHARE)
+        fresh += fleets_for_terms(search.candidates, pools, [*columns, *fresh], out_of_time)
     columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
     search.offer(greedy_choice(search.candidates.problem, columns), "composed")
     return columns
