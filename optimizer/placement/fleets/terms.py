@@ -40,8 +40,9 @@ class TermBands:
 
     @property
     def usual_rest_h(self) -> float:
-        """The rest of nodes that are wanted for half of the time."""
-        return float(self.rest_h[BANDS // 2])
+        """The rest of nodes that are wanted for half of the time, or for less where demand has few levels."""
+        rests = self.rest_h[BANDS // 2 :: -1]
+        return float(rests[np.argmax(rests > 0)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
