@@ -1,4 +1,4 @@
-"""Benchmarks of the planner: ``python -m tests.bench [--size XS|S|M|L …] [--seeds N] [--instance DIR …]``.
+"""Benchmarks of the planner: ``python -m tests.bench [--size small|XS|S|M|L] [--seeds N] [--instance DIR]``.
 
 A row an instance: cost, bound, gap on the total and on controllable spend (without what leaving out costs),
 seconds until loaded, to the first plan and to 5, 2 and 1 %, memory, and the error of the grid. Instances are
@@ -29,7 +29,7 @@ from tests.bench.planning import Case, Result, measure
 
 FILE_WIDTH = 200
 NODE_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-LIMITS_S = {"XS": 30.0, "S": 60.0, "M": 180.0, "L": 600.0}
+LIMITS_S = {"small": 3.0, "XS": 30.0, "S": 60.0, "M": 180.0, "L": 600.0}
 """What the aims allow each size."""
 
 
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--size", nargs="*", choices=list(SIZES), help="drawn instances (default: XS)")
     parser.add_argument("--seeds", type=int, default=3, help="how many of each size")
     parser.add_argument("--instance", nargs="*", type=Path, default=[], help="folders to read instead")
-    parser.add_argument("--time-limit", type=float, help="seconds (default: 30, 60, 180, 600 by size)")
+    parser.add_argument("--time-limit", type=float, help="seconds (default: 3, 30, 60, 180, 600 by size)")
     parser.add_argument("--gap", type=float, default=0.01, help="relative gap at which to stop")
     parser.add_argument("--workers", type=int, help="cores that one plan may use (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="instances at a time")

@@ -51,6 +51,9 @@ PARTS: Mapping[str, Callable[[], Any]] = {
     "groups of rivals (combine)": lambda: mock.patch.object(Rounds, "combine", _nothing),
     "fleets beside all others (beside)": lambda: mock.patch.object(Rounds, "beside", _nothing),
     "runs with what waits (tied)": lambda: mock.patch.object(Rounds, "tied", _nothing),
+    "fleets planned with minimum terms": lambda: mock.patch.object(
+        solve, "fleets_for_terms", return_value=[]
+    ),
     "varied fleets (vary)": lambda: mock.patch.object(SetSearch, "vary", _nothing),
     "nodes free by the hour (openings)": lambda: mock.patch.object(moves, "openings_beside", _nothing),
     "duals of starts (climb)": lambda: mock.patch.object(StartDuals, "climb", lambda self, _: (self, [])),

@@ -42,6 +42,7 @@ class Size:
 
 
 SIZES = {
+    "small": Size(2, 2, 1_000),
     "XS": Size(20, 20, 5_000),
     "S": Size(100, 100, 5_000),
     "M": Size(500, 500, 20_000),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from optimizer.placement.fleets.states import term_usd
 from optimizer.placement.fleets.terms import BANDS, LONGEST_REST_H, term_bands
-from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.problem.problem import Bools, Floats
 
 PROFILE = settings(max_examples=150, deadline=None, derandomize=True)
 DAYS = st.integers(1, 6)
@@ -62,10 +62,10 @@ def test_a_level_is_held_or_begun_again_as_is_cheaper(wanted: list[int], term_h:
     each = np.array([0.0, 1.0, 0.7, 2.0])
     starts = np.full(4, start)
     least = sum(_cheapest(levels >= k, float(each[k]), start, term_h, length) for k in range(1, 4))
-    assert term_usd(levels, each, starts, term_h, length) == pytest.approx(least)
+    assert term_usd(levels, each, starts, term_h, length) == pytest.approx(float(least))
 
 
-def _cheapest(wanted: Ints, each: float, start: float, term_h: float, length: Floats) -> float:
+def _cheapest(wanted: Bools, each: float, start: float, term_h: float, length: Floats) -> float:
     """The least over every choice of rests in which one node is given back."""
     hours = np.flatnonzero(wanted)
     if not len(hours):

@@ -107,16 +107,14 @@ def answer_fleet(
         free = None
     due = _due_s(problem, case, after_s)
     first = int(due // HOUR_S)
-    charged = tuple(sorted((prices or {}).items()))
-    open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
     stands_on = _stands_on(problem, case)
     key = (
         KEY,
         *stands_on,
         None if free is None else free.tobytes(),
-        charged,
+        tuple(sorted((prices or {}).items())),
         first if by_hour else due,
-        open_key,
+        None if openings is None else openings.key,
         with_terms,
     )
     known = problem.kept.get(key)
@@ -125,32 +123,52 @@ def answer_fleet(
     if openings is not None:
         base = answer_fleet(problem, case, free, prices, after_s, out_of_time, with_terms=with_terms)
         if base.search is not None and len(base.table) > FEW_POOLS:
-            shifted = replace(openings, of_hour=openings.of_hour[first:])
-            fleets = sorted(base.search.between(shifted), key=lambda fleet: fleet.usd)
-            problem.kept[key] = found = replace(base, fleets=tuple(fleets))
+            problem.kept[key] = found = _between(base, openings, first)
             return found
-    asked = case
+    without = None
+    if with_terms and _has_use_for_terms(problem, case):
+        # The same without minimum terms costs no more, and is bounded sooner.
+        without = answer_fleet(problem, case, free, prices, after_s, out_of_time, openings, with_terms=False)
+        if out_of_time():
+            problem.kept[key] = found = replace(without, complete=False)
+            return found
+    whole = free is None and not prices and openings is None and not with_terms
+    begun = problem.kept.pop((BEGUN, *stands_on, due), None) if whole else None
     if prices:
         case = surcharged(case, prices)
     if free is not None:
         case = beside(case, free)
-    if not len(case.units) or due // HOUR_S >= len(case.demand):
-        nothing = FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
-        problem.kept[key] = nothing
-        return nothing
-    whole = free is None and not prices and openings is None and not with_terms
-    begun = problem.kept.pop((BEGUN, *stands_on, due), None) if whole else None
-    search = begun if isinstance(begun, SetSearch | PatternSearch) else None
-    if search is None:
-        search = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
-    search.out_of_time = out_of_time
-    found = _answer(problem, case, due, search)
-    if search.classes.bands is not None and found.feasible:
-        # The same without minimum terms costs no more, and more of its sets are bounded.
-        least = answer_fleet(problem, asked, free, prices, after_s, out_of_time, with_terms=False)
-        found = replace(found, bound_usd=max(found.bound_usd, least.bound_usd))
+    found = _searched(problem, case, due, out_of_time, openings, begun, with_terms=with_terms)
+    if without is not None:
+        found = replace(found, bound_usd=max(found.bound_usd, without.bound_usd))
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
+
+
+def _between(base: FleetAnswer, openings: Openings, first: int) -> FleetAnswer:
+    """The answer for the hours that others leave, on sets that are known to be cheap without them."""
+    assert base.search is not None
+    shifted = replace(openings, of_hour=openings.of_hour[first:])
+    return replace(base, fleets=tuple(sorted(base.search.between(shifted), key=lambda fleet: fleet.usd)))
+
+
+def _searched(
+    problem: Problem, case: FleetCase, due: float, out_of_time: Callable[[], bool],
+    openings: Openings | None, begun: object, *, with_terms: bool,
+) -> FleetAnswer:  # fmt: skip
+    """The answer of a search that was ``begun``, or of a fresh one."""
+    if not len(case.units) or due // HOUR_S >= len(case.demand):
+        return FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
+    if not isinstance(begun, SetSearch | PatternSearch):
+        begun = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
+    begun.out_of_time = out_of_time
+    return _answer(problem, case, due, begun)
+
+
+def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
+    """Whether minimum terms change what a search does."""
+    few = fleet_rules(problem, case.service).pools <= MOST_POOLS
+    return few and bool(has_term(problem, case).any())
 
 
 def _stands_on(problem: Problem, case: FleetCase) -> tuple[object, ...]:
@@ -180,7 +198,7 @@ def _search_of(
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
     period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
     rules = fleet_rules(problem, case.service)
-    with_terms = with_terms and rules.pools <= MOST_POOLS and bool(has_term(problem, case).any())
+    with_terms = with_terms and _has_use_for_terms(problem, case)
     classes = hour_classes(demand, lengths, lead_h, period, with_terms=with_terms)
     table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()), classes.bands)
     tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE

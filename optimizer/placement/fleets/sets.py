@@ -82,6 +82,11 @@ class Openings:
     free: Ints
     of_hour: Ints
 
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """What tells it from others."""
+        return self.free.tobytes(), self.of_hour.tobytes()
+
     def allow(self, pool: Pool, unit_offer: Ints, unit_nodes: Ints) -> Bools:
         """Whether a pool can stand at each level in each kind of hour [P, R]; of units [U] offer and
         nodes."""
