@@ -82,6 +82,7 @@ def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: 
 @compiled
 def undominated(
     parts: Ints,
+    term: Floats,
     usd: Floats,
     start: Floats,
     most: Ints,
@@ -97,9 +98,9 @@ def undominated(
     """Pools [L] of ``parts`` [L, 2] (1: keep) that some best fleet may need.
 
     A pool goes when ``needed`` others beat it, in as many places where places count: each serves at least as
-    much at every level of either part, for no more an hour and no more to start, with no larger replica where
-    replicas are spared. Then one of them is always free to take its part. ``order``: what beats another
-    stands before it.
+    much at every level of either part, for no more an hour and no more to start, with the same minimum
+    ``term`` of the part, and with no larger replica where replicas are spared. Then one of them is always
+    free to take its part. ``order``: what beats another stands before it.
     """
     keep = np.zeros(len(order), dtype=np.int64)
     kept = np.empty(len(order), dtype=np.int64)
@@ -118,7 +119,7 @@ def undominated(
             known = False
             for i in range(beaten):
                 known = known or seen[i] == word
-            if known or not _beats(parts, usd, start, most, rate, other, pool):
+            if known or not _beats(parts, term, usd, start, most, rate, other, pool):
                 continue
             seen[beaten] = word
             beaten += 1
@@ -132,10 +133,14 @@ def undominated(
 
 
 @compiled
-def _beats(parts: Ints, usd: Floats, start: Floats, most: Ints, rate: Floats, other: int, pool: int) -> bool:
+def _beats(
+    parts: Ints, term: Floats, usd: Floats, start: Floats, most: Ints, rate: Floats, other: int, pool: int
+) -> bool:
     for part in range(2):
         mine, its = parts[pool, part], parts[other, part]
-        if mine >= 0 and (its < 0 or not _part_beats(usd, start, most, rate, its, mine)):
+        if mine >= 0 and (
+            its < 0 or term[its] != term[mine] or not _part_beats(usd, start, most, rate, its, mine)
+        ):
             return False
     return True
 

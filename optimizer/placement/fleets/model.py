@@ -238,7 +238,7 @@ def wanted_units(problem: Problem, case: FleetCase) -> Ints:
         return np.arange(len(case.units))
     table = build_pools_of(problem, case, (problem.end_s - problem.t0_s) / HOUR_S)
     parts = paired_parts(table)
-    rows = parts[np.flatnonzero(needed_pools(table, parts, rules))]
+    rows = parts[np.flatnonzero(needed_pools(table, parts, rules, table.term_h))]
     wanted = [table.pools[int(row)].units for row in np.unique(rows[rows >= 0])]
     return np.unique(np.concatenate(wanted)) if wanted else np.zeros(0, dtype=np.int64)
 

@@ -38,6 +38,7 @@ MOST_TERM_STATES = 500
 """Levels of nodes with minimum terms for which the others are covered hour by hour."""
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 MOST_SETS = 1_000_000
+SAME_SHARE = 1e-9
 MOST_SEARCHED = 800
 """Pools that are made sets of where some have minimum terms: a search without these bounds the others."""
 MOST_KEPT = 4_000
@@ -135,7 +136,8 @@ class SetSearch:
         parts = paired_parts(self.parts)
         if self.openings is None or len(parts) > FEW_POOLS:
             # What others close at times may be needed at others.
-            parts = parts[np.flatnonzero(needed_pools(self.parts, parts, self.rules))]
+            terms = comparable_terms(self.parts, self.classes)
+            parts = parts[np.flatnonzero(needed_pools(self.parts, parts, self.rules, terms))]
         self._join(parts)
         if self.classes.bands is not None and len(parts) > MOST_SEARCHED:
             self.least_by_hour = self._by_hour()
@@ -671,8 +673,22 @@ def linear(start_usd: Floats) -> Floats:
     return found
 
 
-def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules) -> Ints:
-    """Pools of ``parts`` [L, 2] (1: keep) that some best fleet under the rules may need."""
+def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
+    """The minimum term of each part; one of its own where its nodes have several, or dual prices.
+
+    Of nodes with one term those with the lower rate and start cost less however long they are held.
+    """
+    if classes.bands is None:
+        return table.term_h
+    term_h = np.maximum(table.term_h, 1.0)
+    one = np.abs(table.term_share[:, -1] - (term_h + classes.bands.usual_rest_h) / term_h) < SAME_SHARE
+    found: Floats = np.where(one | (table.term_h == 0), table.term_h, -1.0 - np.arange(len(table)))
+    return found
+
+
+def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats) -> Ints:
+    """Pools of ``parts`` [L, 2] (1: keep), whose nodes have some ``terms``, that a best fleet under the rules
+    may need."""
     if not len(parts):
         return np.zeros(0, dtype=np.int64)
     each = np.where(np.isfinite(table.usd), table.usd, 0.0).sum(axis=1)
@@ -686,7 +702,7 @@ def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules) -> Ints:
     gpu = table.gpu[first]
     group = gpu if rules.gpus < rules.pools else np.zeros_like(gpu)
     return undominated(
-        parts, table.usd, table.start_usd, table.most, table.rate, group, table.place[first],
+        parts, terms, table.usd, table.start_usd, table.most, table.rate, group, table.place[first],
         table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
     )  # fmt: skip
 
