@@ -21,7 +21,7 @@ from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
-from optimizer.placement.fleets.sets import Openings
+from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.problem import Floats, Ints
 from tests.depth import examples
 from tests.placement.market import offer, plan, request, serving

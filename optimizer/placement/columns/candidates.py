@@ -150,6 +150,11 @@ class Candidates:
         if same:
             self._take(name, bound)
 
+    def learn(self, name: str, bound: FleetBound) -> None:
+        """Adds what is proven of a service by the way."""
+        if name not in self.bounded:
+            self.bounds[name] = bound.with_starts_of(self.bounds[name])
+
     def _take(self, name: str, bound: FleetBound) -> None:
         self.bounded.add(name)
         self.bounds[name] = bound.with_starts_of(self.bounds[name])

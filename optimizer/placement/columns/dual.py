@@ -130,9 +130,9 @@ class Dual:
     def _tally(self, prices: StockPrices, most_usd: Mapping[str, float]) -> _Tally:
         """What is known at the prices, and what asking could add."""
         for name, known in self._known.items():
-            if known[NO_PRICES] <= 0:
-                # Its bound was under way when the search began.
-                known[NO_PRICES] = _placed_usd(self.candidates, self.candidates.fleets[name].service)
+            # Its bound may have been under way when the search began.
+            usd = _placed_usd(self.candidates, self.candidates.fleets[name].service)
+            known[NO_PRICES] = max(known[NO_PRICES], usd)
         least = dict(self._runs_usd(prices))
         least.update((name, min(self.known_usd(name, prices), self._left_usd(name))) for name in self._known)
         gains = {

@@ -11,7 +11,7 @@ from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.fleets.model import fleets_with_terms, model_fleets, quick_fleets
-from optimizer.placement.fleets.sets import Openings
+from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.quotas import within_quotas
@@ -54,8 +54,8 @@ def _quick(
     proven of it by the way."""
     problem, case = candidates.problem, candidates.fleets[service.name]
     columns, bound = quick_fleets(problem, case, None, ends)
-    if service.name not in candidates.bounded and bound.starts:
-        candidates.carry(service.name, bound, same=False)
+    if bound.starts:
+        candidates.learn(service.name, bound)
     if _any_fits(columns, ledger, nominal):
         return columns
     return quick_fleets(problem, case, free_beside(candidates, service, ledger, nominal), ends)[0]

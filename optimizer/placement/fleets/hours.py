@@ -27,8 +27,7 @@ class HourClasses:
     Classes [C] of equal demand and phase, with Σ length as ``weight``, dearest first. Each has one of P
     ``dual`` prices: those of the three phases, then those of the phases in each band of demand where
     ``bands`` are told, for nodes with minimum terms. ``phase`` [P] and ``band`` [P] (-1: none) say which.
-    ``period``: hours after which demand repeats for the
-    rest of the time, 0 where it does not.
+    ``period``: hours after which demand repeats for the rest of the time, 0 where it does not.
     """
 
     length: Floats

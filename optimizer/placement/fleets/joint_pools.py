@@ -1,4 +1,4 @@
-"""Pools as sets are made of them: their parts joined, and which of them a best fleet may need.
+"""Pools as sets are made of them: their parts joined, at dual prices, and which a best fleet may need.
 
 L pools, R levels, P dual prices.
 """
@@ -9,10 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
 from optimizer.placement.fleets.pool_loops import joined_levels
 from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.problem.problem import Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
+
+SAME_SHARE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,87 @@ def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: 
         np.concatenate((top, none + 1)),
         joint,
     )
+
+
+def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
+    """The minimum term of each part; one of its own where its nodes have several, or dual prices.
+
+    Of nodes with one term those with the lower rate and start cost less however long they are held.
+    """
+    if classes.bands is None:
+        return table.term_h
+    term_h = np.maximum(table.term_h, 1.0)
+    one = np.abs(table.term_share[:, -1] - (term_h + classes.bands.usual_rest_h) / term_h) < SAME_SHARE
+    found: Floats = np.where(one | (table.term_h == 0), table.term_h, -1.0 - np.arange(len(table)))
+    return found
+
+
+def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats) -> Ints:
+    """Pools of ``parts`` [L, 2] (1: keep), whose nodes have some ``terms``, that a best fleet under the rules
+    may need."""
+    if not len(parts):
+        return np.zeros(0, dtype=np.int64)
+    each = np.where(np.isfinite(table.usd), table.usd, 0.0).sum(axis=1)
+    levels = np.maximum(np.arange(table.usd.shape[1]), 1)
+    cheapest = (
+        np.where(np.isfinite(table.usd), table.usd, np.inf)[:, 1:] / (table.rate[:, None] * levels[None, 1:])
+    ).min(axis=1, initial=np.inf)
+    first = parts.max(axis=1)
+    each = np.where(parts >= 0, each[parts], 0.0).sum(axis=1)
+    order = np.lexsort((each, np.where(parts >= 0, cheapest[parts], np.inf).min(axis=1)))
+    gpu = table.gpu[first]
+    group = gpu if rules.gpus < rules.pools else np.zeros_like(gpu)
+    return undominated(
+        parts, terms, table.usd, table.start_usd, table.most, table.rate, group, table.place[first],
+        table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
+    )  # fmt: skip
+
+
+def priced(table: PoolTable, classes: HourClasses) -> Floats:
+    """USD [P, L, R] an hour of each part at each dual price; never falling with the level."""
+    found: Floats = phased_usd(table)[classes.phase]
+    termed = np.flatnonzero(table.term_h)
+    if classes.bands is not None and len(termed):
+        share = table.term_share[termed][:, classes.band].T
+        least = table.least_usd[termed]
+        known = np.where(np.isfinite(least), least, 0.0)
+        found[:, termed] = np.where(np.isfinite(least), share[:, :, None] * known, np.inf)
+    return found
+
+
+def phased_usd(table: PoolTable) -> Floats:
+    """USD [3, L, R] an hour at the prices of a trough, a slope and a peak; never falling with the level."""
+    found = np.stack([table.least_usd] * 3)
+    for pool in range(len(table)):
+        levels = np.arange(table.most[pool] + 1)
+        usd, start = table.least_usd[pool, levels], table.least_start_usd[pool, levels]
+        beyond = start > 0
+        if not beyond.any():
+            continue
+        base = usd[~beyond].max(initial=0.0)
+        worth = float(((usd[beyond] - base) / start[beyond]).min())
+        start = start * min(1.0, max(0.0, worth))
+        found[PEAK, pool, levels] = usd + start
+        found[TROUGH, pool, levels] = np.minimum.accumulate((usd - start)[::-1])[::-1]
+    return found
+
+
+def alike_pools(table: PoolTable, parts: Ints) -> Ints:
+    """The same number [L] for pools whose parts are alike in rate, stock, prices and what starting costs."""
+    money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
+    others = (table.rate, table.most, table.term_h, table.begin_usd)
+    rows = np.concatenate((*money, table.term_share, *(one[:, None] for one in others)), axis=1)
+    rows = np.where(np.isfinite(rows), rows, -1.0)
+    of_part = np.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), -1)
+    alike: Ints = np.unique(of_part[parts], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return alike
+
+
+def usd_per_rate(usd: Floats, rate: Floats) -> Floats:
+    """The least USD [P, L] an hour per unit of rate."""
+    served = rate[:, None] * np.maximum(np.arange(usd.shape[2]), 1)[None, :]
+    found: Floats = (usd / served[None, :, :])[:, :, 1:].min(axis=2, initial=np.inf)
+    return found
 
 
 @compiled

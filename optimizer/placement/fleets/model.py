@@ -18,11 +18,12 @@ from optimizer.placement.fleets.bound import FleetBound, in_whole_cents
 from optimizer.placement.fleets.columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleets.holding import ServiceTime, due_s
 from optimizer.placement.fleets.hours import hour_classes
-from optimizer.placement.fleets.joint_pools import paired_parts
+from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
-from optimizer.placement.fleets.sets import FEW_POOLS, Openings, PoolFleet, SetSearch, needed_pools
+from optimizer.placement.fleets.set_costs import Openings, PoolFleet
+from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
 from optimizer.placement.fleets.terms import has_term
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem

@@ -121,3 +121,49 @@ def joined_levels(first: Floats, second: Floats, most: int) -> Floats:
                     usd = first[price, level - other] + second[price, other]
                     found[price, level] = min(found[price, level], usd)
     return found
+
+
+@compiled
+def cheapest_counts(
+    replicas: Ints, usd: Floats, most: Ints, gpus: Ints, limit: int, levels: int
+) -> tuple[Floats, Ints]:
+    """USD [R] and counts [R, n] of the cheapest nodes that hold at least so many replicas.
+
+    Nodes [n] hold ``replicas`` each and are cut from ``limit`` GPUs together. Of equally cheap ones the sizes
+    that come first are taken.
+    """
+    n = len(replicas)
+    least = np.full(levels + 1, np.inf)
+    least[0] = 0.0
+    counts = np.zeros((levels + 1, n), dtype=np.int64)
+    for unit in range(n):
+        before, held = least.copy(), counts.copy()
+        for level in range(1, levels + 1):
+            for count in range(1, most[unit] + 1):
+                rest = max(0, level - count * replicas[unit])
+                price = before[rest] + count * usd[unit]
+                if price < least[level] - 1e-12:
+                    used = count * gpus[unit]
+                    for other in range(unit):
+                        used += held[rest, other] * gpus[other]
+                    if used <= limit:
+                        least[level] = price
+                        counts[level] = held[rest]
+                        counts[level, unit] = count
+                if rest == 0:
+                    break
+    return least, counts
+
+
+@compiled
+def joined(first: Floats, second: Floats) -> tuple[Floats, Ints]:
+    """USD [R] of the cheapest split of a level over two groups, and the part [R] of the second."""
+    levels = len(first)
+    found, part = np.full(levels, np.inf), np.zeros(levels, dtype=np.int64)
+    for level in range(levels):
+        for other in range(level + 1):
+            price = first[level - other] + second[other]
+            if price < found[level] - 1e-12:
+                found[level] = price
+                part[level] = other
+    return found, part

@@ -16,11 +16,10 @@ from typing import Any, overload
 
 import numpy as np
 
-from optimizer.placement.fleets.pool_loops import group_levels
+from optimizer.placement.fleets.pool_loops import cheapest_counts, group_levels, joined
 from optimizer.placement.fleets.terms import BANDS, TermBands, Terms, term_prices
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem, horizon_hours
 from optimizer.placement.problem.units import HOUR_S, FleetCase, Units
-from optimizer.placement.runtime.compiled import compiled
 
 MOST_LEVELS = 512
 NO_LIMIT = 1 << 40
@@ -156,52 +155,6 @@ class Made(Lazy):
         if group not in self._made:
             self._made[group] = self._make(group)
         return self._made[group][int(self._nth[at])]
-
-
-@compiled
-def cheapest_counts(
-    replicas: Ints, usd: Floats, most: Ints, gpus: Ints, limit: int, levels: int
-) -> tuple[Floats, Ints]:
-    """USD [R] and counts [R, n] of the cheapest nodes that hold at least so many replicas.
-
-    Nodes [n] hold ``replicas`` each and are cut from ``limit`` GPUs together. Of equally cheap ones the sizes
-    that come first are taken.
-    """
-    n = len(replicas)
-    least = np.full(levels + 1, np.inf)
-    least[0] = 0.0
-    counts = np.zeros((levels + 1, n), dtype=np.int64)
-    for unit in range(n):
-        before, held = least.copy(), counts.copy()
-        for level in range(1, levels + 1):
-            for count in range(1, most[unit] + 1):
-                rest = max(0, level - count * replicas[unit])
-                price = before[rest] + count * usd[unit]
-                if price < least[level] - 1e-12:
-                    used = count * gpus[unit]
-                    for other in range(unit):
-                        used += held[rest, other] * gpus[other]
-                    if used <= limit:
-                        least[level] = price
-                        counts[level] = held[rest]
-                        counts[level, unit] = count
-                if rest == 0:
-                    break
-    return least, counts
-
-
-@compiled
-def joined(first: Floats, second: Floats) -> tuple[Floats, Ints]:
-    """USD [R] of the cheapest split of a level over two groups, and the part [R] of the second."""
-    levels = len(first)
-    found, part = np.full(levels, np.inf), np.zeros(levels, dtype=np.int64)
-    for level in range(levels):
-        for other in range(level + 1):
-            price = first[level - other] + second[other]
-            if price < found[level] - 1e-12:
-                found[level] = price
-                part[level] = other
-    return found, part
 
 
 def build_pools_of(

@@ -16,29 +16,26 @@ import numpy as np
 
 from optimizer.placement.fleets.beside import grown_sets, sets_beside_rate, sets_with_others
 from optimizer.placement.fleets.branches import Branch, branches, can_branch, own_sets, whole_table
-from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
-from optimizer.placement.fleets.joint_pools import JointPools, join_parts, paired_parts, undominated
-from optimizer.placement.fleets.loops import cover_hour, cover_sets
-from optimizer.placement.fleets.pools import Pool, PoolTable
-from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
-from optimizer.placement.fleets.states import (
-    cheapest_walk,
-    costs_with_terms,
-    least_over_hours,
-    state_costs,
-    state_levels,
-    term_usd,
+from optimizer.placement.fleets.hours import SLOPE, HourClasses
+from optimizer.placement.fleets.joint_pools import (
+    JointPools,
+    alike_pools,
+    comparable_terms,
+    join_parts,
+    needed_pools,
+    paired_parts,
+    priced,
+    usd_per_rate,
 )
+from optimizer.placement.fleets.loops import cover_sets
+from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
+from optimizer.placement.fleets.set_costs import MOST_STATES, Openings, PoolFleet, SetCosts, all_levels
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
 
-MOST_STATES = 20_000
-MOST_EXACT_STATES = 500_000
-MOST_TERM_STATES = 500
-"""Levels of nodes with minimum terms for which the others are covered hour by hour."""
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 MOST_SETS = 1_000_000
-SAME_SHARE = 1e-9
 MOST_SEARCHED = 800
 """Pools that are made sets of where some have minimum terms: a search without these bounds the others."""
 MOST_KEPT = 4_000
@@ -63,43 +60,6 @@ MOST_WORK = 300_000_000
 """Levels that are tried in one search: about three seconds."""
 
 
-NONE = np.zeros(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PoolFleet:
-    """A fleet on a set of parts of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what
-    it costs."""
-
-    pools: tuple[int, ...]
-    levels: Ints
-    usd: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Openings:
-    """Nodes ``free`` [P, O] of each offer in each kind of hour, and the kind ``of_hour`` [H]."""
-
-    free: Ints
-    of_hour: Ints
-
-    @property
-    def key(self) -> tuple[bytes, bytes]:
-        """What tells it from others."""
-        return self.free.tobytes(), self.of_hour.tobytes()
-
-    def allow(self, pool: Pool, unit_offer: Ints, unit_nodes: Ints) -> Bools:
-        """Whether a pool can stand at each level in each kind of hour [P, R]; of units [U] offer and
-        nodes."""
-        allowed = np.ones((len(self.free), len(pool.usd)), dtype=np.bool_)
-        offers = unit_offer[pool.units]
-        for offer in np.unique(offers):
-            mine = offers == offer
-            nodes = pool.counts[:, mine] @ unit_nodes[pool.units[mine]]
-            allowed &= nodes[None, :] <= self.free[:, offer][:, None]
-        return allowed
-
-
 @dataclass(slots=True, eq=False)
 class SetSearch:
     """The state of a search over the pools of ``parts``. ``table`` joins those that none of the others make
@@ -120,7 +80,7 @@ class SetSearch:
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
     table: JointPools = field(init=False)
-    part_usd: Floats = field(init=False)
+    costs: SetCosts = field(init=False)
     each: Floats = field(init=False)
     whole: Branch = field(init=False)
     skipped_usd: float = np.inf
@@ -130,7 +90,6 @@ class SetSearch:
     alike_usd: dict[tuple[tuple[int, int], ...], float] = field(default_factory=dict)
     least_by_hour: Floats | None = None
     walked: set[float] = field(default_factory=set)
-    states: int = 0
 
     def __post_init__(self) -> None:
         parts = paired_parts(self.parts)
@@ -155,22 +114,23 @@ class SetSearch:
         rows, of = np.unique(parts[parts >= 0], return_inverse=True)
         self.parts, parts = self.parts.take(rows), parts.copy()
         parts[parts >= 0] = of
-        self.part_usd = priced(self.parts, self.classes)
+        part_usd = priced(self.parts, self.classes)
+        self.costs = SetCosts(
+            self.parts, part_usd, self.classes, self.rules, self.openings, self.units, self.work
+        )
         empty = min(self.rules.pools, MOST_POOLS) - 1 if len(parts) else 0
-        self.table = join_parts(self.parts, parts, self.part_usd, self._wanted(parts), empty)
+        self.table = join_parts(self.parts, parts, part_usd, self._wanted(parts), empty)
         self.whole = whole_table(self.table, self.classes, self.rules, self._size)
-        self.each = _per_rate(self.table.usd, self.table.rate)
-        self.alike = _alike(self.parts, self.table.parts)
+        self.each = usd_per_rate(self.table.usd, self.table.rate)
+        self.alike = alike_pools(self.parts, self.table.parts)
 
     def _likeliest(self, most: int) -> Ints:
         """Pools that cost least for a request, for half of the peak, or for a request of their place."""
-        by_each, by_half = (
-            np.argsort(self.each[SLOPE], kind="stable"),
-            np.lexsort((self.each[SLOPE], self._half_usd())),
-        )
+        each = self.each[SLOPE]
+        by_each, by_half = np.argsort(each, kind="stable"), np.lexsort((each, self._half_usd()))
         place = self.table.place[by_each]
         _, first = np.unique(place, return_index=True)
-        stands = self.table.parts[:, 0] + self.table.parts[:, 1] > -2
+        stands: Bools = np.any(self.table.parts >= 0, axis=1)
         both = np.stack((by_half, by_each), axis=1).reshape(-1)
         order = np.array(list(dict.fromkeys([*by_each[first], *both])), dtype=np.int64)
         found: Ints = order[stands[order]][:most]
@@ -396,7 +356,7 @@ class SetSearch:
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
             enough = count >= MOST_TRIED
             if self.best is not None:
-                enough = count >= MOST_PRICED and self.states > MOST_PRICED_STATES
+                enough = count >= MOST_PRICED and self.costs.states > MOST_PRICED_STATES
                 enough = enough or self.out_of_time()
             if usd >= self.limit or enough:
                 proven = min(proven, usd)
@@ -416,87 +376,34 @@ class SetSearch:
         # Of states that cost the same the first is taken: the one on the pools that come first.
         rows = self._rows(pools[::-1])
         at = np.array(rows, dtype=np.int64)
-        levels, counts = _all_levels(self.parts.most[at]), self.parts.most[at] + 1
-        size = int(np.prod(counts))
-        least = max(least, self._least(at, levels, counts, size))
-        # A set that costs as little as another has a pool that it does not need.
-        if least < (np.inf if self.best is None else self.best.usd) and least not in self.walked:
+        levels, counts = all_levels(self.parts.most[at]), self.parts.most[at] + 1
+        least = max(least, self.costs.least_usd(at, levels, counts, self.limit))
+        # A set that costs as little as another has a pool that it does not need, unless others hold some.
+        fresh = self.openings is not None or least not in self.walked
+        if fresh and least < (np.inf if self.best is None else self.best.usd):
             self.walked.add(least)
-            self._try_walk(rows, levels, counts, size)
+            self._try_walk(rows, levels, counts)
         self.known[pools] = self.alike_usd[pattern] = least
 
-    def _try_walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints, size: int) -> None:
-        """Finds the fleet of a set with ``size`` states, on likely levels where these are many."""
-        if size > MOST_STATES:
+    def _try_walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints) -> None:
+        """Finds the fleet of a set, on likely levels where its states are many."""
+        if int(np.prod(counts)) > MOST_STATES:
             at = np.array(rows, dtype=np.int64)
-            levels, counts = self._likely_levels(at)
-            size = int(np.prod(counts))
-            usd = self._over_hours(at, levels, counts, self.parts.start_usd[at])
+            levels, counts = self.costs.likely_levels(at)
+            usd = self.costs.over_hours_usd(at, levels, counts, self.parts.usd[at], self.parts.start_usd[at])
             if self.best is not None and usd >= self.best.usd:
                 return
-        self.states += WALK_STATES * size
+        self.costs.states += WALK_STATES * int(np.prod(counts))
         self._walk(rows, levels, counts)
 
-    def _least(self, at: Ints, levels: Ints, counts: Ints, size: int) -> float:
-        """What a set of parts [m] with ``size`` states costs at least."""
-        start_usd, least = self.parts.least_start_usd[at], 0.0
-        if size <= MOST_EXACT_STATES:
-            least = self._over_hours(at, levels, counts, start_usd)
-        termed = np.flatnonzero(self.parts.term_h[at])
-        if size > MOST_STATES:
-            return max(least, self._least_with_terms(at)) if len(termed) else least
-        # Nodes that are held throughout cost more at their rate without any start.
-        for dearer in _all_and_each(termed):
-            if least < self.limit:
-                least = max(least, self._over_hours(at, levels, counts, start_usd, dearer))
-        return least
-
-    def _over_hours(
-        self, at: Ints, levels: Ints, counts: Ints, start_usd: Floats, dearer: Ints = NONE
-    ) -> float:
-        """What parts [m] cost on some levels of each, with ``dearer`` ones at their rate without a start."""
-        table, classes, rules = self.parts, self.classes, self.rules
-        usd, begin_usd, start_usd = table.usd[at].copy(), table.begin_usd[at].copy(), linear(start_usd)
-        usd[dearer] *= table.term_share[at[dearer], -1:]
-        begin_usd[dearer], start_usd[dearer] = 0.0, 0.0
-        cost = state_costs(
-            levels, counts, usd, table.rate[at], table.place[at], classes.levels, float(rules.spare),
-            rules.places, rules.loss_share, rules.least_share,
-        )  # fmt: skip
-        self.states += cost.shape[1]
-        return least_over_hours(
-            cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
-        )
-
-    def _least_with_terms(self, at: Ints) -> float:
-        """What a set of parts [m] costs at least, with starts of those with minimum terms alone; 0 where
-        these have too many levels."""
-        table, classes, rules = self.parts, self.classes, self.rules
-        rows = at[table.term_h[at] > 0]
-        counts, levels = table.most[rows] + 1, _all_levels(table.most[rows])
-        size = int(np.prod(counts))
-        if size > MOST_TERM_STATES:
-            return 0.0
-        self.states += size * len(classes.levels)
-        held = state_levels(np.arange(size), levels, counts)
-        each = _per_rate(self.part_usd[SLOPE : SLOPE + 1, at], table.rate[at])[0]
-        beside = costs_with_terms(
-            table.term_h[at] > 0, held, self.part_usd[SLOPE, at], each, table.most[at], table.rate[at],
-            table.place[at], classes.levels, float(rules.spare), rules.places, rules.loss_share,
-            rules.least_share, self.work,
-        )  # fmt: skip
-        least = 0.0
-        for dearer in (NONE, *_all_and_each(np.arange(len(rows)))):
-            usd, begin_usd = table.usd[rows].copy(), table.begin_usd[rows].copy()
-            start_usd = linear(table.least_start_usd[rows])
-            usd[dearer] *= table.term_share[rows[dearer], -1:]
-            begin_usd[dearer], start_usd[dearer] = 0.0, 0.0
-            cost = beside + usd[np.arange(len(rows))[None, :], held].sum(axis=1)[None, :]
-            found = least_over_hours(
-                cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
-            )
-            least = max(least, found)
-        return least
+    def _walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
+        """The cheapest fleet of some parts, which is kept; None where there is none."""
+        fleet = self.costs.walk(rows, levels, counts)
+        if fleet is not None:
+            self.fleets.append(fleet)
+            if self.best is None or fleet.usd < self.best.usd:
+                self.best = fleet
+        return fleet
 
     def _rows(self, pools: tuple[int, ...]) -> tuple[int, ...]:
         """The parts of some pools."""
@@ -508,38 +415,9 @@ class SetSearch:
         places = self.table.place[order].tolist()
         return tuple((int(self.alike[pool]), places.index(places[i])) for i, pool in enumerate(order))
 
-    def _walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
-        """The cheapest fleet of parts ``pools`` [m] on some levels of each; None where there is none."""
-        table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
-        cost = state_costs(
-            levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels,
-            float(rules.spare), rules.places, rules.loss_share, rules.least_share,
-        )  # fmt: skip
-        of_hour = classes.demand_of
-        if self.openings is not None:
-            cost, of_hour = self._where_open(self.openings, pools, cost, levels, counts)
-        start_usd = linear(table.start_usd[at])
-        walk = cheapest_walk(cost, of_hour, classes.length, levels, counts, start_usd, table.begin_usd[at])
-        return self._offer(pools, state_levels(walk, levels, counts)) if (walk >= 0).all() else None
-
-    def _where_open(
-        self, openings: Openings, pools: tuple[int, ...], cost: Floats, levels: Ints, counts: Ints
-    ) -> tuple[Floats, Ints]:
-        """Costs [C, S] of states by demand and kind of hour, inf where others hold the nodes, and the class
-        of each hour [H]."""
-        kinds = len(openings.free)
-        blocked = np.zeros((kinds, *counts))
-        for axis, pool in enumerate(pools):
-            allowed = openings.allow(self.parts.pools[pool], *self.units)[:, levels[axis, : counts[axis]]]
-            shape = [kinds] + [1] * len(pools)
-            shape[axis + 1] = int(counts[axis])
-            blocked += np.where(allowed, 0.0, np.inf).reshape(shape)
-        classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
-        return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_hour.reshape(-1)
-
     def fewer(self) -> list[PoolFleet]:
         """The cheapest fleets that are known on fewer pools than the rules allow, one for each number."""
-        size = min(self.rules.pools, len(self.table), MOST_POOLS)
+        size = self._size
         near = [pool for pool in self._promising() if self.table.place[pool] >= 0] if self.fleets else []
         empty = [int(pool) for pool in np.flatnonzero(self.table.place < 0)]
         found = []
@@ -551,20 +429,20 @@ class SetSearch:
             if not np.isfinite(least).any():
                 continue
             rows = self._rows(tuple(int(pool) for pool in sets[np.argmin(least)]))
-            fleet = self._walk(rows, *self._levels_of(rows))
+            fleet = self._walk(rows, *self.costs.levels_of(rows))
             found += [] if fleet is None else [fleet]
         return found
 
     def between(self, openings: Openings) -> list[PoolFleet]:
         """The cheapest fleets in the hours that others leave, on sets that are known to be cheap without
         them."""
-        before, self.openings = self.openings, openings
+        before, self.costs.openings = self.costs.openings, openings
         best, fleets = self.best, list(self.fleets)
         for pools in sorted(self.known, key=lambda one: (self.known[one], one))[:MOST_BETWEEN]:
             rows = self._rows(pools[::-1])
-            self._walk(rows, *self._levels_of(rows))
+            self._walk(rows, *self.costs.levels_of(rows))
         found = self.fleets[len(fleets) :]
-        self.openings, self.best, self.fleets = before, best, fleets
+        self.costs.openings, self.best, self.fleets = before, best, fleets
         return found
 
     def vary(self) -> None:
@@ -585,170 +463,6 @@ class SetSearch:
                 if len(seen) >= MOST_VARIED or self.out_of_time():
                     return
                 seen.add(key)
-                other = self._walk(fleet.pools, _all_levels(most), most + 1)
+                other = self._walk(fleet.pools, all_levels(most), most + 1)
                 if other is not None:
                     waiting.append(other)
-
-    def _offer(self, pools: tuple[int, ...], levels: Ints) -> PoolFleet:
-        fleet = PoolFleet(pools, levels, fleet_usd(self.parts, self.classes, pools, levels))
-        self.fleets.append(fleet)
-        if self.best is None or fleet.usd < self.best.usd:
-            self.best = fleet
-        return fleet
-
-    def _levels_of(self, pools: tuple[int, ...]) -> tuple[Ints, Ints]:
-        """Levels [m, K] that each part of a set may take, and how many [m]: all where these are few."""
-        at = np.array(pools, dtype=np.int64)
-        most = self.parts.most[at]
-        if int(np.prod(most + 1)) > MOST_STATES:
-            return self._likely_levels(at)
-        return _all_levels(most), most + 1
-
-    def _likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
-        """Levels of each part in the cheapest covers of single hours, and those beside them."""
-        each = _per_rate(self.part_usd, self.parts.rate)
-        table, classes, rules = self.parts, self.classes, self.rules
-        order = at[np.argsort(table.most[at], kind="stable")]
-        wanted: list[set[int]] = [{0} for _ in order]
-        best = np.zeros(len(order), dtype=np.int64)
-        for demand, dual in {(float(d), int(p)) for d, p in zip(classes.demand, classes.dual, strict=True)}:
-            for tried in {dual, TROUGH, PEAK}:
-                usd = cover_hour(
-                    self.part_usd[tried][order], each[tried][order], table.most[order],
-                    table.rate[order], table.place[order], demand,
-                    float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
-                    self.work,
-                )  # fmt: skip
-                if np.isfinite(usd):
-                    for i, level in enumerate(best):
-                        wanted[i].update(
-                            (
-                                max(0, int(level) - 1),
-                                int(level),
-                                min(int(level) + 1, int(table.most[order[i]])),
-                            )
-                        )
-        place = {int(pool): i for i, pool in enumerate(order)}
-        chosen = [sorted(wanted[place[int(pool)]]) for pool in at]
-        while int(np.prod([len(one) for one in chosen])) > MOST_STATES:
-            longest = max(range(len(chosen)), key=lambda i: len(chosen[i]))
-            chosen[longest] = chosen[longest][::2] + chosen[longest][-1:]
-        counts = np.array([len(one) for one in chosen], dtype=np.int64)
-        levels = np.zeros((len(chosen), int(counts.max())), dtype=np.int64)
-        for i, one in enumerate(chosen):
-            levels[i, : len(one)] = one
-        return levels, counts
-
-
-def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], levels: Ints) -> float:
-    """What a fleet with ``levels`` [H, m] of parts ``pools`` [m] costs; starts before the first hour are
-    free, but for minimum terms."""
-    total = 0.0
-    for column, row in enumerate(pools):
-        mine = np.ascontiguousarray(levels[:, column])
-        usd, start = table.usd[row], table.start_usd[row]
-        if table.term_h[row] > 0:
-            each = np.diff(linear(usd), prepend=0.0) * table.term_share[row, -1]
-            lead = np.maximum(np.diff(linear(start), prepend=0.0) - table.begin_usd[row], 0.0)
-            total += term_usd(mine, each, lead, table.term_h[row], classes.length)
-        else:
-            total += float(usd[mine] @ classes.length + np.maximum(np.diff(start[mine]), 0).sum())
-    return total
-
-
-def _all_and_each(rows: Ints) -> list[Ints]:
-    """All rows together, and each alone where there are more."""
-    if not len(rows):
-        return []
-    return [rows, *(rows[i : i + 1] for i in range(len(rows) if len(rows) > 1 else 0))]
-
-
-def _all_levels(most: Ints) -> Ints:
-    return np.tile(np.arange(int(most.max()) + 1), (len(most), 1))
-
-
-def linear(start_usd: Floats) -> Floats:
-    """Start costs without the levels that no pool has."""
-    found: Floats = np.where(np.isfinite(start_usd), start_usd, 0.0)
-    return found
-
-
-def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
-    """The minimum term of each part; one of its own where its nodes have several, or dual prices.
-
-    Of nodes with one term those with the lower rate and start cost less however long they are held.
-    """
-    if classes.bands is None:
-        return table.term_h
-    term_h = np.maximum(table.term_h, 1.0)
-    one = np.abs(table.term_share[:, -1] - (term_h + classes.bands.usual_rest_h) / term_h) < SAME_SHARE
-    found: Floats = np.where(one | (table.term_h == 0), table.term_h, -1.0 - np.arange(len(table)))
-    return found
-
-
-def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats) -> Ints:
-    """Pools of ``parts`` [L, 2] (1: keep), whose nodes have some ``terms``, that a best fleet under the rules
-    may need."""
-    if not len(parts):
-        return np.zeros(0, dtype=np.int64)
-    each = np.where(np.isfinite(table.usd), table.usd, 0.0).sum(axis=1)
-    levels = np.maximum(np.arange(table.usd.shape[1]), 1)
-    cheapest = (
-        np.where(np.isfinite(table.usd), table.usd, np.inf)[:, 1:] / (table.rate[:, None] * levels[None, 1:])
-    ).min(axis=1, initial=np.inf)
-    first = parts.max(axis=1)
-    each = np.where(parts >= 0, each[parts], 0.0).sum(axis=1)
-    order = np.lexsort((each, np.where(parts >= 0, cheapest[parts], np.inf).min(axis=1)))
-    gpu = table.gpu[first]
-    group = gpu if rules.gpus < rules.pools else np.zeros_like(gpu)
-    return undominated(
-        parts, terms, table.usd, table.start_usd, table.most, table.rate, group, table.place[first],
-        table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
-    )  # fmt: skip
-
-
-def priced(table: PoolTable, classes: HourClasses) -> Floats:
-    """USD [P, L, R] an hour of each part at each dual price; never falling with the level."""
-    found: Floats = phased_usd(table)[classes.phase]
-    termed = np.flatnonzero(table.term_h)
-    if classes.bands is not None and len(termed):
-        share = table.term_share[termed][:, classes.band].T
-        least = table.least_usd[termed]
-        known = np.where(np.isfinite(least), least, 0.0)
-        found[:, termed] = np.where(np.isfinite(least), share[:, :, None] * known, np.inf)
-    return found
-
-
-def phased_usd(table: PoolTable) -> Floats:
-    """USD [3, L, R] an hour at the prices of a trough, a slope and a peak; never falling with the level."""
-    found = np.stack([table.least_usd] * 3)
-    for pool in range(len(table)):
-        levels = np.arange(table.most[pool] + 1)
-        usd, start = table.least_usd[pool, levels], table.least_start_usd[pool, levels]
-        beyond = start > 0
-        if not beyond.any():
-            continue
-        base = usd[~beyond].max(initial=0.0)
-        worth = float(((usd[beyond] - base) / start[beyond]).min())
-        start = start * min(1.0, max(0.0, worth))
-        found[PEAK, pool, levels] = usd + start
-        found[TROUGH, pool, levels] = np.minimum.accumulate((usd - start)[::-1])[::-1]
-    return found
-
-
-def _alike(table: PoolTable, parts: Ints) -> Ints:
-    """The same number [L] for pools whose parts are alike in rate, stock, prices and what starting costs."""
-    money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
-    others = (table.rate, table.most, table.term_h, table.begin_usd)
-    rows = np.concatenate((*money, table.term_share, *(one[:, None] for one in others)), axis=1)
-    rows = np.where(np.isfinite(rows), rows, -1.0)
-    of_part = np.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), -1)
-    alike: Ints = np.unique(of_part[parts], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return alike
-
-
-def _per_rate(usd: Floats, rate: Floats) -> Floats:
-    """The least USD [P, L] an hour per unit of rate."""
-    served = rate[:, None] * np.maximum(np.arange(usd.shape[2]), 1)[None, :]
-    found: Floats = (usd / served[None, :, :])[:, :, 1:].min(axis=2, initial=np.inf)
-    return found

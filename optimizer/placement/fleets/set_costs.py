@@ -1,0 +1,262 @@
+"""What one set of pools costs: at least over all hours, and its cheapest fleet, by dynamic programming.
+
+m parts of a set, S states (one level of each part), R levels, C classes of hours, H hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
+from optimizer.placement.fleets.joint_pools import usd_per_rate
+from optimizer.placement.fleets.loops import cover_hour
+from optimizer.placement.fleets.pools import Pool, PoolTable
+from optimizer.placement.fleets.rules import FleetRules
+from optimizer.placement.fleets.states import (
+    cheapest_walk,
+    costs_with_terms,
+    least_over_hours,
+    state_costs,
+    state_levels,
+    term_usd,
+)
+from optimizer.placement.problem.problem import Bools, Floats, Ints
+
+MOST_STATES = 20_000
+MOST_EXACT_STATES = 500_000
+MOST_TERM_STATES = 500
+"""Levels of nodes with minimum terms for which the others are covered hour by hour."""
+NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolFleet:
+    """A fleet on a set of parts of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what
+    it costs."""
+
+    pools: tuple[int, ...]
+    levels: Ints
+    usd: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Openings:
+    """Nodes ``free`` [P, O] of each offer in each kind of hour, and the kind ``of_hour`` [H]."""
+
+    free: Ints
+    of_hour: Ints
+
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """What tells it from others."""
+        return self.free.tobytes(), self.of_hour.tobytes()
+
+    def allow(self, pool: Pool, unit_offer: Ints, unit_nodes: Ints) -> Bools:
+        """Whether a pool can stand at each level in each kind of hour [P, R]; of units [U] offer and
+        nodes."""
+        allowed = np.ones((len(self.free), len(pool.usd)), dtype=np.bool_)
+        offers = unit_offer[pool.units]
+        for offer in np.unique(offers):
+            mine = offers == offer
+            nodes = pool.counts[:, mine] @ unit_nodes[pool.units[mine]]
+            allowed &= nodes[None, :] <= self.free[:, offer][:, None]
+        return allowed
+
+
+@dataclass(slots=True, eq=False)
+class SetCosts:
+    """Prices sets of ``parts``, which cost ``part_usd`` [P, L, R] an hour at each dual price.
+
+    ``openings``: when others hold what of the stock, for fleets alone; ``units`` tells offer and nodes [2, U]
+    of the case's units. ``work`` [1] counts levels tried, ``states`` those that were bounded.
+    """
+
+    parts: PoolTable
+    part_usd: Floats
+    classes: HourClasses
+    rules: FleetRules
+    openings: Openings | None
+    units: Ints
+    work: Ints
+    states: int = 0
+
+    def least_usd(self, at: Ints, levels: Ints, counts: Ints, limit: float) -> float:
+        """What a set of parts [m] costs at least; it is not looked at more closely from ``limit`` on."""
+        usd, start_usd = self.parts.least_usd[at], self.parts.least_start_usd[at]
+        least, size = 0.0, int(np.prod(counts))
+        if size <= MOST_EXACT_STATES:
+            least = self.over_hours_usd(at, levels, counts, usd, start_usd)
+        termed = np.flatnonzero(self.parts.term_h[at])
+        if size > MOST_STATES:
+            return max(least, self._least_with_terms(at)) if len(termed) else least
+        # Nodes that are held throughout cost more at their rate without any start.
+        for dearer in _all_and_each(termed):
+            if least < limit:
+                least = max(least, self.over_hours_usd(at, levels, counts, usd, start_usd, dearer))
+        return least
+
+    def over_hours_usd(
+        self, at: Ints, levels: Ints, counts: Ints, usd: Floats, start_usd: Floats, dearer: Ints = NONE
+    ) -> float:
+        """What parts [m] cost on some levels of each, at ``usd`` and ``start_usd`` [m, R], with ``dearer``
+        ones at their rate without a start."""
+        table, classes, rules = self.parts, self.classes, self.rules
+        usd, start_usd, begin_usd = self._without_starts(at, usd, start_usd, dearer)
+        cost = state_costs(
+            levels, counts, usd, table.rate[at], table.place[at], classes.levels, float(rules.spare),
+            rules.places, rules.loss_share, rules.least_share,
+        )  # fmt: skip
+        self.states += cost.shape[1]
+        return least_over_hours(
+            cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
+        )
+
+    def _least_with_terms(self, at: Ints) -> float:
+        """What a set of parts [m] costs at least, with starts of those with minimum terms alone; 0 where
+        these have too many levels."""
+        table, classes, rules = self.parts, self.classes, self.rules
+        rows = at[table.term_h[at] > 0]
+        counts, levels = table.most[rows] + 1, all_levels(table.most[rows])
+        size = int(np.prod(counts))
+        if size > MOST_TERM_STATES:
+            return 0.0
+        self.states += size * len(classes.levels)
+        held = state_levels(np.arange(size), levels, counts)
+        each = usd_per_rate(self.part_usd[SLOPE : SLOPE + 1, at], table.rate[at])[0]
+        beside = costs_with_terms(
+            table.term_h[at] > 0, held, self.part_usd[SLOPE, at], each, table.most[at], table.rate[at],
+            table.place[at], classes.levels, float(rules.spare), rules.places, rules.loss_share,
+            rules.least_share, self.work,
+        )  # fmt: skip
+        least = 0.0
+        for dearer in (NONE, *_all_and_each(np.arange(len(rows)))):
+            usd, start_usd, begin_usd = self._without_starts(
+                rows, table.least_usd[rows], table.least_start_usd[rows], dearer
+            )
+            cost = beside + usd[np.arange(len(rows))[None, :], held].sum(axis=1)[None, :]
+            found = least_over_hours(
+                cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
+            )
+            least = max(least, found)
+        return least
+
+    def _without_starts(
+        self, at: Ints, usd: Floats, start_usd: Floats, dearer: Ints
+    ) -> tuple[Floats, Floats, Floats]:
+        """USD an hour and of starts [m, R], and of starts before the first hour [m], of parts of which
+        ``dearer`` ones have none, at the rate that they then have."""
+        usd, start_usd, begin_usd = usd.copy(), linear(start_usd), self.parts.begin_usd[at].copy()
+        usd[dearer] *= self.parts.term_share[at[dearer], -1:]
+        start_usd[dearer], begin_usd[dearer] = 0.0, 0.0
+        return usd, start_usd, begin_usd
+
+    def walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
+        """The cheapest fleet of parts ``pools`` [m] on some levels of each; None where there is none."""
+        table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
+        cost = state_costs(
+            levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels,
+            float(rules.spare), rules.places, rules.loss_share, rules.least_share,
+        )  # fmt: skip
+        of_hour = classes.demand_of
+        if self.openings is not None:
+            cost, of_hour = self._where_open(self.openings, pools, cost, levels, counts)
+        start_usd = linear(table.start_usd[at])
+        walk = cheapest_walk(cost, of_hour, classes.length, levels, counts, start_usd, table.begin_usd[at])
+        if (walk < 0).any():
+            return None
+        found = state_levels(walk, levels, counts)
+        return PoolFleet(pools, found, fleet_usd(table, classes, pools, found))
+
+    def _where_open(
+        self, openings: Openings, pools: tuple[int, ...], cost: Floats, levels: Ints, counts: Ints
+    ) -> tuple[Floats, Ints]:
+        """Costs [C, S] of states by demand and kind of hour, inf where others hold the nodes, and the class
+        of each hour [H]."""
+        kinds = len(openings.free)
+        blocked = np.zeros((kinds, *counts))
+        for axis, pool in enumerate(pools):
+            allowed = openings.allow(self.parts.pools[pool], *self.units)[:, levels[axis, : counts[axis]]]
+            shape = [kinds] + [1] * len(pools)
+            shape[axis + 1] = int(counts[axis])
+            blocked += np.where(allowed, 0.0, np.inf).reshape(shape)
+        classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
+        return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_hour.reshape(-1)
+
+    def levels_of(self, pools: tuple[int, ...]) -> tuple[Ints, Ints]:
+        """Levels [m, K] that each part of a set may take, and how many [m]: all where these are few."""
+        at = np.array(pools, dtype=np.int64)
+        most = self.parts.most[at]
+        if int(np.prod(most + 1)) > MOST_STATES:
+            return self.likely_levels(at)
+        return all_levels(most), most + 1
+
+    def likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
+        """Levels of each part in the cheapest covers of single hours, and those beside them."""
+        each = usd_per_rate(self.part_usd, self.parts.rate)
+        table, classes, rules = self.parts, self.classes, self.rules
+        order = at[np.argsort(table.most[at], kind="stable")]
+        wanted: list[set[int]] = [{0} for _ in order]
+        best = np.zeros(len(order), dtype=np.int64)
+        for demand, dual in {(float(d), int(p)) for d, p in zip(classes.demand, classes.dual, strict=True)}:
+            for tried in {dual, TROUGH, PEAK}:
+                usd = cover_hour(
+                    self.part_usd[tried][order], each[tried][order], table.most[order],
+                    table.rate[order], table.place[order], demand,
+                    float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
+                    self.work,
+                )  # fmt: skip
+                if np.isfinite(usd):
+                    for i, level in enumerate(best):
+                        wanted[i].update(
+                            (
+                                max(0, int(level) - 1),
+                                int(level),
+                                min(int(level) + 1, int(table.most[order[i]])),
+                            )
+                        )
+        place = {int(pool): i for i, pool in enumerate(order)}
+        chosen = [sorted(wanted[place[int(pool)]]) for pool in at]
+        while int(np.prod([len(one) for one in chosen])) > MOST_STATES:
+            longest = max(range(len(chosen)), key=lambda i: len(chosen[i]))
+            chosen[longest] = chosen[longest][::2] + chosen[longest][-1:]
+        counts = np.array([len(one) for one in chosen], dtype=np.int64)
+        levels = np.zeros((len(chosen), int(counts.max())), dtype=np.int64)
+        for i, one in enumerate(chosen):
+            levels[i, : len(one)] = one
+        return levels, counts
+
+
+def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], levels: Ints) -> float:
+    """What a fleet with ``levels`` [H, m] of parts ``pools`` [m] costs; starts before the first hour are
+    free, but for minimum terms."""
+    total = 0.0
+    for column, row in enumerate(pools):
+        mine = np.ascontiguousarray(levels[:, column])
+        usd, start = table.usd[row], table.start_usd[row]
+        if table.term_h[row] > 0:
+            each = np.diff(linear(usd), prepend=0.0) * table.term_share[row, -1]
+            lead = np.maximum(np.diff(linear(start), prepend=0.0) - table.begin_usd[row], 0.0)
+            total += term_usd(mine, each, lead, table.term_h[row], classes.length)
+        else:
+            total += float(usd[mine] @ classes.length + np.maximum(np.diff(start[mine]), 0).sum())
+    return total
+
+
+def _all_and_each(rows: Ints) -> list[Ints]:
+    """All rows together, and each alone where there are more."""
+    if not len(rows):
+        return []
+    return [rows, *(rows[i : i + 1] for i in range(len(rows) if len(rows) > 1 else 0))]
+
+
+def all_levels(most: Ints) -> Ints:
+    """The levels [m, R] of parts that may each have any up to ``most`` [m]."""
+    return np.tile(np.arange(int(most.max()) + 1), (len(most), 1))
+
+
+def linear(start_usd: Floats) -> Floats:
+    """Start costs without the levels that no pool has."""
+    found: Floats = np.where(np.isfinite(start_usd), start_usd, 0.0)
+    return found
