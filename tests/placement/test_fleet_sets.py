@@ -156,3 +156,17 @@ def test_each_of_three_places_carries_its_part_of_a_pair_s_bound() -> None:
     search = searched(Market((*here, *cheap), (8.0,), FleetRules(0, 3, 0.5, 0.25, 4, 2)))
     assert np.isinf(search.beside(np.array([[0, 1]]), search.whole, 1)[0])
     assert search.beside(np.array([[0, 2]]), search.whole, 2)[0] >= 2 * 1.0 + 6 * 0.1
+
+
+def test_a_bundle_is_bounded_by_one_replica_more_than_the_bundles_below() -> None:
+    """Three replicas of $1.00 are two bundles of two: the fleet holds four, and three cost $3.00 an hour."""
+    levels, nothing = np.arange(3), np.zeros(3)
+    usd, least = np.array([0.0, 2.0, 4.0]), np.array([0.0, 1.0, 3.0])
+    unit = np.zeros(1, dtype=np.int64)
+    pool = Pool(0, 0, 2.0, unit, usd, 2 * levels[:, None], least, nothing, nothing, 2)
+    classes = hour_classes(np.array([3.0, 3.0]), np.ones(2), 1, 0)
+    search = SetSearch(table_of([pool], [0]), classes, FleetRules(0, 1, 0.0, 0.0, 1, 1), 0.0)
+    search.run()
+    assert search.best is not None
+    assert search.best.usd == pytest.approx(8.0)
+    assert search.bound_usd == pytest.approx(6.0)
