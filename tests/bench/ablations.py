@@ -25,7 +25,6 @@ from broker.plan_ports import LimitClock, PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.fleets.many_pools import PatternSearch
-from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.fleets.start_duals import StartDuals
 from optimizer.placement.search import moves, solve
 from optimizer.placement.search.rounds import Rounds
@@ -54,7 +53,6 @@ PARTS: Mapping[str, Callable[[], Any]] = {
     "fleets planned with minimum terms": lambda: mock.patch.object(
         solve, "fleets_for_terms", return_value=[]
     ),
-    "varied fleets (vary)": lambda: mock.patch.object(SetSearch, "vary", _nothing),
     "nodes free by the hour (openings)": lambda: mock.patch.object(moves, "openings_beside", _nothing),
     "duals of starts (climb)": lambda: mock.patch.object(StartDuals, "climb", lambda self, _: (self, [])),
     "neighbours of patterns": lambda: mock.patch.object(

@@ -299,19 +299,6 @@ def test_fleets_between_others_keep_to_what_is_free() -> None:
     assert tried > len(SEEDS) / 4
 
 
-def test_further_fleets_hold_less_of_one_pool_at_their_peak() -> None:
-    """Two pools of three nodes each at $1.00 and $1.10 carry a peak of four: who wants fewer of the first
-    takes more of the second."""
-    rows = (Row(0, 0, 0, 1.0, 3, 1.0, 0.0), Row(1, 0, 1, 1.0, 3, 1.1, 0.0))
-    search = Market(rows, (4.0, 2.0), FleetRules(0, 1, 0.0, 0.0, NO_LIMIT, NO_LIMIT)).search()
-    search.run()
-    assert search.best is not None
-    assert search.best.usd == pytest.approx(3.0 + 1.1 + 2.0)
-    search.vary()
-    peaks = {tuple(fleet.levels.max(axis=0).tolist()) for fleet in search.fleets}
-    assert {(3, 1), (2, 2)} <= peaks
-
-
 # The dual prices of starts.
 
 

@@ -35,7 +35,6 @@ MOST_PATTERNS = 400
 MOST_ROUNDS = 8
 MOST_BASES = 3
 MOST_BEGUN = 12
-MOST_VARIED = 12
 NEAR_POOLS = 40
 SLACK = 0.03
 """Neighbours are kept that cost no more than this share above the cheapest pattern of their hour."""
@@ -118,18 +117,6 @@ class PatternSearch:
         return SetSearch(
             self.parts, self.classes, rules, tolerance, self.out_of_time, self.openings, self.units
         )
-
-    def vary(self) -> None:
-        """Further fleets like the best: each holds at its peak fewer bundles of one pool, for those who want
-        the same nodes."""
-        if self.best is None:
-            return
-        best, rows = self.best, self._rows_of(self.best)
-        within = self._within(best, rows)
-        peaks = self._by_owner(best).max(axis=0)
-        for owner in np.argsort(-peaks, kind="stable")[:MOST_VARIED]:
-            if peaks[owner] > 0:
-                self._walk(rows, within, self.patterns[:, owner] < peaks[owner])
 
     def fewer(self) -> list[PoolFleet]:
         """Nothing: the fleets on few pools are among those that this search begins with."""

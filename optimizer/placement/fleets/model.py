@@ -2,8 +2,9 @@
 
 A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a
 shortest path, and a best-first search over sets finds the set (``sets``). Dual prices of stock are part of
-the pools' prices. What is relaxed in the bound: minimum terms shorter than the horizon count as none, and
-what other workloads hold is left to the prices.
+the pools' prices. What is relaxed in the bound: the hours of a minimum term are charged by convex
+combinations of a rate and a start (``terms``), in fleets of more than ``MOST_POOLS`` pools terms count as
+none, and what other workloads hold is left to the prices.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ MOST_EXACT = 10
 """Workloads of which each is planned by the exact model before there is any plan."""
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
-VARIED_KEPT = 16
+RIVALS_KEPT = 16
+"""Where other workloads may want the same nodes."""
 KEY, BEGUN = "fleet model", "begun fleet model"
 
 
@@ -214,10 +216,7 @@ def _search_of(
 def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch | PatternSearch) -> FleetAnswer:
     """The answer of a search."""
     search.run()
-    kept = FLEETS_KEPT
-    if len(problem.request.workloads) > 1:
-        search.vary()
-        kept = VARIED_KEPT
+    kept = FLEETS_KEPT if len(problem.request.workloads) == 1 else RIVALS_KEPT
     fewer = [] if case.surcharge_usd else search.fewer()
     cheapest = sorted(search.fleets, key=lambda fleet: fleet.usd)
     fleets = list(dict.fromkeys([*cheapest[:kept], *fewer]))

@@ -53,9 +53,6 @@ MOST_WORK_FEWER = 20_000_000
 """Levels tried for fleets on fewer pools than the rules allow."""
 MOST_BETWEEN = 6
 """Sets that are priced once more in the hours that others leave."""
-MOST_VARIED = 12
-MOST_VARIED_STATES = 2_000
-"""Fleets with fewer bundles of one pool, where a set has no more states."""
 MOST_WORK = 300_000_000
 """Levels that are tried in one search: about three seconds."""
 
@@ -444,25 +441,3 @@ class SetSearch:
         found = self.fleets[len(fleets) :]
         self.costs.openings, self.best, self.fleets = before, best, fleets
         return found
-
-    def vary(self) -> None:
-        """Further fleets on the pools of the best: each holds at its peak fewer bundles of one pool than
-        another that is known, for those who want the same nodes."""
-        if self.best is None or np.prod(self.parts.most[list(self.best.pools)] + 1) > MOST_VARIED_STATES:
-            return
-        seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
-        waiting = sorted(self.fleets, key=lambda fleet: fleet.usd)
-        for fleet in waiting:
-            peaks = fleet.levels.max(axis=0)
-            for axis in np.flatnonzero(peaks > 0):
-                most = np.array(self.parts.most[list(fleet.pools)])
-                most[axis] = peaks[axis] - 1
-                key = fleet.pools, tuple(int(i) for i in most)
-                if key in seen:
-                    continue
-                if len(seen) >= MOST_VARIED or self.out_of_time():
-                    return
-                seen.add(key)
-                other = self._walk(fleet.pools, all_levels(most), most + 1)
-                if other is not None:
-                    waiting.append(other)
