@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -12,6 +12,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 from broker.domain.errors import NotFound
 from broker.domain.market import ChangeKind, OfferChange, PollRound, diff_rounds
@@ -304,13 +305,28 @@ async def test_two_rounds_of_one_provider_queue_up(store: Store) -> None:
     assert left == ({"a", "b"} if last == NOON + 2 * HOUR else {"b"})
 
 
-async def test_a_round_of_3000_offers_takes_under_two_seconds(store: Store) -> None:
-    many = [offer(f"offer-{n}", str(10 + n)) for n in range(3000)]
-    dearer = [offer(o.offer_id, str(o.price_usd_per_node_hour + 1)) for o in many]
-    changes = diff_rounds(many, dearer, NOON + HOUR)
-    await record(store, poll(3000), many)
+@contextmanager
+def statements_of(store: Store) -> Iterator[list[str]]:
+    """The statements that are sent to the database meanwhile."""
+    engine, sent = store._engine.sync_engine, list[str]()
 
-    began = time.process_time()
-    await record(store, poll(3000, NOON + HOUR, changes=changes), dearer)
+    def hear(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        sent.append(statement)
 
-    assert time.process_time() - began < 2
+    event.listen(engine, "before_cursor_execute", hear)
+    yield sent
+    event.remove(engine, "before_cursor_execute", hear)
+
+
+async def test_a_round_of_3000_offers_is_written_in_few_statements(store: Store) -> None:
+    """Their number grows with batches, never with rows."""
+    counts = []
+    for few in (30, 3000):
+        many = [offer(f"offer-{n}", str(10 + n)) for n in range(few)]
+        dearer = [offer(o.offer_id, str(o.price_usd_per_node_hour + 1)) for o in many]
+        changes = diff_rounds(many, dearer, NOON + HOUR)
+        await record(store, poll(few), many)
+        with statements_of(store) as sent:
+            await record(store, poll(few, NOON + HOUR, changes=changes), dearer)
+        counts.append(len(sent))
+    assert counts[1] <= 2 * counts[0]
