@@ -27,9 +27,8 @@ def _table() -> PoolTable:
     ones, none, nothing = np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(2)
     usd, _ = cheapest_counts(ones, np.ones(1), ones, ones, 8, 2)
     joined(usd, usd)
-    levels = np.zeros((1, 2))
     group_levels(
-        np.array([0, 1]), ones, ones, usd[1:2], usd[1:2], ones, ones, ones, ones, levels, levels.copy()
+        np.array([0, 1]), np.array([0, 2]), ones, usd[1:2], usd[1:2], ones, ones, ones, ones, usd, usd.copy()
     )
     counts = np.zeros((2, 0), dtype=np.int64)
     usd = np.arange(2.0)

@@ -1,6 +1,6 @@
 """Pools as sets are made of them: their parts joined, at dual prices, and which a best fleet may need.
 
-L pools, R levels, P dual prices.
+L pools, R levels, P dual prices; N levels of one part after the other.
 """
 
 from __future__ import annotations
@@ -101,18 +101,20 @@ def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats
     may need."""
     if not len(parts):
         return np.zeros(0, dtype=np.int64)
-    each = np.where(np.isfinite(table.usd), table.usd, 0.0).sum(axis=1)
-    levels = np.maximum(np.arange(table.usd.shape[1]), 1)
-    cheapest = (
-        np.where(np.isfinite(table.usd), table.usd, np.inf)[:, 1:] / (table.rate[:, None] * levels[None, 1:])
-    ).min(axis=1, initial=np.inf)
+    begin, usd = table.begin[:-1], table.money[0]
+    level = np.arange(len(usd)) - np.repeat(begin, table.most + 1)
+    served = np.repeat(table.rate, table.most + 1) * level
+    each = np.add.reduceat(np.where(np.isfinite(usd), usd, 0.0), begin)
+    cheapest = np.minimum.reduceat(
+        np.divide(usd, served, out=np.full(len(usd), np.inf), where=level > 0), begin
+    )
     first = parts.max(axis=1)
     each = np.where(parts >= 0, each[parts], 0.0).sum(axis=1)
     order = np.lexsort((each, np.where(parts >= 0, cheapest[parts], np.inf).min(axis=1)))
     gpu = table.gpu[first]
     group = gpu if rules.gpus < rules.pools else np.zeros_like(gpu)
     return undominated(
-        parts, terms, table.usd, table.start_usd, table.most, table.rate, group, table.place[first],
+        parts, terms, table.begin, usd, table.money[2], table.rate, group, table.place[first],
         table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
     )  # fmt: skip
 
@@ -131,18 +133,18 @@ def priced(table: PoolTable, classes: HourClasses) -> Floats:
 
 def phased_usd(table: PoolTable) -> Floats:
     """USD [3, L, R] an hour at the prices of a trough, a slope and a peak; never falling with the level."""
-    found = np.stack([table.least_usd] * 3)
-    for pool in range(len(table)):
-        levels = np.arange(table.most[pool] + 1)
-        usd, start = table.least_usd[pool, levels], table.least_start_usd[pool, levels]
-        beyond = start > 0
-        if not beyond.any():
-            continue
-        base = usd[~beyond].max(initial=0.0)
-        worth = float(((usd[beyond] - base) / start[beyond]).min())
-        start = start * min(1.0, max(0.0, worth))
-        found[PEAK, pool, levels] = usd + start
-        found[TROUGH, pool, levels] = np.minimum.accumulate((usd - start)[::-1])[::-1]
+    usd, start = table.least_usd, table.least_start_usd
+    stands = np.isfinite(usd)
+    start = np.where(stands, start, 0.0)
+    beyond = start > 0
+    base = np.where(stands & ~beyond, usd, 0.0).max(axis=1, initial=0.0)
+    worth = np.full(usd.shape, np.inf)
+    np.divide(usd - base[:, None], start, out=worth, where=beyond)
+    start = start * np.clip(worth.min(axis=1, initial=np.inf), 0.0, 1.0)[:, None]
+    found = np.stack([usd] * 3)
+    found[PEAK] += start
+    # Nothing above a level is ever cheaper.
+    found[TROUGH] = np.minimum.accumulate((usd - start)[:, ::-1], axis=1)[:, ::-1]
     return found
 
 
@@ -151,8 +153,10 @@ def alike_pools(table: PoolTable, parts: Ints) -> Ints:
     money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
     others = (table.rate, table.most, table.term_h, table.begin_usd)
     rows = np.concatenate((*money, table.term_share, *(one[:, None] for one in others)), axis=1)
-    rows = np.where(np.isfinite(rows), rows, -1.0)
-    of_part = np.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), -1)
+    numbers: dict[bytes, int] = {}
+    of_part = np.array(
+        [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows] + [-1], dtype=np.int64
+    )
     alike: Ints = np.unique(of_part[parts], axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return alike
 
@@ -168,9 +172,9 @@ def usd_per_rate(usd: Floats, rate: Floats) -> Floats:
 def undominated(
     parts: Ints,
     term: Floats,
+    begin: Ints,
     usd: Floats,
     start: Floats,
-    most: Ints,
     rate: Floats,
     group: Ints,
     place: Ints,
@@ -204,7 +208,7 @@ def undominated(
             known = False
             for i in range(beaten):
                 known = known or seen[i] == word
-            if known or not _beats(parts, term, usd, start, most, rate, other, pool):
+            if known or not _beats(parts, term, begin, usd, start, rate, other, pool):
                 continue
             seen[beaten] = word
             beaten += 1
@@ -219,26 +223,27 @@ def undominated(
 
 @compiled
 def _beats(
-    parts: Ints, term: Floats, usd: Floats, start: Floats, most: Ints, rate: Floats, other: int, pool: int
+    parts: Ints, term: Floats, begin: Ints, usd: Floats, start: Floats, rate: Floats, other: int, pool: int
 ) -> bool:
     for part in range(2):
         mine, its = parts[pool, part], parts[other, part]
         if mine >= 0 and (
-            its < 0 or term[its] != term[mine] or not _part_beats(usd, start, most, rate, its, mine)
+            its < 0 or term[its] != term[mine] or not _part_beats(begin, usd, start, rate, its, mine)
         ):
             return False
     return True
 
 
 @compiled
-def _part_beats(usd: Floats, start: Floats, most: Ints, rate: Floats, other: int, mine: int) -> bool:
-    level = 0
-    for wanted in range(most[mine] + 1):
+def _part_beats(begin: Ints, usd: Floats, start: Floats, rate: Floats, other: int, mine: int) -> bool:
+    level = begin[other]
+    for wanted in range(begin[mine + 1] - begin[mine]):
         served = rate[mine] * wanted * (1 - 1e-9)
-        while level <= most[other] and rate[other] * level < served:
+        while level < begin[other + 1] and rate[other] * (level - begin[other]) < served:
             level += 1
-        if level > most[other]:
+        if level >= begin[other + 1]:
             return False
-        if usd[other, level] > usd[mine, wanted] + 1e-9 or start[other, level] > start[mine, wanted] + 1e-9:
+        own = begin[mine] + wanted
+        if usd[level] > usd[own] + 1e-9 or start[level] > start[own] + 1e-9:
             return False
     return True

@@ -1,6 +1,6 @@
 """Compiled loops of pools: the cheapest nodes for each number of replicas, for all pools at once.
 
-G pools, U units of them in the order of their pools, W the most levels of any pool.
+G pools, U units of them in the order of their pools, N levels of one pool after the other.
 """
 
 from __future__ import annotations
@@ -89,23 +89,24 @@ def _cheapest_levels(
 
 @compiled
 def group_levels(
-    begin: Ints, wanted: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints,
+    begin: Ints, levels: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints,
     shared: Ints, limit: Ints, least: Floats, begun: Floats,
 ) -> Ints:  # fmt: skip
-    """The highest level [G] of each group of nodes; filled are USD (``least`` [G, W + 1]) of the cheapest
-    nodes for each level, and what starting these costs (``begun``).
+    """The highest level [G] of each group of nodes; filled are USD (``least`` [N]) of the cheapest nodes for
+    each level, and what starting these costs, never falling with the level (``begun`` [N]).
 
-    The units of group g are ``begin[g]`` to ``begin[g + 1]``.
+    The units of group g are ``begin[g]`` to ``begin[g + 1]``, its levels ``levels[g]`` to ``levels[g + 1]``.
     """
     groups = len(begin) - 1
     tops = np.zeros(groups, dtype=np.int64)
     for group in range(groups):
         here = np.arange(begin[group], begin[group + 1])
-        room = min(wanted[group], (most[here] * replicas[here]).sum())
+        first, end = levels[group], levels[group + 1]
         tops[group] = _cheapest_levels(
-            here, replicas, usd, start, most, gpus, shared, limit,
-            least[group, : room + 1], begun[group, : room + 1],
-        )  # fmt: skip
+            here, replicas, usd, start, most, gpus, shared, limit, least[first:end], begun[first:end]
+        )
+        for level in range(first + 1, end):
+            begun[level] = max(begun[level], begun[level - 1])
     return tops
 
 

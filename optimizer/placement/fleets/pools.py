@@ -12,7 +12,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from functools import cached_property
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -61,12 +62,14 @@ class Pool:
         return len(self.usd) - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PoolTable:
     """All parts of the pools of a service. ``row`` [L] is where each stood when all were made; ``owner`` [L]
     numbers parts of one pool.
 
-    Tables of money [L, R] are inf above ``most`` [L].
+    ``money`` [4, N] has the levels 0 to ``most`` of one part after the other: those of the pool l are
+    ``begin[l]`` to ``begin[l + 1]``. Most pools have few levels and some have hundreds, so tables by level
+    [L, R], which are inf above ``most``, are made for those pools only that a search keeps.
     """
 
     pools: Sequence[Pool]
@@ -79,10 +82,7 @@ class PoolTable:
     begin_usd: Floats
     term_h: Floats
     term_share: Floats
-    usd: Floats
-    least_usd: Floats
-    start_usd: Floats
-    least_start_usd: Floats
+    money: Floats
 
     def __len__(self) -> int:
         return len(self.pools)
@@ -95,19 +95,60 @@ class PoolTable:
     def take(self, at: Sequence[int] | Ints) -> PoolTable:
         """Some of the pools."""
         rows = np.asarray(at, dtype=np.int64)
-        return PoolTable(Taken(self.pools, rows), *(getattr(self, name)[rows] for name in COLUMNS))
+        plain = (getattr(self, name)[rows] for name in PLAIN)
+        columns: Columns = (*plain, _taken(self.money, self.most, rows))
+        return PoolTable(Taken(self.pools, rows), self.row[rows], *columns)
+
+    @cached_property
+    def begin(self) -> Ints:
+        """Where the levels of each pool begin and those of the last end [L + 1]."""
+        return _begins(self.most)
+
+    @cached_property
+    def usd(self) -> Floats:
+        """USD [L, R] an hour of each level."""
+        return self._by_level(0)
+
+    @cached_property
+    def least_usd(self) -> Floats:
+        """USD [L, R] an hour that each level costs at least."""
+        return self._by_level(1)
+
+    @cached_property
+    def start_usd(self) -> Floats:
+        """USD [L, R] of starting each level."""
+        return self._by_level(2)
+
+    @cached_property
+    def least_start_usd(self) -> Floats:
+        """USD [L, R] of starting each level at least."""
+        return self._by_level(3)
+
+    def _by_level(self, which: int) -> Floats:
+        levels = np.arange(int(self.most.max(initial=0)) + 1)
+        found = np.full((len(self), len(levels)), np.inf)
+        found[levels <= self.most[:, None]] = self.money[which]
+        return found
 
 
-COLUMNS = (
-    "row", "owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "term_share", "usd", "least_usd",
-    "start_usd", "least_start_usd",
-)  # fmt: skip
-MONEY = 4
-"""The last columns are money by level."""
+PLAIN = ("owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "term_share")
+
+
+def _begins(most: Ints) -> Ints:
+    """Where the levels of parts with ``most`` [L] begin, and the end [L + 1]."""
+    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(most + 1)))
+
+
+def _taken(money: Floats, most: Ints, rows: Ints) -> Floats:
+    """The levels of some parts."""
+    lengths = most[rows] + 1
+    begin, own = _begins(most)[rows], _begins(most[rows])[:-1]
+    at = np.repeat(begin - own, lengths) + np.arange(int(lengths.sum()))
+    return np.take(money, at, axis=1)
 
 
 Columns = tuple[Any, ...]
-"""What a table says of its pools but for ``pools`` and ``row``, in the order of ``COLUMNS``."""
+"""What a table says of its pools: ``PLAIN`` columns [L], then ``money``."""
 
 
 class Lazy(Sequence[Pool]):
@@ -180,22 +221,17 @@ def build_pools_of(
     bundled = [(pool, int(group)) for group in np.flatnonzero(large) for pool in make(int(group))]
     columns = _stacked(columns, _columns([pool for pool, _ in bundled], [group for _, group in bundled]))
     order = np.argsort(columns[0], kind="stable")
-    owner, *others = (column[order] for column in columns)
+    owner, *others = (column[order] for column in columns[:-1])
     rows = np.arange(len(owner))
     nth = rows - np.searchsorted(owner, owner)
-    return PoolTable(Made(make, owner, nth), rows, owner, *others)
+    columns = (owner, *others, _taken(columns[-1], columns[PLAIN.index("most")], order))
+    return PoolTable(Made(make, owner, nth), rows, *columns)
 
 
 def _stacked(first: Columns, second: Columns) -> Columns:
-    """The rows of two tables; money is inf where one has no such level."""
-    levels = max(first[-1].shape[1], second[-1].shape[1])
-
-    def padded(rows: Floats) -> Floats:
-        return np.pad(rows, ((0, 0), (0, levels - rows.shape[1])), constant_values=np.inf)
-
-    plain = [np.concatenate(both) for both in zip(first[:-MONEY], second[:-MONEY], strict=True)]
-    money = zip(first[-MONEY:], second[-MONEY:], strict=True)
-    return (*plain, *(np.concatenate((padded(a), padded(b))) for a, b in money))
+    """The rows of two tables."""
+    plain = (np.concatenate(both) for both in zip(first[:-1], second[:-1], strict=True))
+    return (*plain, np.concatenate((first[-1], second[-1]), axis=1))
 
 
 def _small(
@@ -218,66 +254,82 @@ def _small(
     start = _start_usd(problem, case, mine) + terms.start_usd[mine]
     by_hour_usd = terms.usd_per_hour[mine]
 
-    def levels(kept: Bools, usd: Floats, begun: Floats) -> tuple[Floats, Floats, Ints, Floats]:
+    def levels(kept: Bools, usd: Floats, begun: Floats) -> GroupLevels:
         return _group_levels(problem, case, mine[kept], group[kept], usd[kept], begun[kept], wanted)
 
     flexible = (~owed | halved) & ~has_term
     flexible_usd = np.where(owed, half_usd(problem, units)[mine], by_hour_usd)
-    hourly, starts, tops, least_start = levels(flexible, flexible_usd, np.where(owed, 0.0, start))
-    commit, _, bases, _ = levels(owed, _whole_usd(problem, case, mine, hours), nothing)
+    hourly = levels(flexible, flexible_usd, np.where(owed, 0.0, start))
+    commit = levels(owed, _whole_usd(problem, case, mine, hours), nothing)
+    bases = commit.top
     of = np.repeat(np.arange(len(groups)), bases + 1)
     base = np.arange(len(of)) - np.repeat(np.cumsum(bases + 1) - bases - 1, bases + 1)
-    beyond = np.minimum(tops[of], np.maximum(wanted[of] - base, 0))
+    beyond = np.minimum(hourly.top[of], np.maximum(wanted[of] - base, 0))
     kept = base + beyond > 0
     of, base, beyond = of[kept], base[kept], beyond[kept]
-    above = np.maximum(np.arange(int((base + beyond).max(initial=0)) + 1)[None, :] - base[:, None], 0)
-    above_usd = hourly[of[:, None], np.minimum(above, hourly.shape[1] - 1)]
-    begun = starts[of[:, None], np.minimum(above, starts.shape[1] - 1)]
-    usd = commit[of, base][:, None] / hours + above_usd
-    least = above * np.where(beyond > 0, least_start[of], 0.0)[:, None]
+    part, level = _of_levels(base + beyond)
+    above = np.maximum(level - base[part], 0)
+    at = hourly.begin[of[part]] + above
+    usd = (commit.usd[commit.begin[of] + base] / hours)[part] + hourly.usd[at]
+    least = above * np.where(beyond > 0, hourly.least_start_usd[of], 0.0)[part]
 
-    def columns(
-        of: Ints, most: Ints, term: tuple[Floats, Floats, Floats], money: Sequence[Floats]
-    ) -> Columns:
-        outside = np.arange(money[0].shape[1])[None, :] > most[:, None]
+    def columns(of: Ints, most: Ints, term: tuple[Floats, Floats, Floats], money: Floats) -> Columns:
         one = first[of]
         gpu, place = _gpu_numbers(problem)[units.offer[one]], units.zone[one].astype(np.int64)
-        limited = (np.where(outside, np.inf, each) for each in money)
-        return number[of], gpu, place, each[of], most, *term, *limited
+        return number[of], gpu, place, each[of], most, *term, money
 
     none = np.zeros(len(of)), np.zeros(len(of)), np.ones((len(of), BANDS + 1))
-    found = columns(of, base + beyond, none, (usd, usd, begun, least))
+    found = columns(of, base + beyond, none, np.stack((usd, usd, hourly.start_usd[at], least)))
     if not has_term.any():
         return found
-    held, starts, tops, least_start = levels(has_term, by_hour_usd, start)
+    held = levels(has_term, by_hour_usd, start)
     termed = mine[has_term]
     begin = _least_per_replica(case, termed, group[has_term], terms.start_usd[termed], len(groups))
-    of = np.flatnonzero(tops)
+    of = np.flatnonzero(held.top)
     term_h = np.full(len(groups), np.inf)
     np.minimum.at(term_h, group[has_term], terms.least_h[termed])
     term = begin[of], term_h[of], terms.share[number[of]]
-    least = np.arange(held.shape[1])[None, :] * least_start[of][:, None]
-    return _stacked(found, columns(of, tops[of], term, (held[of], held[of], starts[of], least)))
+    part, level = _of_levels(held.top[of])
+    at = held.begin[of[part]] + level
+    least = level * held.least_start_usd[of[part]]
+    money = np.stack((held.usd[at], held.usd[at], held.start_usd[at], least))
+    return _stacked(found, columns(of, held.top[of], term, money))
+
+
+def _of_levels(most: Ints) -> tuple[Ints, Ints]:
+    """The part and the level [N] of each level of parts with ``most`` [L]."""
+    part = np.repeat(np.arange(len(most)), most + 1)
+    return part, np.arange(len(part)) - _begins(most)[part]
+
+
+class GroupLevels(NamedTuple):
+    """USD of the cheapest units of each group for each level (``usd``) and of starting these (``start_usd``),
+    one group after the other; those of group g from ``begin[g]`` on [G + 1], up to its ``top`` [G].
+    ``least_start_usd`` [G]: of what a start costs a replica at least."""
+
+    begin: Ints
+    usd: Floats
+    start_usd: Floats
+    top: Ints
+    least_start_usd: Floats
 
 
 def _group_levels(
     problem: Problem, case: FleetCase, mine: Ints, group: Ints, usd: Floats, start: Floats, wanted: Ints
-) -> tuple[Floats, Floats, Ints, Floats]:
-    """USD [G, W + 1] of the cheapest units ``mine`` of each group for each level, what starting these costs,
-    the highest level [G], and the USD [G] that a start costs a replica at least."""
+) -> GroupLevels:
+    """The levels of the cheapest units ``mine`` of each group."""
     units, table, groups = case.units, problem.table, len(wanted)
     offers, begin = units.offer[mine], np.searchsorted(group, np.arange(groups + 1))
     shared = table.pools.of[offers]
     room = np.bincount(group, units.most[mine] * units.replicas[mine], groups)
-    width = int(np.minimum(wanted, room).max(initial=0)) + 1
-    least, begun = np.full((groups, width), np.inf), np.full((groups, width), np.inf)
+    levels = _begins(np.minimum(wanted, room).astype(np.int64))
+    least, begun = np.zeros(levels[-1]), np.zeros(levels[-1])
     tops = group_levels(
-        begin, wanted, units.replicas[mine], usd, start, units.most[mine],
+        begin, levels, units.replicas[mine], usd, start, units.most[mine],
         units.nodes[mine] * table.gpus_per_node[offers], np.where(shared >= 0, shared, -1 - offers),
         np.where(shared >= 0, np.append(table.pools.gpus, NO_LIMIT)[shared], NO_LIMIT), least, begun,
     )  # fmt: skip
-    each = _least_per_replica(case, mine, group, start, groups)
-    return least, np.maximum.accumulate(begun, axis=1), tops, each
+    return GroupLevels(levels, least, begun, tops, _least_per_replica(case, mine, group, start, groups))
 
 
 def _least_per_replica(case: FleetCase, mine: Ints, group: Ints, usd: Floats, groups: int) -> Floats:
@@ -299,13 +351,8 @@ def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
 
 
 def _columns(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
-    levels = max((len(pool.usd) for pool in pools), default=1)
-
-    def padded(rows: Sequence[Floats]) -> Floats:
-        whole = np.full((len(rows), levels), np.inf)
-        for number, row in enumerate(rows):
-            whole[number, : len(row)] = row
-        return whole
+    def levels(name: str) -> Floats:
+        return np.concatenate([np.zeros(0), *(getattr(pool, name) for pool in pools)])
 
     return (
         np.array(owner, dtype=np.int64),
@@ -316,10 +363,7 @@ def _columns(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
         np.array([pool.begin_usd for pool in pools], dtype=np.float64),
         np.array([pool.term_h for pool in pools], dtype=np.float64),
         np.array([NO_TERM if p.term_share is None else p.term_share for p in pools]).reshape(-1, BANDS + 1),
-        padded([pool.usd for pool in pools]),
-        padded([pool.least_usd for pool in pools]),
-        padded([pool.start_usd for pool in pools]),
-        padded([pool.least_start_usd for pool in pools]),
+        np.stack([levels(name) for name in ("usd", "least_usd", "start_usd", "least_start_usd")]),
     )
 
 

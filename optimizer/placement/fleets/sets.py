@@ -83,7 +83,7 @@ class SetSearch:
     skipped_usd: float = np.inf
     work: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
-    alike: Ints = field(init=False)
+    alike: Ints | None = None
     alike_usd: dict[tuple[tuple[int, int], ...], float] = field(default_factory=dict)
     least_by_hour: Floats | None = None
     walked: set[float] = field(default_factory=set)
@@ -119,7 +119,7 @@ class SetSearch:
         self.table = join_parts(self.parts, parts, part_usd, self._wanted(parts), empty)
         self.whole = whole_table(self.table, self.classes, self.rules, self._size)
         self.each = usd_per_rate(self.table.usd, self.table.rate)
-        self.alike = alike_pools(self.parts, self.table.parts)
+        self.alike = None
 
     def _likeliest(self, most: int) -> Ints:
         """Pools that cost least for a request, for half of the peak, or for a request of their place."""
@@ -408,9 +408,12 @@ class SetSearch:
 
     def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """What a set costs depends on: its pools but for their names, and which of them share a place."""
-        order = sorted(pools, key=lambda pool: int(self.alike[pool]))
+        if self.alike is None:
+            self.alike = alike_pools(self.parts, self.table.parts)
+        alike = self.alike.tolist()
+        order = sorted(pools, key=lambda pool: alike[pool])
         places = self.table.place[order].tolist()
-        return tuple((int(self.alike[pool]), places.index(places[i])) for i, pool in enumerate(order))
+        return tuple((alike[pool], places.index(places[i])) for i, pool in enumerate(order))
 
     def fewer(self) -> list[PoolFleet]:
         """The cheapest fleets that are known on fewer pools than the rules allow, one for each number."""
