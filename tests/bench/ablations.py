@@ -76,14 +76,18 @@ def planned(asked: tuple[str, int, float, str]) -> tuple[float, float]:
 def rows(
     size: str, seeds: range, limit_s: float, jobs: int, parts: list[str]
 ) -> Iterator[tuple[str, list[float], list[float]]]:
-    """For each part what cost more and bound less without it, as shares, by seed."""
+    """For each part what cost more and bound less without it, as shares, by seed.
+
+    All that is compared with one another is planned one after the other: a machine that others use as well is
+    not equally fast all day.
+    """
+    asked = [(size, seed, limit_s, part) for seed in seeds for part in (WHOLE, *parts)]
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=fresh, max_tasks_per_child=1) as pool:
-        whole = list(pool.map(planned, [(size, seed, limit_s, WHOLE) for seed in seeds]))
-        for part in parts:
-            without = list(pool.map(planned, [(size, seed, limit_s, part) for seed in seeds]))
-            pairs = list(zip(without, whole, strict=True))
-            yield part, [a[0] / b[0] - 1 for a, b in pairs], [1 - a[1] / b[1] for a, b in pairs]
+        found = dict(zip(asked, pool.map(planned, asked), strict=True))
+    for part in parts:
+        pairs = [(found[size, s, limit_s, part], found[size, s, limit_s, WHOLE]) for s in seeds]
+        yield part, [a[0] / b[0] - 1 for a, b in pairs], [1 - a[1] / b[1] for a, b in pairs]
 
 
 def main() -> int:
