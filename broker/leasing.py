@@ -261,6 +261,9 @@ class Leasing:
             if whole_plan and first.plan_id is not None:
                 rows.extend(other for other in await uow.reservations.find_open() if is_beside(other, first))
             left = await self.give_up_rows(uow, rows, reason, actor)
+            if whole_plan and first.plan_id is not None and not first.replaces:
+                plan = await uow.plans.find(first.plan_id)
+                await uow.plans.update(replace(plan, reserved_at=None))
             crash_points.here("reservation.abandon.before")
             await uow.commit()
             crash_points.here("reservation.abandon.after")

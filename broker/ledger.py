@@ -43,9 +43,9 @@ async def find_charges(
 ) -> tuple[Charge, ...]:
     """Every charge of ``team`` (None: all) that counts in ``window`` (None: any time), oldest first.
 
-    A current plan counts as planned until it is reserved; from then on its reservations do, and of the plan
-    only the data that is still to be copied: no seller tells what left it. A workload that an older plan
-    still holds is not counted a second time, and a plan that finance rejected not at all.
+    A draft counts if somebody intends to buy it, until it is reserved; from then on its reservations do, and
+    of the plan only the data that is still to be copied: no seller tells what left it. A workload counts
+    once: what is held before drafts, and of these the newest.
     """
     records = await uow.plans.find_current(team)
     if window is None or view is CostView.CASH:
@@ -102,18 +102,22 @@ def charges_of(
     which: Movement = Movement.ALL,
     charged: ChargeBill = reservation_charges,
 ) -> Gathered:
-    """Charges of reservations (as ``charged`` makes them), and of the current plans that nobody has taken up;
-    see ``Movement``."""
+    """Charges of reservations (as ``charged`` makes them), and of drafts that somebody intends to buy; see
+    ``Movement``."""
     bills: defaultdict[str, list[Reservation]] = defaultdict(list)
     for row in entries.rows:
         bills[bill_of(row)].append(row)
-    held = {(r.team, r.workload) for r in entries.rows if _holds(r)}
+    counted: dict[tuple[str, str | None], str] = {(r.team, r.workload): "" for r in entries.rows if _holds(r)}
+    for record in entries.records:
+        if record.plan is not None and is_expected(record):
+            for placement in record.plan.placements:
+                counted.setdefault((record.team, placement.workload), record.plan_id)
     coming = (
         charge
         for record in entries.records
-        if record.plan is not None and is_expected(record, bills.get(record.plan_id, ()))
+        if is_expected(record)
         for charge in planned(record)
-        if (charge.team, charge.workload) not in held
+        if counted[charge.team, charge.workload] == record.plan_id
     )
     kinds = {
         name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
@@ -124,7 +128,7 @@ def charges_of(
     copies = (
         charge
         for record in entries.records
-        if record.plan is not None and _is_taken_up(bills.get(record.plan_id, ()))
+        if record.reserved_at is not None
         for charge in planned(record)
         if charge.is_egress and charge.window.start > now
     )
@@ -148,11 +152,10 @@ def bill_of(reservation: Reservation) -> str:
     return reservation.plan_id or reservation.reservation_id
 
 
-def is_expected(record: PlanRecord, reservations: Iterable[Reservation]) -> bool:
-    """Whether a current plan is still to be bought, as far as anybody knows."""
-    if record.approval is ApprovalState.REJECTED:
-        return False
-    return not _is_taken_up(tuple(reservations))
+def is_expected(record: PlanRecord) -> bool:
+    """Whether a current plan is a draft that somebody intends to buy."""
+    rejected = record.approval is ApprovalState.REJECTED
+    return record.plan is not None and record.is_intended and record.reserved_at is None and not rejected
 
 
 async def find_reservations(
@@ -189,10 +192,3 @@ async def _find_touching(
 
 def _holds(reservation: Reservation) -> bool:
     return reservation.is_open and reservation.state is not ReservationState.RELEASING
-
-
-def _is_taken_up(reservations: Sequence[Reservation]) -> bool:
-    """Whether a plan is held or was: an attempt of which nothing stayed leaves it a plan."""
-    if any(_holds(r) for r in reservations):
-        return True
-    return bool(reservations) and all(r.state is not ReservationState.FAILED for r in reservations)

@@ -99,20 +99,22 @@ class OpenBooks:
 
 
 async def find_open_books(
-    uow: RollupUnitOfWork, team: str | None, same_plans: OpenBooks | None = None
+    uow: RollupUnitOfWork, team: str | None, before: OpenBooks | None = None
 ) -> OpenBooks:
-    """Those of ``team`` (None: everybody's); ``same_plans``: read while plans were what they are now."""
+    """Those of ``team`` (None: everybody's); what did not change since ``before`` is not read again."""
     until = closed_until(await uow.rollups.find_closed())
     bills = await uow.rollups.find_open_bills(team)
-    records = await uow.plans.find_current(team) if same_plans is None else same_plans.entries.records
+    records = await uow.plans.find_current(team, () if before is None else before.entries.records)
     rows = await uow.reservations.find_of_bills({*bills, *(record.plan_id for record in records)})
     entries = await find_entries(uow, records, rows)
     stored = await uow.rollups.find_stored(bills)
-    planned = (
-        {record.plan_id: planned_charges(record) for record in records}
-        if same_plans is None
-        else same_plans.planned
-    )
+    same = set() if before is None else {(one.plan_id, one.version) for one in before.entries.records}
+    planned = {
+        one.plan_id: before.planned[one.plan_id]
+        if before is not None and (one.plan_id, one.version) in same
+        else planned_charges(one)
+        for one in records
+    }
     return OpenBooks(bills, entries, stored, planned, until)
 
 
@@ -139,8 +141,7 @@ class LiveReader:
         if kept is not None and kept.mark == mark:
             kept.live = self._at(kept.books, kept.live, now)
             return kept.live, mark
-        same_plans = kept.books if kept is not None and kept.mark.plans == mark.plans else None
-        books = await find_open_books(uow, team, same_plans)
+        books = await find_open_books(uow, team, None if kept is None else kept.books)
         live = self._at(books, None, now)
         if mark == await uow.rollups.find_mark(team):
             self._kept[team] = _Kept(mark, books, live)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from broker.domain.approvals import over_limit
+from broker.domain.approvals import ApprovalState, over_limit
 from broker.domain.finding import ACTOR, entry_of, is_same
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import format_usd
@@ -104,6 +104,10 @@ class LookBook:
         old = record.plan
         agreed = record.approved_by is not None and old is not None and plan.cost_usd <= old.cost_usd
         why = passed if agreed else (*over_limit(plan.cost_usd, self.approval_limit_usd), *passed)
+        if not why and record.approval is ApprovalState.WAITING:
+            why = (
+                record.approval_reason or f"plan {record.plan_id}, whose place it takes, waits for approval",
+            )
         return PlanRecord(
             plan_id=plan.plan_id,
             team=record.team,

@@ -94,13 +94,31 @@ class PlanState(StrEnum):
     PROPOSED = "proposed"
 
 
+class Standing(StrEnum):
+    """What a plan that is made is to its team.
+
+    ``draft``: nothing of it is bought. ``waiting``: so, until finance has said its word. ``reserved``:
+    something of it is held or will be bought. ``superseded``: another plan of the same workloads counts in
+    its place. ``done``: it was reserved, and nothing of it is held any more.
+    """
+
+    DRAFT = "draft"
+    WAITING = "waiting"
+    REJECTED = "rejected"
+    RESERVED = "reserved"
+    SUPERSEDED = "superseded"
+    DONE = "done"
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
     """A plan as the store keeps it: the request that was asked, and the answer once there is one.
 
     ``document`` is the workloads document as it came (JSON text), so that a run can be replayed.
     ``approved_*`` is finance's word on exactly this plan, ``decisions`` every word on it, oldest first;
-    ``approval_reason`` why one is needed.
+    ``approval_reason`` why one is needed. ``intended_by`` is who said that this draft counts in projected
+    spend. ``reserved_at``: since when it, or a plan whose place it took, is bought; None again where nothing
+    of a purchase came to be.
     """
 
     plan_id: str
@@ -119,6 +137,13 @@ class PlanRecord:
     version: int = 0
     decisions: tuple[Decision, ...] = ()
     approval_reason: str | None = None
+    intended_by: str | None = None
+    reserved_at: datetime | None = None
+
+    @property
+    def is_intended(self) -> bool:
+        """Whether it counts in projected spend before it is reserved: somebody, or finance, said so."""
+        return self.intended_by is not None or self.approval is ApprovalState.APPROVED
 
     @property
     def decision(self) -> Decision | None:
@@ -144,6 +169,29 @@ class PlanRecord:
             approved_at=decision.at if yes else None,
             decisions=(*self.decisions, decision),
         )
+
+
+def standing_of(
+    record: PlanRecord, *, is_held: bool, is_superseded: bool, is_current: bool
+) -> Standing | None:
+    """Where ``record`` stands; None while there is no plan.
+
+    ``is_held``: it or a plan whose place it took holds something. ``is_superseded``: a plan took its place.
+    ``is_current``: see ``PlanRepository.find_current``.
+    """
+    if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
+        return None
+    if is_superseded:
+        return Standing.SUPERSEDED
+    if is_held:
+        return Standing.RESERVED
+    if record.reserved_at is not None:
+        return Standing.DONE
+    if record.approval is ApprovalState.REJECTED:
+        return Standing.REJECTED
+    if not is_current and record.state is PlanState.DONE:
+        return Standing.SUPERSEDED
+    return Standing.WAITING if record.approval is ApprovalState.WAITING else Standing.DRAFT
 
 
 class BudgetWatch(Protocol):
@@ -177,8 +225,24 @@ class PlanRepository(Protocol):
         """Newest first; ``team`` None: all."""
         ...
 
-    async def find_current(self, team: str | None = None) -> tuple[PlanRecord, ...]:
-        """Each team's newest done plan for each set of workload names that nothing superseded."""
+    async def find_current(
+        self, team: str | None = None, known: Collection[PlanRecord] = ()
+    ) -> tuple[PlanRecord, ...]:
+        """The plans that are in force, newest first within a team: all that hold something or will buy it,
+        and of each set of workload names one draft, an intended one before others and the newest of these.
+
+        Where a plan holds the same names, a draft is among them only if somebody intends it. None is
+        rejected, superseded, or older than a plan of the same names that is done. Of ``known`` records those
+        that did not change are not read again.
+        """
+        ...
+
+    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+        """Where each of ``records`` stands, by its id; nothing of those that are not made."""
+        ...
+
+    async def withdraw_intentions(self, record: PlanRecord) -> None:
+        """No other draft of the same team and workload names is intended any more."""
         ...
 
     async def find_by_approval(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.approvals import over_limit
-from broker.domain.errors import BrokerError, NotPermitted
+from broker.domain.errors import BrokerError, Conflict, NotPermitted
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
@@ -29,6 +29,7 @@ from broker.plan_ports import (
     PlanRecord,
     PlanState,
     RequestReader,
+    Standing,
 )
 from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
 from broker.usable_offers import OfferRules, usable_offers
@@ -86,9 +87,16 @@ class PlanningService:
         self._under_way: set[str] = set()
 
     async def request_plan(
-        self, caller: Caller, document: str, request: PlanRequest, options: PlanOptions
+        self,
+        caller: Caller,
+        document: str,
+        request: PlanRequest,
+        options: PlanOptions,
+        *,
+        intended: bool = False,
     ) -> PlanRecord:
-        """Stores a wish for a plan as ``queued``; ``run`` makes it."""
+        """Stores a wish for a plan as ``queued``; ``run`` makes it. ``intended``: it counts in projected
+        spend as soon as it is made."""
         require_scope(caller, Scope.PLANS_WRITE)
         if not caller.sees(request.team):
             raise NotPermitted(f"key {caller.key_id} of team {caller.team} cannot plan for {request.team}")
@@ -101,8 +109,11 @@ class PlanningService:
             options=options,
             created_at=now,
             requested_by=caller.key_id,
+            intended_by=caller.key_id if intended else None,
         )
         async with self._uow_factory() as uow:
+            if intended:
+                await uow.plans.withdraw_intentions(record)
             await uow.plans.add(record)
             await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
             await uow.accounts.bind(caller.claim, [record.plan_id])
@@ -198,9 +209,38 @@ class PlanningService:
             return await uow.plans.find_page(team_filter(caller, team), limit, cursor)
 
     async def find_current_plans(self, caller: Caller, *, team: str | None = None) -> tuple[PlanRecord, ...]:
-        """Each team's newest plan for each set of workloads that nothing took the place of."""
+        """The plans that are in force: those that hold something, and drafts."""
         async with self._uow_factory() as uow:
             return await uow.plans.find_current(team_filter(caller, team))
+
+    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+        """Where each of the records stands, by its id; nothing of those that are not made."""
+        async with self._uow_factory() as uow:
+            return await uow.plans.find_standings(records)
+
+    async def set_intended(self, caller: Caller, plan_id: str, *, intended: bool) -> PlanRecord:
+        """Says whether a draft counts in projected spend; the same twice is no error.
+
+        Of drafts of the same workloads one is intended at most. Conflict for what is no draft, and for an
+        approved one: finance's word makes it count.
+        """
+        require_scope(caller, Scope.PLANS_WRITE)
+        record = await self.find_plan(caller, plan_id)
+        if (record.intended_by is not None) == intended and record.reserved_at is None:
+            return record
+        async with self._uow_factory() as uow:
+            standing = (await uow.plans.find_standings([record])).get(plan_id)
+            _require_draft(record, standing, intended=intended)
+            if intended:
+                await uow.plans.withdraw_intentions(record)
+            who = caller.key_id if intended else None
+            stored = await uow.plans.update(replace(record, intended_by=who))
+            if intended and plan_id not in {one.plan_id for one in await uow.plans.find_current(record.team)}:
+                raise Conflict(f"another plan took the place of plan {plan_id}")
+            action = "plan.intend" if intended else "plan.not_intended"
+            await uow.accounts.add_audit(self._entry(stored, action, caller.key_id))
+            await uow.commit()
+        return stored
 
     async def _store(
         self, record: PlanRecord, action: str, actor: str = "planner", detail: str = ""
@@ -221,3 +261,13 @@ class PlanningService:
             team=record.team,
             detail=detail,
         )
+
+
+def _require_draft(record: PlanRecord, standing: Standing | None, *, intended: bool) -> None:
+    """An older draft of the same workloads is one as well: it takes the place of the newer one."""
+    is_older = standing is Standing.SUPERSEDED and record.reserved_at is None
+    if standing not in (Standing.DRAFT, Standing.WAITING) and not is_older:
+        word = record.state if standing is None else standing
+        raise Conflict(f"plan {record.plan_id} is {word}: only a draft can be intended")
+    if not intended and record.approved_by is not None:
+        raise Conflict(f"plan {record.plan_id} is approved, which makes it count: finance can reject it")

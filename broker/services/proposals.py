@@ -174,7 +174,16 @@ class ProposalsService:
                     decided_by=actor,
                 )
             )
-            await uow.plans.update(replace(record, state=PlanState.DONE, supersedes=look.plan_id))
+            old = await uow.plans.find(look.plan_id)
+            await uow.plans.update(
+                replace(
+                    record,
+                    state=PlanState.DONE,
+                    supersedes=look.plan_id,
+                    intended_by=old.intended_by,
+                    reserved_at=old.reserved_at,
+                )
+            )
             await uow.accounts.add_audit(entry_of(accepted, now, actor))
             await uow.accounts.bind(claim, [look.reoptimization_id])
             crash_points.here("proposal.accept.before")
@@ -302,7 +311,9 @@ class ProposalsService:
 
     def _as_it_came(self, record: PlanRecord, old: PlanRecord, done: set[str]) -> PlanRecord:
         if not done:
-            return replace(record, state=PlanState.PROPOSED, supersedes=None)
+            return replace(
+                record, state=PlanState.PROPOSED, supersedes=None, intended_by=None, reserved_at=None
+            )
         assert record.plan is not None
         assert old.plan is not None
         plan = merged(old.plan, record.plan, done, self._read_request(record.document))

@@ -151,7 +151,8 @@ class ReservationsService:
             drafts = await self._drafting.draft(
                 uow, intents, record.team, caller.key_id, plan_id, claim=caller.claim
             )
-            await uow.plans.update(await _taken_up(uow, record))
+            await uow.plans.update(await _taken_up(uow, record, now))
+            await uow.plans.withdraw_intentions(record)
             crash_points.here("plan.intend.before")
             await uow.commit()
             crash_points.here("plan.intend.after")
@@ -344,8 +345,9 @@ def _check_price(offer: Offer, most: Decimal | None) -> None:
         )
 
 
-async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
-    """``record`` as what counts from now on; a proposal takes the place of the plan it was made for."""
+async def _taken_up(uow: UnitOfWork, record: PlanRecord, now: datetime) -> PlanRecord:
+    """``record`` reserved from now on; a proposal takes the place of the plan it was made for."""
+    record = replace(record, reserved_at=now)
     if record.state is not PlanState.PROPOSED:
         return record
     page = await uow.reoptimizations.find_page(record.team, RECENT, None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import CTE, Select, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -17,15 +17,17 @@ from broker.domain.errors import NotFound
 from broker.domain.money import to_micro_usd
 from broker.domain.page import Page
 from broker.domain.plan import Plan
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.domain.reservation import OPEN_STATES, ReservationState
+from broker.plan_ports import PlanOptions, PlanRecord, PlanState, Standing, standing_of
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
-from broker.store.tables import PlanRow
+from broker.store.tables import PlanRow, ReservationRow
 from broker.store.workers import claim_rows, from_now
 from broker.store.writes import Values, insert_new, table_of, update_unchanged
 
 PLANNING_LEASE = timedelta(hours=2)
 """Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
+_HOLDING = sorted(state.value for state in OPEN_STATES - {ReservationState.RELEASING})
 _UNFINISHED = (PlanState.QUEUED, PlanState.RUNNING)
 _NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
 
@@ -61,37 +63,60 @@ class SqlPlanRepository:
             statement = statement.where(PlanRow.team == team)
         return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
 
-    async def find_current(self, team: str | None = None) -> tuple[PlanRecord, ...]:
-        """Each team's newest done plan for each set of workload names that nothing superseded.
+    async def find_current(
+        self, team: str | None = None, known: Collection[PlanRecord] = ()
+    ) -> tuple[PlanRecord, ...]:
+        """The plans that are in force, newest first within a team: all that hold something or will buy it,
+        and of each set of workload names one draft, an intended one before others and the newest of these.
 
-        Only a done plan supersedes; a superseded one never brings an older one back.
+        Where a plan holds the same names, a draft is among them only if somebody intends it. None is
+        rejected, superseded, or older than a plan of the same names that is done. Of ``known`` records those
+        that did not change are not read again.
         """
-        rank = (
-            func.row_number()
-            .over(
-                partition_by=(PlanRow.team, PlanRow.workloads_key),
-                order_by=(PlanRow.created_at.desc(), PlanRow.plan_id.desc()),
+        rows = (await self._session.execute(_current(team))).all()
+        by_key = {(record.plan_id, record.version): record for record in known}
+        missing = [row.plan_id for row in rows if (row.plan_id, row.version) not in by_key]
+        if missing:
+            statement = select(PlanRow).where(PlanRow.plan_id.in_(missing))
+            found = await self._session.scalars(statement.execution_options(populate_existing=True))
+            by_key |= {(row.plan_id, row.version): _record(row) for row in found}
+        keys = ((row.plan_id, row.version) for row in rows)
+        return tuple(by_key[key] for key in keys if key in by_key)
+
+    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+        """Where each of ``records`` stands, by its id; nothing of those that are not made."""
+        ids = [record.plan_id for record in records]
+        successor = PlanRow.supersedes.in_(ids), PlanRow.state == PlanState.DONE.value
+        superseded = set(await self._session.scalars(select(PlanRow.supersedes).where(*successor)))
+        holding = _holding().c.plan_id
+        held = set(await self._session.scalars(select(holding).where(holding.in_(ids))))
+        teams = sorted({record.team for record in records})
+        current = {
+            row.plan_id for team in teams for row in (await self._session.execute(_current(team))).all()
+        }
+        found = {
+            record.plan_id: standing_of(
+                record,
+                is_held=record.plan_id in held,
+                is_superseded=record.plan_id in superseded,
+                is_current=record.plan_id in current,
             )
-            .label("rank")
+            for record in records
+        }
+        return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    async def withdraw_intentions(self, record: PlanRecord) -> None:
+        """No other draft of the same team and workload names is intended any more."""
+        drafts = select(PlanRow).where(
+            PlanRow.state == PlanState.DONE.value,
+            PlanRow.team == record.team,
+            PlanRow.workloads_key == workloads_key(record),
+            PlanRow.plan_id != record.plan_id,
+            PlanRow.intended_by.is_not(None),
+            PlanRow.reserved_at.is_(None),
         )
-        done = select(PlanRow.plan_id, rank).where(PlanRow.state == PlanState.DONE.value)
-        if team is not None:
-            done = done.where(PlanRow.team == team)
-        ranked = done.subquery()
-        successor = aliased(PlanRow)
-        superseded = (
-            select(successor.plan_id)
-            .where(successor.supersedes == PlanRow.plan_id, successor.state == PlanState.DONE.value)
-            .exists()
-        )
-        statement = (
-            select(PlanRow)
-            .join(ranked, ranked.c.plan_id == PlanRow.plan_id)
-            .where(ranked.c.rank == 1, ~superseded)
-            .order_by(PlanRow.team, PlanRow.created_at.desc(), PlanRow.plan_id.desc())
-            .execution_options(populate_existing=True)
-        )
-        return tuple(_record(row) for row in await self._session.scalars(statement))
+        for row in (await self._session.scalars(drafts.execution_options(populate_existing=True))).all():
+            await self.update(replace(_record(row), intended_by=None))
 
     async def find_by_approval(
         self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
@@ -131,6 +156,59 @@ class SqlPlanRepository:
         if record.state in _UNFINISHED:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, PLANNING_LEASE)}
         return {**_values(record), **claim}
+
+
+def _holding() -> CTE:
+    """Plans that hold something or will buy it, and those that took the place of one that does."""
+    row = ReservationRow
+    first = select(row.plan_id.label("plan_id")).where(row.state.in_(_HOLDING), row.plan_id.is_not(None))
+    holding = first.distinct().cte("holding", recursive=True)
+    successor = aliased(PlanRow)
+    later = select(successor.plan_id).join(holding, successor.supersedes == holding.c.plan_id)
+    return holding.union(later.where(successor.state == PlanState.DONE.value))
+
+
+def _current(team: str | None) -> Select[tuple[str, int]]:
+    """Id and version of the plans that are in force; see ``find_current``."""
+    successor = aliased(PlanRow)
+    superseded = (
+        select(successor.plan_id)
+        .where(successor.supersedes == PlanRow.plan_id, successor.state == PlanState.DONE.value)
+        .exists()
+    )
+    is_held = PlanRow.plan_id.in_(select(_holding().c.plan_id))
+    is_approved = func.coalesce(PlanRow.approval == ApprovalState.APPROVED.value, False)
+    is_draft = and_(PlanRow.reserved_at.is_(None), ~superseded)
+    is_intended = and_(or_(PlanRow.intended_by.is_not(None), is_approved), is_draft)
+    held, intended = case((is_held, 1), else_=0), case((is_intended, 1), else_=0)
+    same = PlanRow.team, PlanRow.workloads_key
+    newest_first = PlanRow.created_at.desc(), PlanRow.plan_id.desc()
+    standing = select(
+        PlanRow.plan_id,
+        PlanRow.version,
+        PlanRow.team,
+        PlanRow.created_at,
+        case((superseded, 1), else_=0).label("superseded"),
+        case((is_draft, 1), else_=0).label("draft"),
+        held.label("held"),
+        intended.label("intended"),
+        func.max(held).over(partition_by=same).label("any_held"),
+        func.row_number()
+        .over(partition_by=(*same, held), order_by=(intended.desc(), *newest_first))
+        .label("rank"),
+    ).where(
+        PlanRow.state == PlanState.DONE.value,
+        func.coalesce(PlanRow.approval, "") != ApprovalState.REJECTED.value,
+    )
+    if team is not None:
+        standing = standing.where(PlanRow.team == team)
+    one = standing.subquery().c
+    draft = and_(one.rank == 1, one.draft == 1, or_(one.any_held == 0, one.intended == 1))
+    return (
+        select(one.plan_id, one.version)
+        .where(or_(and_(one.held == 1, one.superseded == 0), draft))
+        .order_by(one.team, one.created_at.desc(), one.plan_id.desc())
+    )
 
 
 def workloads_key(record: PlanRecord) -> str:
@@ -175,6 +253,8 @@ def _values(record: PlanRecord) -> Values:
         "supersedes": record.supersedes,
         "approval": None if record.approval is None else record.approval.value,
         "decisions": to_document(record.decisions) if record.decisions else None,
+        "intended_by": record.intended_by,
+        "reserved_at": record.reserved_at,
         "version": record.version,
     }
 
@@ -197,4 +277,6 @@ def _record(row: PlanRow) -> PlanRecord:
         supersedes=row.supersedes,
         version=row.version,
         decisions=tuple(from_document(Decision, one) for one in row.decisions or ()),
+        intended_by=row.intended_by,
+        reserved_at=row.reserved_at,
     )

@@ -165,6 +165,8 @@ class PlanRow(Row):
     supersedes: Mapped[str | None] = mapped_column(Identifier, index=True)
     approval: Mapped[str | None] = mapped_column(Identifier)
     decisions: Mapped[list[Any] | None]
+    intended_by: Mapped[str | None]
+    reserved_at: Mapped[datetime | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]

@@ -167,6 +167,7 @@ async def plan_ahead(store: Store, lots: random.Random, now: datetime) -> None:
                     created_at=now,
                     requested_by="key-bench",
                     plan=plan,
+                    intended_by="key-bench",
                 )
             )
         for team in ("*", *(f"team-{number:02d}" for number in range(TEAMS))):

@@ -207,7 +207,7 @@ def a_plan(
 def a_record(
     plan: Plan | None, *, state: PlanState = PlanState.DONE, needs_approval: bool = False
 ) -> PlanRecord:
-    """A stored plan."""
+    """A stored plan, which is intended until it is reserved."""
     return PlanRecord(
         plan_id=plan.plan_id if plan is not None else "plan-1",
         team="research",
@@ -218,6 +218,7 @@ def a_record(
         requested_by="key-alice",
         plan=plan,
         needs_approval=needs_approval,
+        intended_by="key-alice",
     )
 
 

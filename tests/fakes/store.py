@@ -7,7 +7,7 @@ called inside a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
@@ -19,11 +19,11 @@ from broker.domain.launches import LaunchAttempt
 from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.reoptimization import ProposalState, Reoptimization
-from broker.domain.reservation import Reservation
+from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Window
 from broker.finance_ports import RollupRepository
 from broker.key_ports import KeyRepository
-from broker.plan_ports import PlanRecord, PlanRepository, PlanState
+from broker.plan_ports import PlanRecord, PlanRepository, PlanState, Standing, standing_of
 from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
 from broker.reservation_ports import LaunchRepository, ReservationRepository
 from tests.fakes.account_rows import Accounts, Keys
@@ -65,13 +65,53 @@ class Plans(Rows):
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
         return page_of(self._newest(team), limit, cursor)
 
-    async def find_current(self, team: str | None = None) -> tuple[PlanRecord, ...]:
-        done = [r for r in self._newest(team) if r.state is PlanState.DONE]
-        superseded = {r.supersedes for r in done}
-        newest: dict[tuple[str, str], PlanRecord] = {}
-        for record in done:
-            newest.setdefault((record.team, record.document), record)
-        return tuple(r for r in newest.values() if r.plan_id not in superseded)
+    def _holding(self) -> set[str]:
+        rows = self._tables.reservations.values()
+        found = {r.plan_id for r in rows if r.is_open and r.state is not ReservationState.RELEASING}
+        while more := {r.plan_id for r in self._done() if r.supersedes in found} - found:
+            found |= more
+        return {plan_id for plan_id in found if plan_id is not None}
+
+    def _done(self) -> list[PlanRecord]:
+        return [r for r in self._newest(None) if r.state is PlanState.DONE]
+
+    async def find_current(
+        self, team: str | None = None, known: Collection[PlanRecord] = ()
+    ) -> tuple[PlanRecord, ...]:
+        holding, superseded = self._holding(), {r.supersedes for r in self._done()}
+        found: list[PlanRecord] = []
+        groups: dict[tuple[str, str], list[PlanRecord]] = {}
+        for record in self._newest(team):
+            if record.state is PlanState.DONE and record.approval is not ApprovalState.REJECTED:
+                groups.setdefault((record.team, record.document), []).append(record)
+        for group in groups.values():
+            held = [r for r in group if r.plan_id in holding]
+            rest = [r for r in group if r.plan_id not in holding]
+            drafts = [r for r in rest if r.reserved_at is None and r.plan_id not in superseded]
+            intended = [r for r in drafts if r.is_intended]
+            found += [r for r in held if r.plan_id not in superseded]
+            found += [r for r in (intended or rest)[:1] if r in drafts and (not held or r in intended)]
+        return tuple(sorted(found, key=self._newest(team).index))
+
+    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+        holding, superseded = self._holding(), {r.supersedes for r in self._done()}
+        current = {r.plan_id for r in await self.find_current()}
+        found = {
+            r.plan_id: standing_of(
+                r,
+                is_held=r.plan_id in holding,
+                is_superseded=r.plan_id in superseded,
+                is_current=r.plan_id in current,
+            )
+            for r in records
+        }
+        return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    async def withdraw_intentions(self, record: PlanRecord) -> None:
+        for other in self._newest(record.team):
+            same = other.document == record.document and other.plan_id != record.plan_id
+            if same and other.state is PlanState.DONE and other.intended_by and other.reserved_at is None:
+                await self.update(replace(other, intended_by=None))
 
     async def find_by_approval(
         self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None

@@ -161,6 +161,7 @@ def _record(plan: Plan, workloads: list[str], state: PlanState = PlanState.DONE)
         created_at=NOON,
         requested_by="seed",
         plan=plan,
+        intended_by="seed",
     )
 
 

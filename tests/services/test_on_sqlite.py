@@ -52,7 +52,7 @@ async def test_from_poll_to_release(store: Store, idempotency: Idempotency) -> N
     spend = SpendService(uow, clock)
 
     await offers.refresh()
-    record = await planning.request_plan(ALICE, "{}", a_request(), PlanOptions())
+    record = await planning.request_plan(ALICE, "{}", a_request(), PlanOptions(), intended=True)
     record = await planning.run(record.plan_id)
     assert record.plan is not None
     assert (await spend.projection(ALICE)).total_usd == record.plan.cost_usd

@@ -7,14 +7,19 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from ulid import ULID
 
+from broker.domain.approvals import Decision, Verdict
 from broker.domain.errors import ConcurrentChange, Conflict, InputError, NotFound
-from broker.plan_ports import PlanRecord, PlanState
+from broker.domain.reservation import Reservation, ReservationState
+from broker.plan_ports import PlanRecord, PlanState, Standing
 from broker.store import Store
 from tests import strategies
 from tests.depth import examples
-from tests.store.examples import HOUR, NOON, plan_record
+from tests.fakes.examples import a_plan
+from tests.fakes.store import Tables
+from tests.store.examples import HOUR, NOON, plan_record, reservation
 
 
 async def add(store: Store, *records: PlanRecord) -> None:
@@ -147,6 +152,138 @@ async def test_a_superseded_plan_is_not_current_and_brings_no_older_one_back(sto
     )
 
     assert await current(store) == ["next"]
+
+
+async def hold(store: Store, *rows: Reservation) -> None:
+    async with store.unit_of_work() as unit:
+        for row in rows:
+            await unit.reservations.add(row)
+        await unit.commit()
+
+
+async def standings(store: Store) -> dict[str, Standing]:
+    async with store.unit_of_work() as unit:
+        records = (await unit.plans.find_page(None, 100, None)).items
+        return dict(await unit.plans.find_standings(records))
+
+
+def made(record: PlanRecord) -> PlanRecord:
+    return replace(record, plan=a_plan(plan_id=record.plan_id))
+
+
+async def test_what_holds_capacity_stays_in_force_whatever_is_planned_after_it(store: Store) -> None:
+    """A second plan of the same document, as a restart makes, takes nothing's place."""
+    held = replace(made(plan_record("held", "train")), reserved_at=NOON)
+    await add(store, held, made(plan_record("again", "train", created_at=NOON + HOUR)))
+    await hold(store, reservation("r", plan_id="held"))
+
+    assert await current(store) == ["held"]
+    assert await standings(store) == {"held": Standing.RESERVED, "again": Standing.SUPERSEDED}
+
+
+async def test_a_draft_beside_what_is_held_counts_where_somebody_intends_it(store: Store) -> None:
+    held = replace(made(plan_record("held", "train")), reserved_at=NOON)
+    again = replace(made(plan_record("again", "train", created_at=NOON + HOUR)), intended_by="key-1")
+    newest = made(plan_record("newest", "train", created_at=NOON + 2 * HOUR))
+    await add(store, held, again, newest)
+    await hold(store, reservation("r", plan_id="held"))
+
+    assert await current(store) == ["again", "held"]
+    assert (await standings(store))["again"] is Standing.DRAFT
+    async with store.unit_of_work() as unit:
+        await unit.plans.withdraw_intentions(held)
+        assert not (await unit.plans.find("again")).is_intended
+        assert [one.plan_id for one in await unit.plans.find_current()] == ["held"]
+
+
+async def test_a_plan_that_took_the_place_of_one_that_holds_is_in_force(store: Store) -> None:
+    moved = plan_record("moved", "train", created_at=NOON + HOUR, supersedes="held")
+    held = replace(made(plan_record("held", "train")), reserved_at=NOON)
+    await add(store, held, replace(made(moved), reserved_at=NOON))
+    await add(store, made(plan_record("newer", "train", created_at=NOON + 2 * HOUR)))
+    await hold(store, reservation("r", plan_id="held"))
+
+    assert await current(store) == ["moved"]
+    assert (await standings(store))["moved"] is Standing.RESERVED
+
+
+@pytest.mark.parametrize("state", [ReservationState.RELEASED, ReservationState.RELEASING])
+async def test_a_plan_that_is_over_is_done_and_brings_no_older_draft_back(
+    store: Store, state: ReservationState
+) -> None:
+    over = replace(made(plan_record("over", "train", created_at=NOON + HOUR)), reserved_at=NOON + HOUR)
+    await add(store, made(plan_record("older", "train")), over)
+    await hold(store, reservation("r", plan_id="over", state=state))
+
+    assert await current(store) == []
+    assert await standings(store) == {"over": Standing.DONE, "older": Standing.SUPERSEDED}
+
+
+async def test_a_rejected_plan_is_not_in_force(store: Store) -> None:
+    no = Decision(Verdict.REJECTED, "finance", NOON)
+    rejected = replace(made(plan_record("no", "train", created_at=NOON + HOUR)), needs_approval=True)
+    waiting = replace(made(plan_record("ask", "chat")), needs_approval=True)
+    await add(store, rejected.decided(no), waiting, made(plan_record("before", "train")))
+
+    assert await current(store) == ["before", "ask"]
+    assert await standings(store) == {
+        "no": Standing.REJECTED,
+        "ask": Standing.WAITING,
+        "before": Standing.DRAFT,
+    }
+
+
+async def test_records_that_did_not_change_are_not_read_again(store: Store) -> None:
+    await add(store, made(plan_record("a", "train")), made(plan_record("b", "chat")))
+    async with store.unit_of_work() as unit:
+        first = await unit.plans.find_current()
+        await unit.plans.update(replace(first[0], intended_by="key-1"))
+        second = await unit.plans.find_current(None, first)
+    assert (second[0].is_intended, second[0].version) == (True, 1)
+    assert second[1] is first[1]
+
+
+@settings(max_examples=examples(25))
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 5), max_size=6))
+async def test_the_store_in_memory_and_that_in_a_database_agree(
+    store: Store, drawn: list[tuple[int, int, int, int, int]]
+) -> None:
+    """Each tuple is a plan: its team and names, state, intention, predecessor, and what became of it."""
+    ids = [str(ULID()) for _ in drawn]
+    team = f"team-{ULID()}"
+    records, rows = [], []
+    for at, (names, state, wish, before, held) in enumerate(drawn):
+        record = plan_record(
+            ids[at],
+            *(["train"] if names % 2 else ["train", "chat"]),
+            team=team,
+            created_at=NOON + at * HOUR,
+            state=PlanState.PROPOSED if state == 3 else PlanState.DONE,
+            supersedes=ids[at - 1] if before == 3 and at else None,
+        )
+        record = replace(made(record), intended_by="key-1" if wish == 1 else None, needs_approval=wish > 1)
+        if wish == 3:
+            record = record.decided(Decision(Verdict.REJECTED, "finance", NOON))
+        if held:
+            record = replace(record, reserved_at=NOON)
+            state_of = [ReservationState.ACTIVE, ReservationState.RELEASED, ReservationState.FAILED][held - 1]
+            rows.append(reservation(str(ULID()), plan_id=ids[at], state=state_of, team=team))
+        records.append(record)
+    tables = Tables()
+    async with tables.unit_of_work() as unit:
+        for record in records:
+            await unit.plans.add(record)
+        for row in rows:
+            await unit.reservations.add(row)
+        await unit.commit()
+    await add(store, *records)
+    await hold(store, *rows)
+    async with tables.unit_of_work() as unit:
+        expected = [one.plan_id for one in await unit.plans.find_current(team)]
+        stands = await unit.plans.find_standings(records)
+    assert await current(store, team) == expected
+    async with store.unit_of_work() as unit:
+        assert await unit.plans.find_standings(records) == stands
 
 
 async def test_only_a_done_plan_supersedes(store: Store) -> None:
