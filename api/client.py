@@ -95,6 +95,10 @@ class BrokerClient:
         """Every plan, newest first, page by page."""
         return self._pages(PageForm[PlanSummaryForm], "/v1/plans")
 
+    def set_intended(self, plan_id: str, *, intended: bool) -> None:
+        """Says whether a draft counts in projected spend; Conflict for what is no draft."""
+        self._call("POST", f"/v1/plans/{_part(plan_id)}/intend", body={"intended": intended})
+
     def reserve_plan(self, plan_id: str, idempotency_key: str) -> list[ReservationForm]:
         """Reserves all of a plan; the same key again gives the same answer and buys nothing twice."""
         answer = self._call(

@@ -32,7 +32,7 @@ def options_of(settings: Settings) -> PlanOptions:
 
 
 async def ask_for_plan(
-    product: Product, caller: Caller, text: str, options: PlanOptions, source: str
+    product: Product, caller: Caller, text: str, options: PlanOptions, source: str, *, intended: bool = False
 ) -> PlanRecord:
     """Stores the wish of a workloads document and begins to plan it; InputError with places in ``text``."""
     # In a thread: a large document takes seconds, and others want answers meanwhile.
@@ -40,7 +40,7 @@ async def ask_for_plan(
     wish = await asyncio.to_thread(read, text)
     # Stored with absolute times, so that a run after a crash asks the same question.
     document = json.dumps(to_document(wish))
-    record = await product.planning.request_plan(caller, document, wish, options)
+    record = await product.planning.request_plan(caller, document, wish, options, intended=intended)
     product.background.start(product.planning.run(record.plan_id))
     return record
 

@@ -23,7 +23,8 @@ from api.client import BrokerClient, connect
 from api.schemas.plan_record import PlanRecordForm, PlanSummaryForm
 from broker.domain.approvals import ApprovalState
 from broker.domain.errors import BrokerError, FieldProblem, InputError
-from broker.plan_ports import PlanState
+from broker.domain.plan import PlanStatus
+from broker.plan_ports import PlanState, Standing
 
 app = typer.Typer(add_completion=False)
 
@@ -39,6 +40,10 @@ def plans(
     ] = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a plan; 0: none.")] = 180.0,
     output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
+    intend: Annotated[
+        bool | None,
+        typer.Option("--intend/--no-intend", help="Whether this draft counts in projected spend."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plans of the running server: asks for one, shows one, or lists them, newest first.
@@ -55,9 +60,14 @@ def plans(
             plan_id = client.ask_for_plan(read_text(new), f"cli-{uuid4()}").plan_id
             stderr().print(f"planning {plan_id}", markup=False, soft_wrap=True)
         if plan_id is None:
+            if intend is not None:
+                raise InputError("command line", (FieldProblem("PLAN_ID", "nothing", "a plan's id"),))
             _list(list(client.list_plans()), as_json=as_json)
             return
         found = _made(client, plan_id, timeout)
+        if intend is not None:
+            client.set_intended(plan_id, intended=intend)
+            found = _made(client, plan_id, timeout)
     _show(found, output, as_json=as_json)
 
 
@@ -106,13 +116,26 @@ def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("plan, team", no_wrap=True)
-    table.add_column("status, finance", no_wrap=True)
+    table.add_column("standing", no_wrap=True)
     table.add_column("cost", justify="right", no_wrap=True)
     table.add_column("made (UTC)", no_wrap=True)
     for one in found:
         cost = "-" if one.cost_usd is None else usd(one.cost_usd)
-        status = str(one.status) if one.state is PlanState.DONE else str(one.state)
-        standing = f"{status}, {one.approval}" if one.approval is not None else status
+        standing = _standing_words(one)
         name = Text.assemble(one.plan_id, "\n", (one.team, "dim"))
         table.add_row(name, standing, cost, day_and_time(one.created_at))
     console.print(table)
+
+
+def _standing_words(one: PlanSummaryForm) -> str:
+    """Where a plan stands, then what else there is to say of it."""
+    if one.standing is None:
+        return str(one.state)
+    words = ["proposal" if one.state is PlanState.PROPOSED else str(one.standing)]
+    if one.intended and one.standing in (Standing.DRAFT, Standing.WAITING):
+        words.append("intended")
+    if one.approval is ApprovalState.APPROVED:
+        words.append("approved")
+    if one.status is PlanStatus.INFEASIBLE:
+        words.append("infeasible")
+    return ", ".join(words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -11,9 +11,10 @@ from broker.domain.market import FeedHealth
 from broker.domain.money import ZERO
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation
-from broker.plan_ports import PlanRecord
+from broker.plan_ports import PlanRecord, Standing
 
 SPLIT_BASELINE = "single_shape"
+DRAFTS = frozenset({Standing.DRAFT, Standing.WAITING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,21 @@ def market_card(feeds: Sequence[FeedHealth]) -> Card:
 
 
 def overview_cards(
-    feeds: Sequence[FeedHealth], plans: Sequence[PlanRecord], reservations: Sequence[Reservation]
+    feeds: Sequence[FeedHealth],
+    plans: Sequence[PlanRecord],
+    standings: Mapping[str, Standing],
+    reservations: Sequence[Reservation],
 ) -> tuple[Card, ...]:
     """What the product knows, plans and holds now."""
-    cost = sum((p.plan.cost_usd for p in plans if p.plan), ZERO)
-    saved = [s for p in plans if p.plan and (s := saved_usd(p.plan)) is not None]
+    reserved = [p for p in plans if standings.get(p.plan_id) is Standing.RESERVED]
+    intended = [p for p in plans if p.is_intended and standings.get(p.plan_id) in DRAFTS]
+    counted_ones = [p.plan for p in (*reserved, *intended) if p.plan is not None]
+    saved = [saving for plan in counted_ones if (saving := saved_usd(plan)) is not None]
     held = [row for row in reservations if row.is_open]
     nodes = sum(row.nodes for row in held)
     return (
-        Card("Planned spend", usd(cost), counted(len(plans), "current plan"), lead=True),
+        Card("Reserved", _cost(reserved), counted(len(reserved), "plan"), lead=True),
+        Card("Intended drafts", _cost(intended), counted(len(intended), "plan")),
         Card(
             "Saved against one shape",
             usd(sum(saved, ZERO)) if saved else DASH,
@@ -62,3 +69,7 @@ def overview_cards(
         Card("Reservations open", f"{len(held):,}", counted(nodes, "node")),
         market_card(feeds),
     )
+
+
+def _cost(plans: Sequence[PlanRecord]) -> str:
+    return usd(sum((one.plan.cost_usd for one in plans if one.plan is not None), ZERO))

@@ -40,6 +40,8 @@ DONE: Mapping[str, str] = {
     "rejected": "Rejected. It cannot be reserved, and counts as spend no more.",
     "reserved": "Reserved: every placement is ordered, and each has its row under Reservations.",
     "released": "Release asked for everything that this plan held.",
+    "intended": "This draft counts in projected spend now.",
+    "not-intended": "This draft counts in projected spend no more.",
 }
 """What a page says after an action, by the word in its address."""
 
@@ -49,8 +51,10 @@ router = page_router()
 @router.get("/plans")
 async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None = None) -> Response:
     """Plans, newest first."""
-    page = await product_of(request).planning.find_plans(caller, 50, cursor)
-    rows = [plan_view.plan_row(record) for record in page.items]
+    planning = product_of(request).planning
+    page = await planning.find_plans(caller, 50, cursor)
+    standings = await planning.find_standings(page.items)
+    rows = [plan_view.plan_row(record, standings.get(record.plan_id)) for record in page.items]
     return show(request, "plans.html", "Plans", plans=rows, next_cursor=page.next_cursor)
 
 
@@ -125,6 +129,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         heading=plan_view.title_of(record),
         notice=DONE.get(done, ""),
         step=plan_view.next_step(record, held.items),
+        standing=(await product.planning.find_standings([record])).get(plan_id),
         held=held.items,
         approval=asked,
         proof=proof_of(request),
@@ -206,6 +211,19 @@ async def release(request: Request, caller: PlanVisitor, plan_id: str) -> Respon
             if row.is_open:
                 await reservations.release(named, row.reservation_id)
         return f"/plans/{plan_id}?done=released"
+
+    return await act_once(request, caller, form, act)
+
+
+@router.post("/plans/{plan_id}/intend")
+async def intend(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
+    """Says whether a draft counts in projected spend."""
+    form = await read_form(request)
+    intended = form.text("intended") == "yes"
+
+    async def act(named: Caller) -> str:
+        await product_of(request).planning.set_intended(named, plan_id, intended=intended)
+        return f"/plans/{plan_id}?done={'intended' if intended else 'not-intended'}"
 
     return await act_once(request, caller, form, act)
 

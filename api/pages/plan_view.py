@@ -22,7 +22,7 @@ from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
-from broker.plan_ports import PlanRecord, PlanState
+from broker.plan_ports import PlanRecord, PlanState, Standing
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
@@ -42,6 +42,8 @@ class PlanRow:
     gap: float | None
     saved_usd: Decimal | None
     approval: ApprovalState | None
+    standing: Standing | None = None
+    is_intended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def budget_of(record: PlanRecord) -> Decimal | None:
     return Decimal(str(budget["usd"])) if budget else None
 
 
-def plan_row(record: PlanRecord) -> PlanRow:
+def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
     """A record as a row of a list."""
     plan = record.plan
     state = record.state if plan is None or record.state is PlanState.PROPOSED else plan.status
@@ -117,6 +119,8 @@ def plan_row(record: PlanRecord) -> PlanRow:
         gap=plan.gap if plan else None,
         saved_usd=saved_usd(plan) if plan else None,
         approval=record.approval,
+        standing=standing,
+        is_intended=record.is_intended,
     )
 
 

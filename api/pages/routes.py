@@ -42,12 +42,13 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
     plans = await product.planning.find_current_plans(caller)
     held = await product.reservations.find_reservations(caller, COUNTED_RESERVATIONS)
     looks = await product.reoptimize.find_reoptimizations(caller, SHOWN_LOOKS)
-    rows = [plan_row(record) for record in plans]
+    standings = await product.planning.find_standings(plans)
+    rows = [plan_row(record, standings.get(record.plan_id)) for record in plans]
     return show(
         request,
         "overview.html",
         "Overview",
-        cards=overview_cards(feeds, plans, held.items),
+        cards=overview_cards(feeds, plans, standings, held.items),
         plans=rows,
         waiting=sum(row.approval is ApprovalState.WAITING for row in rows),
         looks=looks.items,

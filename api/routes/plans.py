@@ -28,6 +28,7 @@ from api.schemas.finance import Word
 from api.schemas.parts import PageForm
 from api.schemas.plan_record import (
     AcceptedPlanForm,
+    IntentionForm,
     PlanRecordForm,
     PlanSummaryForm,
     record_to_document,
@@ -70,6 +71,7 @@ async def request_plan(
     time_limit_s: Annotated[float | None, Query(gt=0, le=3600)] = None,
     gap: Annotated[float, Query(ge=0, lt=1)] = 0.01,
     seed: Annotated[int, Query(ge=0, le=2**31 - 1)] = 1,
+    intended: Annotated[bool, Query(description="It counts in projected spend once it is made")] = False,
 ) -> Response:
     """Asks for a plan with a workloads document (JSON or YAML)."""
     product = product_of(request)
@@ -78,7 +80,7 @@ async def request_plan(
     async def act() -> Answer:
         usual = options_of(product.settings)
         options = replace(usual, time_limit_s=time_limit_s or usual.time_limit_s, gap=gap, seed=seed)
-        record = await ask_for_plan(product, caller, text, options, "request")
+        record = await ask_for_plan(product, caller, text, options, "request", intended=intended)
         return _accepted(record)
 
     async def again(stored: tuple[str, ...]) -> Answer:
@@ -101,14 +103,37 @@ async def list_plans(
     cursor: Cursor = None,
 ) -> JSONResponse:
     """Plans, newest first, without their placements."""
-    page = await product_of(request).planning.find_plans(caller, limit, cursor, team=team)
-    return listing([record_to_summary(record) for record in page.items], page.next_cursor)
+    planning = product_of(request).planning
+    page = await planning.find_plans(caller, limit, cursor, team=team)
+    standings = await planning.find_standings(page.items)
+    items = [record_to_summary(record, standings.get(record.plan_id)) for record in page.items]
+    return listing(items, page.next_cursor)
 
 
 @router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | PlanSummaryForm}})
 async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> JSONResponse:
     """One plan, or where it stands."""
-    return JSONResponse(record_to_document(await product_of(request).planning.find_plan(caller, plan_id)))
+    record = await product_of(request).planning.find_plan(caller, plan_id)
+    return JSONResponse(await _shown(request, record))
+
+
+async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
+    standings = await product_of(request).planning.find_standings([record])
+    return record_to_document(record, standings.get(record.plan_id))
+
+
+@router.post("/{plan_id}/intend", responses={200: {"model": PlanRecordForm}})
+async def intend_plan(
+    request: Request, caller: PlanWriter, plan_id: str, wish: Annotated[IntentionForm | None, Body()] = None
+) -> Response:
+    """Says that a draft counts in projected spend, or, with ``intended`` false, that it does not."""
+    intended = wish is None or wish.intended
+
+    async def act() -> Answer:
+        record = await product_of(request).planning.set_intended(caller, plan_id, intended=intended)
+        return json_answer(200, await _shown(request, record))
+
+    return await answer_once(request, caller, act)
 
 
 def _event_line(event: Mapping[str, object]) -> str:
@@ -141,7 +166,7 @@ async def approve_plan(
 
     async def act() -> Answer:
         record = await approvals.approve(caller, plan_id, said.comment, _looked(said))
-        return json_answer(200, record_to_document(record))
+        return json_answer(200, await _shown(request, record))
 
     return await answer_once(request, caller, act)
 
@@ -154,7 +179,7 @@ async def reject_plan(
 
     async def act() -> Answer:
         record = await product_of(request).approvals.reject(caller, plan_id, word.comment, _looked(word))
-        return json_answer(200, record_to_document(record))
+        return json_answer(200, await _shown(request, record))
 
     return await answer_once(request, caller, act)
 

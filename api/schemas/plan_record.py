@@ -13,7 +13,7 @@ from api.schemas.plan_writer import plan_to_document
 from api.schemas.times import Instant, format_time
 from broker.domain.approvals import ApprovalState
 from broker.domain.plan import PlanStatus
-from broker.plan_ports import PlanRecord, PlanState
+from broker.plan_ports import PlanRecord, PlanState, Standing
 
 
 class AcceptedPlanForm(BaseModel):
@@ -24,9 +24,12 @@ class AcceptedPlanForm(BaseModel):
 
 
 class StandingForm(BaseModel):
-    """Where a plan stands: being made (``state``), and before finance."""
+    """Where a plan stands: being made (``state``), to its team (``standing``, null until it is made), and
+    before finance. ``intended``: it counts in projected spend before it is reserved."""
 
     state: PlanState
+    standing: Standing | None
+    intended: bool
     problem: str | None
     needs_approval: bool
     approval_reason: str | None
@@ -35,6 +38,12 @@ class StandingForm(BaseModel):
     approval: ApprovalState | None
     decisions: list[DecisionForm]
     supersedes: str | None
+
+
+class IntentionForm(BaseModel):
+    """Whether a draft counts in projected spend."""
+
+    intended: bool = True
 
 
 class PlanSummaryForm(StandingForm):
@@ -52,7 +61,7 @@ class PlanRecordForm(StandingForm, PlanForm):
     """A plan that is made, and where it stands."""
 
 
-def record_to_document(record: PlanRecord) -> dict[str, Any]:
+def record_to_document(record: PlanRecord, standing: Standing | None = None) -> dict[str, Any]:
     """A plan as the API shows it: the whole plan once there is one, else where it stands."""
     body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
     if record.plan is not None:
@@ -62,6 +71,8 @@ def record_to_document(record: PlanRecord) -> dict[str, Any]:
         "team": record.team,
         "created_at": format_time(record.created_at),
         "state": str(record.state),
+        "standing": None if standing is None else str(standing),
+        "intended": record.is_intended,
         "problem": record.problem,
         "needs_approval": record.needs_approval,
         "approval_reason": record.approval_reason,
@@ -73,7 +84,7 @@ def record_to_document(record: PlanRecord) -> dict[str, Any]:
     }
 
 
-def record_to_summary(record: PlanRecord) -> dict[str, Any]:
+def record_to_summary(record: PlanRecord, standing: Standing | None = None) -> dict[str, Any]:
     """A plan as a list shows it: without placements and spend lines."""
-    whole = record_to_document(record)
+    whole = record_to_document(record, standing)
     return {name: value for name, value in whole.items() if name not in {"placements", "spend"}}
