@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from broker.domain.budgets import BudgetStanding, standing
+from broker.domain.budgets import BudgetStanding, furthest_end, standing
 from broker.domain.charging import plan_charges
 from broker.domain.money import format_usd
 from broker.domain.move_charges import charges_with_moves
@@ -17,6 +17,15 @@ from broker.finance_ports import FinanceUnitOfWork, FinanceUnits
 from broker.plan_ports import PlanRecord, PlanState
 from broker.ports import Clock
 from broker.summaries import Summaries
+
+
+async def find_budget_charges(
+    units: FinanceUnits, summaries: Summaries, team: str | None, now: datetime
+) -> tuple[Charge, ...]:
+    """Charges of ``team`` (None: everybody's), with leases without an end to the end of the last budget."""
+    async with units() as uow:
+        budgets = await uow.budgets.find_all(team)
+    return await summaries.find_charges(team, furthest_end(budgets, now))
 
 
 async def find_standings_with(
@@ -72,7 +81,7 @@ class BudgetGate:
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         """Each budget of the plan's team that the plan has a part in passing, in words."""
         now = self._clock.now()
-        charges = await self._summaries.find_charges(record.team)
+        charges = await find_budget_charges(self._units, self._summaries, record.team, now)
         async with self._units() as uow:
             standings = await find_standings_with(uow, record, plan, charges, now)
         mine = plan_charges(plan, record.team, record.plan_id)
@@ -92,7 +101,7 @@ class BudgetGate:
             budgets = await uow.budgets.find_all(look.team)
         if not budgets or not look.moves:
             return ()
-        charges = await self._summaries.find_charges(look.team)
+        charges = await self._summaries.find_charges(look.team, furthest_end(budgets, now))
         async with self._units() as uow:
             after = await _charges_after(uow, look, new, charges, now)
         both = ((standing(budget, charges, now), standing(budget, after, now)) for budget in budgets)

@@ -12,7 +12,7 @@ from broker.domain.approvals import ApprovalState
 from broker.domain.charging import Movement, plan_charges, reservation_charges
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.spend import Charge, CostView
+from broker.domain.spend import Charge, CostView, projection_end
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 from broker.plan_ports import PlanRecord
@@ -20,7 +20,8 @@ from broker.ports import UnitOfWork
 
 PAGE = 200
 ChargeBill = Callable[
-    [Sequence[Reservation], Mapping[str, WorkloadKind], datetime, Movement], tuple[Charge, ...]
+    [Sequence[Reservation], Mapping[str, WorkloadKind], datetime, Movement, datetime | None],
+    tuple[Charge, ...],
 ]
 """``reservation_charges``, or what was made by it before."""
 
@@ -43,16 +44,18 @@ async def find_charges(
 ) -> tuple[Charge, ...]:
     """Every charge of ``team`` (None: all) that counts in ``window`` (None: any time), oldest first.
 
-    A draft counts if somebody intends to buy it, until it is reserved; from then on its reservations do, and
-    of the plan only the data that is still to be copied: no seller tells what left it. A workload counts
-    once: what is held before drafts, and of these the newest.
+    Leases without an end are projected to the end of ``window`` (None: of the current month). A draft counts
+    if somebody intends to buy it, until it is reserved; from then on its reservations do, and of the plan
+    only the data that is still to be copied: no seller tells what left it. A workload counts once: what is
+    held before drafts, and of these the newest.
     """
     records = await uow.plans.find_current(team)
     if window is None or view is CostView.CASH:
         rows = await find_reservations(uow, team)
     else:
         rows = await _find_touching(uow, team, window, {record.plan_id for record in records})
-    found = await gather(uow, now, records, rows)
+    entries = await find_entries(uow, records, rows)
+    found = charges_of(entries, now, until=projection_end(window, now))
     charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
     chosen = (c for c in charges if window is None or window.contains(c.at(view)))
     return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
@@ -101,9 +104,10 @@ def charges_of(
     planned: Callable[[PlanRecord], Iterable[Charge]] = planned_charges,
     which: Movement = Movement.ALL,
     charged: ChargeBill = reservation_charges,
+    until: datetime | None = None,
 ) -> Gathered:
     """Charges of reservations (as ``charged`` makes them), and of drafts that somebody intends to buy; see
-    ``Movement``."""
+    ``reservation_charges`` for ``which`` and ``until``."""
     bills: defaultdict[str, list[Reservation]] = defaultdict(list)
     for row in entries.rows:
         bills[bill_of(row)].append(row)
@@ -123,7 +127,8 @@ def charges_of(
         name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
     }
     by_bill = {
-        name: charged(bill, kinds.get(bill[0].plan_id or "", {}), now, which) for name, bill in bills.items()
+        name: charged(bill, kinds.get(bill[0].plan_id or "", {}), now, which, until)
+        for name, bill in bills.items()
     }
     copies = (
         charge

@@ -2,14 +2,15 @@
 
 What was read is used for as long as nothing was written (``LedgerMark``). Of its charges most are the same
 until midnight, and are made once a UTC day; those that move with the time are made anew after ``SHARED``:
-every figure of one page is then of the same moment.
+every figure of one page is then of the same moment. Leases without an end are projected to the end of the
+period that is asked for, so where there are any, charges are made once for each such end.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import chain
 
@@ -32,6 +33,8 @@ MOST_CHARGES = 100_000
 """Charges of bills that are kept in all."""
 MOST_KEPT = 32
 """Readings that are kept, one a team."""
+MOST_ENDS = 8
+"""Ends of periods that charges are kept for, of each reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,12 @@ class LiveSpend:
     """As of ``at``: what is the same until midnight or the next write, and what moves with the time.
 
     ``token`` names the steady part: two of the same token have the same one. ``plans``: those that
-    projected charges are of. ``until``: the first day that is not of a closed month (None: no month is
+    projected charges are of. ``open_from``: the first day that is not of a closed month (None: no month is
     closed).
     """
 
     at: datetime
-    until: date | None
+    open_from: date | None
     token: object
     steady: LivePart
     moving: LivePart
@@ -87,13 +90,24 @@ class OpenBooks:
     entries: Entries
     stored: Mapping[str, Cells]
     planned: Mapping[str, tuple[Charge, ...]]
-    until: date | None
+    open_from: date | None
+
+    @property
+    def has_open_ended(self) -> bool:
+        """Whether something is held until somebody releases it."""
+        return any(row.end is None and row.is_open for row in self.entries.rows)
 
     def charges(
-        self, now: datetime, which: Movement = Movement.ALL, charged: ChargeBill = reservation_charges
+        self,
+        now: datetime,
+        which: Movement = Movement.ALL,
+        charged: ChargeBill = reservation_charges,
+        until: datetime | None = None,
     ) -> Gathered:
         """Charges of the bills that are not rolled up, and of plans not bought yet."""
-        found = charges_of(self.entries, now, lambda record: self.planned[record.plan_id], which, charged)
+        found = charges_of(
+            self.entries, now, lambda record: self.planned[record.plan_id], which, charged, until
+        )
         live = {name: charges for name, charges in found.by_bill.items() if name in self.bills}
         return Gathered(live, found.planned)
 
@@ -102,7 +116,7 @@ async def find_open_books(
     uow: RollupUnitOfWork, team: str | None, before: OpenBooks | None = None
 ) -> OpenBooks:
     """Those of ``team`` (None: everybody's); what did not change since ``before`` is not read again."""
-    until = closed_until(await uow.rollups.find_closed())
+    open_from = closed_until(await uow.rollups.find_closed())
     bills = await uow.rollups.find_open_bills(team)
     records = await uow.plans.find_current(team, () if before is None else before.entries.records)
     rows = await uow.reservations.find_of_bills({*bills, *(record.plan_id for record in records)})
@@ -115,14 +129,17 @@ async def find_open_books(
         else planned_charges(one)
         for one in records
     }
-    return OpenBooks(bills, entries, stored, planned, until)
+    return OpenBooks(bills, entries, stored, planned, open_from)
 
 
 @dataclass(slots=True)
 class _Kept:
+    """What was read, and what was made of it for each end of a period, the last one used last."""
+
     mark: LedgerMark
     books: OpenBooks
-    live: LiveSpend
+    at: datetime
+    by_end: OrderedDict[datetime | None, LiveSpend] = field(default_factory=OrderedDict)
 
 
 class LiveReader:
@@ -133,56 +150,79 @@ class LiveReader:
         self._charged = Kept[tuple[Charge, ...]](MOST_CHARGES, len)
 
     async def find(
-        self, uow: RollupUnitOfWork, team: str | None, now: datetime
+        self, uow: RollupUnitOfWork, team: str | None, now: datetime, until: datetime
     ) -> tuple[LiveSpend, LedgerMark]:
-        """Of ``team`` (None: everybody's), as of at most ``SHARED`` before ``now``; what it is based on."""
+        """Of ``team`` (None: everybody's), as of at most ``SHARED`` before ``now``; what it is based on.
+
+        Leases without an end are projected to ``until``.
+        """
         mark = await uow.rollups.find_mark(team)
         kept = self._kept.get(team)
         if kept is not None and kept.mark == mark:
-            kept.live = self._at(kept.books, kept.live, now)
-            return kept.live, mark
+            return self._at(kept, now, until), mark
         books = await find_open_books(uow, team, None if kept is None else kept.books)
-        live = self._at(books, None, now)
+        found = _Kept(mark, books, now)
+        live = self._at(found, now, until)
         if mark == await uow.rollups.find_mark(team):
-            self._kept[team] = _Kept(mark, books, live)
+            self._kept[team] = found
             self._kept.move_to_end(team)
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return live, mark
 
-    def _at(self, books: OpenBooks, before: LiveSpend | None, now: datetime) -> LiveSpend:
-        """``books`` as of ``now``, by what was made of them ``before``."""
-        if before is not None and now - SHARED <= before.at <= now:
-            return before
-        if before is None or before.at.date() != now.date():
-            steady, token = live_part(books, now, Movement.STEADY, self._steady_charges), object()
-        else:
-            steady, token = before.steady, before.token
-        moving = live_part(books, now, Movement.MOVING)
-        return LiveSpend(now, books.until, token, steady, moving, books.entries.plans)
+    def _at(self, kept: _Kept, now: datetime, until: datetime) -> LiveSpend:
+        """What was read as of ``now``, or of a moment ago."""
+        if not now - SHARED <= kept.at <= now:
+            kept.at = now
+        books, at, end = kept.books, kept.at, until if kept.books.has_open_ended else None
+        before = kept.by_end.get(end)
+        if before is None or before.at != at:
+            if before is None or before.at.date() != at.date():
+                steady, token = live_part(books, at, Movement.STEADY, self._steady_charges, end), object()
+            else:
+                steady, token = before.steady, before.token
+            moving = live_part(books, at, Movement.MOVING, until=end)
+            kept.by_end[end] = LiveSpend(at, books.open_from, token, steady, moving, books.entries.plans)
+        kept.by_end.move_to_end(end)
+        while len(kept.by_end) > MOST_ENDS:
+            kept.by_end.popitem(last=False)
+        return kept.by_end[end]
 
     def _steady_charges(
-        self, bill: Sequence[Reservation], kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
+        self,
+        bill: Sequence[Reservation],
+        kinds: Mapping[str, WorkloadKind],
+        now: datetime,
+        which: Movement,
+        until: datetime | None,
     ) -> tuple[Charge, ...]:
-        """Those of a bill, made once a version of its reservations and day."""
+        """Those of a bill, made once a version of its reservations and day (and end, where it has none)."""
         versions = tuple((row.reservation_id, row.version) for row in bill)
-        key = (versions, frozenset(kinds.items()), now.date())
-        return self._charged.once(key, lambda: reservation_charges(bill, kinds, now, which))
+        end = until if any(row.end is None for row in bill) else None
+        key = (versions, frozenset(kinds.items()), now.date(), end)
+        return self._charged.once(key, lambda: reservation_charges(bill, kinds, now, which, end))
 
 
 def live_part(
-    books: OpenBooks, now: datetime, which: Movement, charged: ChargeBill = reservation_charges
+    books: OpenBooks,
+    now: datetime,
+    which: Movement,
+    charged: ChargeBill = reservation_charges,
+    until: datetime | None = None,
 ) -> LivePart:
     """Charges of ``books`` as of ``now``, and their cells; what is rolled up of them is taken off once, from
     those that are steady."""
-    found, owed = books.charges(now, which, charged), defaultdict[tuple[date, CellKey], Amounts](Amounts)
+    found, owed = (
+        books.charges(now, which, charged, until),
+        defaultdict[tuple[date, CellKey], Amounts](Amounts),
+    )
     expected: list[Charge] = []
     charges: list[Charge] = []
     for bill, detailed in found.by_bill.items():
         is_stored = bool(books.stored.get(bill))
         stored = books.stored[bill] if is_stored and which is not Movement.MOVING else {}
         coming = [c for c in detailed if c.basis is ChargeBasis.PROJECTED]
-        beyond = _beyond(detailed, stored, books.until)
+        beyond = _beyond(detailed, stored, books.open_from)
         for key, amounts in beyond.items():
             owed[key] = owed[key].plus(amounts) if key in owed else amounts
         expected.extend(coming)
@@ -198,7 +238,8 @@ def live_part(
     return LivePart(cells, (*expected, *found.planned), (*charges, *found.planned))
 
 
-def _beyond(charges: Iterable[Charge], stored: Cells, until: date | None) -> Cells:
+def _beyond(charges: Iterable[Charge], stored: Cells, open_from: date | None) -> Cells:
     """What a bill's ``charges`` owe beyond what is rolled up of it."""
     owed = cells_of(c for c in charges if c.basis is ChargeBasis.ACTUAL)
-    return difference(reported(owed, stored, until), stored) if stored else reported(owed, stored, until)
+    whole = reported(owed, stored, open_from)
+    return difference(whole, stored) if stored else whole

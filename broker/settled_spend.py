@@ -105,8 +105,10 @@ def day_charge(
     usd: Decimal,
     basis: ChargeBasis = ChargeBasis.ACTUAL,
     reservation_id: str | None = None,
+    *,
+    is_open_ended: bool = False,
 ) -> Charge:
-    """Money of a day, of which only the team is told, and whether it is owed or reserved."""
+    """Money of a day, of which only the team is told, and whether it is owed, reserved or open-ended."""
     return Charge(
         window=Window(midnight, midnight + timedelta(days=1)),
         team=team,
@@ -118,6 +120,7 @@ def day_charge(
         usd=usd,
         basis=basis,
         reservation_id=reservation_id,
+        is_open_ended=is_open_ended,
     )
 
 

@@ -18,7 +18,16 @@ from broker.domain.errors import ConcurrentChange
 from broker.domain.money import CENT, ZERO
 from broker.domain.month_close import closed_until
 from broker.domain.reservation import Reservation
-from broker.domain.spend import Charge, ChargeBasis, Commitment, CostView, Interval, group_of, period_of
+from broker.domain.spend import (
+    Charge,
+    ChargeBasis,
+    Commitment,
+    CostView,
+    Interval,
+    group_of,
+    period_of,
+    projection_end,
+)
 from broker.domain.spend_cells import (
     NOTHING,
     Amounts,
@@ -128,12 +137,14 @@ class Summaries:
         """
         question = asked._replace(days=_days_of(window))
         live, settled = await self._look(
-            asked.team, lambda uow, generation: self._settled.find(uow, question, generation)
+            asked.team,
+            _end_of(window),
+            lambda uow, generation: self._settled.find(uow, question, generation),
         )
         base = self._sums.once(
-            (question, live.token), lambda: _with(settled, question, live.until, live.steady)
+            (question, live.token), lambda: _with(settled, question, live.open_from, live.steady)
         )
-        return Summary(_with(base, question, live.until, live.moving), live.until, live.at)
+        return Summary(_with(base, question, live.open_from, live.moving), live.open_from, live.at)
 
     async def find_cut(self, asked: SumQuestion, window: Window) -> Summary:
         """Sums of a ``window`` that cuts days: those of the whole days whose midnights it holds, with the
@@ -149,30 +160,33 @@ class Summaries:
             sums.add_open(charges, sign)
         return replace(base, usd=sums.over(base.usd if first < last else {}))
 
-    async def find_charges(self, team: str | None) -> tuple[Charge, ...]:
+    async def find_charges(self, team: str | None, until: datetime | None = None) -> tuple[Charge, ...]:
         """Charges that sum to all of ``team``'s spend (None: everybody's): what is settled by day and team,
-        the rest in detail."""
-        settled, live = await self.find_both(team)
+        the rest in detail. Leases without an end are projected to ``until`` (None: the end of the month)."""
+        settled, live = await self.find_both(team, until)
         return (*settled, *live.charges)
 
-    async def find_live(self, team: str | None) -> LiveSpend:
+    async def find_live(self, team: str | None, until: datetime | None = None) -> LiveSpend:
         """What is not rolled up of ``team``'s (None: everybody's)."""
+        now = self._clock.now()
         async with self._units() as uow:
-            return (await self._live.find(uow, team, self._clock.now()))[0]
+            return (await self._live.find(uow, team, now, until or projection_end(None, now)))[0]
 
-    async def find_days(self, team: str | None) -> tuple[Charge, ...]:
-        """The same summed by UTC day, team, basis and whether it is reserved: few of them."""
-        return self.days_of(team, *await self.find_both(team))
+    async def find_days(self, team: str | None, until: datetime | None = None) -> tuple[Charge, ...]:
+        """The same summed by UTC day and by what ``sum_by_day`` tells apart: few of them."""
+        return self.days_of(team, *await self.find_both(team, until))
 
     def days_of(self, team: str | None, settled: tuple[Charge, ...], live: LiveSpend) -> tuple[Charge, ...]:
         """The same of what ``find_both`` found."""
         steady = self._days.once((team, live.token), lambda: (*settled, *sum_by_day(live.steady.charges)))
         return (*steady, *sum_by_day(live.moving.charges))
 
-    async def find_both(self, team: str | None) -> tuple[tuple[Charge, ...], LiveSpend]:
+    async def find_both(
+        self, team: str | None, until: datetime | None
+    ) -> tuple[tuple[Charge, ...], LiveSpend]:
         """The same apart: what is settled, and the rest with its plans."""
         live, settled = await self._look(
-            team, lambda uow, generation: self._settled.find_charges(uow, team, generation)
+            team, until, lambda uow, generation: self._settled.find_charges(uow, team, generation)
         )
         return settled, live
 
@@ -187,13 +201,15 @@ class Summaries:
         """
         days = _days_of(window)
         live, settled = await self._look(
-            team, lambda uow, generation: self._settled.find_cells(uow, team, days, generation)
+            team,
+            _end_of(window),
+            lambda uow, generation: self._settled.find_cells(uow, team, days, generation),
         )
         cells = defaultdict(Amounts, settled)
         for (day, key), amounts in live.owed:
             if _is_in(days, day):
                 cells[key] = cells[key].plus(amounts)
-        coming = _expected_in(live.expected, days, live.until, view)
+        coming = _expected_in(live.expected, days, live.open_from, view)
         span = window or Window(live.at, live.at + DAY)
         if view is CostView.AMORTIZED:
             return (*(cell_charge(key, one, span) for key, one in cells.items() if one != NOTHING), *coming)
@@ -207,8 +223,8 @@ class Summaries:
     ) -> Expected:
         """What is expected in ``window`` (None: any time) of what has these words; a closed month expects
         nothing."""
-        _, live = await self.find_both(team)
-        words, until = tuple(narrowed.items()), live.until
+        _, live = await self.find_both(team, _end_of(window))
+        words, until = tuple(narrowed.items()), live.open_from
         chosen = (
             charge
             for charge in live.expected
@@ -220,12 +236,18 @@ class Summaries:
         return Expected(live.at, tuple(order))
 
     async def _look(
-        self, team: str | None, settled: Callable[[RollupUnitOfWork, int], Awaitable[Found]]
+        self,
+        team: str | None,
+        until: datetime | None,
+        settled: Callable[[RollupUnitOfWork, int], Awaitable[Found]],
     ) -> tuple[LiveSpend, Found]:
-        """What is not rolled up and what is asked of the roll-up, as of one moment."""
+        """What is not rolled up and what is asked of the roll-up, as of one moment; leases without an end are
+        projected to ``until`` (None: the end of the month)."""
         for _ in range(TRIES):
+            now = self._clock.now()
             async with self._units() as uow:
-                live, mark = await self._live.find(uow, team, self._clock.now())
+                end = until or projection_end(None, now)
+                live, mark = await self._live.find(uow, team, now, end)
                 found = await settled(uow, mark.generation)
                 if mark.generation == await uow.rollups.find_generation():
                     return live, found
@@ -312,14 +334,21 @@ def _days_of(window: Window | None) -> Days | None:
     return None if window is None else (window.start.date(), window.end.date())
 
 
+def _end_of(window: Window | None) -> datetime | None:
+    return None if window is None else window.end
+
+
 def sum_by_day(charges: Iterable[Charge]) -> Iterator[Charge]:
-    """``charges`` summed by UTC day, team, basis and whether they are reserved; a sum tells no more."""
-    cents: defaultdict[tuple[date, str, ChargeBasis, bool], int] = defaultdict(int)
+    """``charges`` summed by UTC day, team, basis, whether they are reserved, and whether until somebody
+    releases them; a sum tells no more."""
+    cents: defaultdict[tuple[date, str, ChargeBasis, bool, bool], int] = defaultdict(int)
     for charge in charges:
-        key = charge.window.start.date(), charge.team, charge.basis, charge.reservation_id is not None
+        is_reserved = charge.reservation_id is not None
+        key = charge.window.start.date(), charge.team, charge.basis, is_reserved, charge.is_open_ended
         cents[key] += int(charge.usd.scaleb(2))
-    for (day, team, basis, is_reserved), found in cents.items():
-        yield day_charge(midnight(day), team, found * CENT, basis, "-" if is_reserved else None)
+    for (day, team, basis, is_reserved, is_open_ended), found in cents.items():
+        name = "-" if is_reserved else None
+        yield day_charge(midnight(day), team, found * CENT, basis, name, is_open_ended=is_open_ended)
 
 
 def _with(known: Sums, asked: SumQuestion, until: date | None, part: LivePart) -> Sums:

@@ -20,6 +20,55 @@ from broker.domain.offer import Offer
 from broker.domain.window import Segment, Window
 
 SECONDS_PER_HOUR = 3600
+MICROS_PER_SECOND = 1_000_000
+MICROS_PER_HOUR = SECONDS_PER_HOUR * MICROS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """How a seller bills one node that is held without a break. Times are microseconds since it began.
+
+    The seller bills ahead: the first block with the lease (the minimum term, rounded up to increments), then
+    each increment as it begins. A block of more than an hour is *prepaid*: its cost is amortized over its
+    time, whether the node is held that long or not. The cost of a shorter block counts where it begins.
+    """
+
+    least_us: int
+    step_us: int
+
+    @classmethod
+    def of(cls, offer: Offer) -> Meter:
+        """The meter of an offer that is not a window."""
+        least_us = round(offer.min_hours * MICROS_PER_HOUR)
+        return cls(least_us, max(1, offer.billing_increment_s) * MICROS_PER_SECOND)
+
+    @property
+    def first_us(self) -> int:
+        """Length of the first block."""
+        return max(self.step_us, self.billed_us(0))
+
+    def billed_us(self, held_us: int) -> int:
+        """Time that is billed once the node was held for ``held_us``."""
+        return -(-max(held_us, self.least_us) // self.step_us) * self.step_us
+
+    def amortized_us(self, held_us: int) -> int:
+        """Time whose cost counts up to ``held_us``: of prepaid blocks what is over, others whole."""
+        block = self.prepaid_block(held_us - 1)
+        return self.billed_us(held_us) if block is None else held_us
+
+    def paid_us(self, held_us: int) -> int:
+        """Until when the money billed at ``held_us`` reaches: a prepaid block's end, else that instant."""
+        block = self.prepaid_block(max(0, held_us - 1))
+        return held_us if block is None else min(block[1], self.billed_us(held_us))
+
+    def prepaid_block(self, at_us: int) -> tuple[int, int] | None:
+        """Start and end of the block that holds ``at_us``; None where that is an hour long or less."""
+        first_us = self.first_us
+        length_us = first_us if at_us < first_us else self.step_us
+        if length_us <= MICROS_PER_HOUR:
+            return None
+        start_us = 0 if at_us < first_us else first_us + (at_us - first_us) // length_us * length_us
+        return start_us, start_us + length_us
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,10 +105,8 @@ def holdings(segments: Sequence[Segment]) -> tuple[Holding, ...]:
 
 def billed_seconds(offer: Offer, window: Window) -> int:
     """Seconds charged for one node held over ``window``: minimum term, then rounded up to increments."""
-    held = window.duration // timedelta(microseconds=1)
-    least = round(offer.min_hours * SECONDS_PER_HOUR * 1_000_000)
-    increment = max(1, offer.billing_increment_s) * 1_000_000
-    return -(-max(held, least) // increment) * increment // 1_000_000
+    held_us = window.duration // timedelta(microseconds=1)
+    return Meter.of(offer).billed_us(held_us) // MICROS_PER_SECOND
 
 
 def holding_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:

@@ -103,7 +103,9 @@ class ThresholdStanding:
 class BudgetStanding:
     """A budget in one period: owed already, reserved beyond that, and planned beyond that.
 
-    ``runs_out_on``: the UTC day on which the sum passes the limit (None: it does not in this period).
+    ``until_released_usd``: the part of what is reserved that leases without an end cost until the period is
+    over, unless somebody releases them. ``runs_out_on``: the UTC day on which the sum passes the limit (None:
+    it does not in this period).
     """
 
     budget: Budget
@@ -111,6 +113,7 @@ class BudgetStanding:
     owed_usd: Decimal
     reserved_usd: Decimal
     planned_usd: Decimal
+    until_released_usd: Decimal
     runs_out_on: datetime | None
     thresholds: tuple[ThresholdStanding, ...]
 
@@ -135,6 +138,11 @@ class BudgetStanding:
         return float(self.expected_usd / self.budget.limit_usd)
 
 
+def furthest_end(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+    """Where the last of the periods of ``budgets`` ends; None without any."""
+    return max((budget.window_at(now).end for budget in budgets), default=None)
+
+
 def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> BudgetStanding:
     """Where ``budget`` stands with ``charges`` of whatever team and time: only its own count."""
     window = budget.window_at(now)
@@ -156,6 +164,7 @@ def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> Budget
         owed_usd=_sum(owed),
         reserved_usd=_sum(reserved),
         planned_usd=_sum(planned),
+        until_released_usd=_sum(charge for charge in reserved if charge.is_open_ended),
         runs_out_on=_day_of(days, budget.limit_usd + CENT),
         thresholds=thresholds,
     )

@@ -1,12 +1,9 @@
 """From plans and reservations to charges, to the cent.
 
 A placement and its reservations are rounded once, together, so that a plan that is held as planned
-costs exactly what it said. Windows are owed in full from their purchase and shown over their days;
-the rest is owed up to now and expected until its end.
-
-What is billed by the hour costs a day what its hours cost, at the offer's price, and that stays so: what
-is rounded up to an increment, and the rest of a minimum term, is of the last day held so far (today, while
-it runs).
+costs exactly what it said. What is billed ahead (a window, a minimum term) is owed in full from its purchase
+and amortized over its days; the rest is owed as its increments begin, and expected until its end. A day that
+is over keeps its cost. ``broker.domain.stretches`` has the rules.
 
 Leaving a window early changes its bill by its seller's terms: nothing (``never``), all of it until its
 start (``until``), the hours that are left (``any_time``), what a buyer paid for the rest (``resell``). What
@@ -21,7 +18,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from broker.domain.billing import days, held_by_day, spread_by_day
+from broker.domain.billing import days, held_by_day
 from broker.domain.money import CENT, ZERO, split_cents, to_cents
 from broker.domain.offer import Tier
 from broker.domain.plan import Placement, Plan
@@ -34,11 +31,12 @@ from broker.domain.stretches import (
     Stretch,
     cents_until,
     parts_of,
+    prepaid_block,
     rounded_stretches,
     rounded_up_node_seconds,
     used_part,
 )
-from broker.domain.window import Segment, Window
+from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 
 DAY = timedelta(days=1)
@@ -124,15 +122,17 @@ def reservation_charges(
     kinds: Mapping[str, WorkloadKind],
     now: datetime,
     which: Movement = Movement.ALL,
+    until: datetime | None = None,
 ) -> tuple[Charge, ...]:
     """Charges of everything that was bought or is to be bought, rounded once per placement.
 
-    ``kinds``: the kind of each workload by name, where it is known. Steady charges of one instant and moving
+    ``kinds``: the kind of each workload by name, where it is known. ``until``: where leases without an end
+    are projected to (None: nothing is expected of them). Steady charges of one instant and moving
     ones of a later one of the same UTC day are all charges of the later one.
     """
     charges = [
         charge
-        for stretch, usd in rounded_stretches(reservations, now)
+        for stretch, usd in rounded_stretches(reservations, now, until)
         for charge in _charges(stretch, usd, kinds, now, which)
     ]
     if which is not Movement.MOVING:
@@ -157,13 +157,14 @@ def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A day of a stretch: money, GPU-seconds billed, those that were wanted and had, and when it is due."""
+    """A day of a stretch: money, GPU-seconds billed, those wanted and had, and when it is billed."""
 
     window: Window
     usd: Decimal
     gpu_seconds: int
     used_gpu_seconds: int
     paid_at: datetime | None
+    is_open_ended: bool = False
 
     @property
     def idle_usd(self) -> Decimal:
@@ -178,34 +179,77 @@ def _charges(
     stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
 ) -> Iterator[Charge]:
     per_node = stretch.reservation.offer.sku.gpus_per_node
-    used, paid_at = used_part(stretch), _paid_at(stretch)
-    for segment, basis, part_usd in parts_of(stretch, usd, now):
-        for window, day_usd in _days_of(stretch, segment, part_usd, usd, _days_that(stretch, now, which)):
+    used, cut = used_part(stretch), _days_that(stretch, now, which)
+    for segment, basis in parts_of(stretch, now):
+        counted: tuple[datetime, int] | None = None
+        for window, paid_at in _pieces(stretch, cut(segment.window)):
+            before = (
+                counted[1]
+                if counted is not None and counted[0] == window.start
+                else cents_until(stretch, usd, window.start)
+            )
+            counted = window.end, cents_until(stretch, usd, window.end)
             held = window.duration // SECOND * segment.nodes
             billed = held + (rounded_up_node_seconds(stretch) if window.end == stretch.segment.end else 0)
             busy = min(held, _shared_node_seconds(window, used, segment.nodes))
-            part = _Part(window, day_usd, billed * per_node, busy * per_node, paid_at)
+            part = _Part(
+                window,
+                (counted[1] - before) * CENT,
+                billed * per_node,
+                busy * per_node,
+                paid_at,
+                stretch.is_open_ended and basis is ChargeBasis.PROJECTED,
+            )
             yield _charge(stretch.reservation, kinds, part, basis)
+
+
+def _pieces(stretch: Stretch, wanted: Iterable[Window]) -> Iterator[tuple[Window, datetime | None]]:
+    """Days cut where prepaid blocks end, and when each piece is billed, where that is ahead."""
+    bought_at = _bought_at(stretch)
+    for day in wanted:
+        start = day.start
+        while start < day.end:
+            block = prepaid_block(stretch, start)
+            end = day.end if block is None else min(day.end, block.end)
+            yield Window(start, end), bought_at if block is None else block.start
+            start = end
 
 
 def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Window], Iterator[Window]]:
     """Cuts a part of ``stretch`` into its UTC days, and leaves those that are not asked for out.
 
-    What is billed by the hour moves today and, where it is rounded, on its last day. What is owed whole does
-    not move; what waits for its start or is not owed yet moves as a whole.
+    What is billed by time moves today and, where it is rounded, on its last day; where a prepaid block begins
+    today, all that is to come moves too. What is owed whole moves on its last day alone. What is not bought
+    yet, and what waits for its start, moves as a whole.
     """
-    ends = {now.date(), (stretch.segment.end - MICROSECOND).date()}
-    row, unit = stretch.reservation, stretch.unit
-    if row.offer.window is None:
-        all_move = unit.state is UnitState.GONE and not (unit.gone_at or row.released_at)
-    else:
-        all_move = not stretch.owed
-        ends = ends if not row.offer.is_sold_whole else set()
-    if which is Movement.ALL or (all_move and which is Movement.MOVING):
+    if which is Movement.ALL:
         return days
-    if which is Movement.STEADY:
-        return lambda whole: (day for day in days(whole) if not all_move and day.start.date() not in ends)
-    return lambda whole: (day for at in sorted(ends) if (day := whole.intersection(_day(at))) is not None)
+    today = now.date()
+    runs_on = not stretch.owed and stretch.segment.end <= now
+    ends = {today, today if runs_on else (stretch.segment.end - MICROSECOND).date()}
+    if _moves_whole(stretch, today):
+        return days if which is Movement.MOVING else lambda _: iter(())
+    first = today if not stretch.owed and _begins_block_on(stretch, today) else date.max
+
+    def steady(whole: Window) -> Iterator[Window]:
+        return (day for day in days(whole) if (at := day.start.date()) not in ends and at < first)
+
+    def moving(whole: Window) -> Iterator[Window]:
+        if first == today:
+            return (day for day in days(whole) if (at := day.start.date()) in ends or at >= first)
+        return (day for at in sorted(ends) if (day := whole.intersection(_day(at))) is not None)
+
+    return steady if which is Movement.STEADY else moving
+
+
+def _moves_whole(stretch: Stretch, today: date) -> bool:
+    """Whether each day of a stretch may change before the next midnight."""
+    row, unit, terms = stretch.reservation, stretch.unit, stretch.reservation.offer.window
+    if terms is not None and (terms.waits or not stretch.is_confirmed):
+        return not stretch.owed
+    if not stretch.is_confirmed:
+        return row.start.date() <= today
+    return terms is None and unit.state is UnitState.GONE and not (unit.gone_at or row.released_at)
 
 
 def _day(at: date) -> Window:
@@ -213,28 +257,11 @@ def _day(at: date) -> Window:
     return Window(midnight, midnight + DAY)
 
 
-def _days_of(
-    stretch: Stretch,
-    segment: Segment,
-    part_usd: Decimal,
-    usd: Decimal,
-    cut: Callable[[Window], Iterator[Window]],
-) -> Iterable[tuple[Window, Decimal]]:
-    """Days of one of ``parts_of(stretch, usd, …)``, which costs ``part_usd``, with their money."""
-    if stretch.reservation.offer.is_sold_whole:
-        wanted = set(cut(segment.window))
-        return [day for day in spread_by_day(part_usd, (segment,)) if day[0] in wanted] if wanted else ()
-    return _by_the_hour(stretch, usd, cut(segment.window))
-
-
-def _by_the_hour(
-    stretch: Stretch, usd: Decimal, wanted: Iterable[Window]
-) -> Iterator[tuple[Window, Decimal]]:
-    known: tuple[datetime, int] | None = None
-    for day in wanted:
-        before = known[1] if known and known[0] == day.start else cents_until(stretch, usd, day.start)
-        known = day.end, cents_until(stretch, usd, day.end)
-        yield day, (known[1] - before) * CENT
+def _begins_block_on(stretch: Stretch, day: date) -> bool:
+    """Whether a prepaid block of a lease begins on ``day``."""
+    whole = _day(day)
+    block = prepaid_block(stretch, whole.end - MICROSECOND) if stretch.segment.start < whole.end else None
+    return block is not None and block.start >= whole.start
 
 
 def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int:
@@ -242,8 +269,9 @@ def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int
     return 0 if both is None else both.duration // SECOND * nodes
 
 
-def _paid_at(stretch: Stretch) -> datetime | None:
-    """When a window is paid: at its order, or with its start while it is not ordered yet."""
+def _bought_at(stretch: Stretch) -> datetime | None:
+    """When a window is billed: at its order, or with its start while it is not ordered yet; None for what is
+    billed as it is used."""
     terms = stretch.reservation.offer.window
     if terms is None or terms.waits:
         return None
@@ -275,4 +303,5 @@ def _charge(
         idle_gpu_seconds=part.gpu_seconds - part.used_gpu_seconds,
         idle_usd=part.idle_usd,
         paid_at=part.paid_at,
+        is_open_ended=part.is_open_ended,
     )

@@ -1,10 +1,11 @@
 """Actual charges as FOCUS rows: one bill, said in the specification's columns.
 
-Usage is one row a unit and hour. What is bought ahead (windows, minimum terms) is a Purchase, which carries
-the money, and hourly Committed rows, which carry its amortised cost up to now, Used or Unused. Bills are
-whole cents, so ``BilledCost`` and ``EffectiveCost`` are; ``ListCost`` and ``ContractedCost`` are price times
-quantity and not rounded. Hours are cut from running totals: a later export says the same of a past hour.
-What a seller gives back for a window that was left early is a Credit.
+Usage is one row a unit and hour, with the increments that begin in it. What is billed ahead (windows, and
+blocks of more than an hour: minimum terms, months) is a Purchase, which carries the money, and hourly
+Committed rows, which carry its amortized cost up to now, Used or Unused. Bills are whole cents, so
+``BilledCost`` and ``EffectiveCost`` are; ``ListCost`` and ``ContractedCost`` are price times quantity and not
+rounded. Hours are cut from the running totals that days are cut from: a later export says the same of a past
+hour. What a seller gives back for a window that was left early is a Credit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.billing import billed_seconds, holding_cost_usd, spread_by_day
+from broker.domain.billing import MICROS_PER_HOUR, billed_seconds, holding_cost_usd
 from broker.domain.charging import credits_of
 from broker.domain.focus_columns import Cell
 from broker.domain.money import CENT, ZERO
@@ -23,12 +24,13 @@ from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import Reservation
 from broker.domain.sku import Form
 from broker.domain.spend import ChargeBasis
-from broker.domain.spreading import Spread, micros
 from broker.domain.stretches import (
+    MICROSECOND,
     SHORTEST,
     Stretch,
     cents_until,
     parts_of,
+    prepaid_block,
     rounded_stretches,
     used_part,
 )
@@ -60,8 +62,9 @@ Row = dict[str, Cell]
 def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: str) -> Iterator[Row]:
     """Rows of every actual charge of ``reservations`` up to ``now``, with the columns of both versions.
 
-    ``reservations`` hold all of a plan or none of it. The sum of ``BilledCost`` is that of the ledger's
-    actual charges, exactly; so is the sum of ``EffectiveCost`` once what was bought ahead is over.
+    ``reservations`` hold all of a plan or none of it. ``BilledCost`` sums to the actual charges by the day
+    that they are billed on, exactly; ``EffectiveCost`` to those by the day that they are amortized on, for
+    every day that is over.
     """
     for stretch, usd in rounded_stretches(reservations, now):
         lot = _Lot.of(stretch)
@@ -69,102 +72,126 @@ def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: s
         terms = stretch.reservation.offer.window
         if stretch.owed and terms is not None and not terms.waits:
             yield from _window_rows(stretch, usd, now, lot, base)
-        elif terms is None and stretch.reservation.offer.tier is Tier.COMMITTED:
-            yield from _committed_rows(stretch, usd, now, lot, base)
         else:
-            yield from _usage_rows(stretch, usd, now, lot, base)
+            yield from _lease_rows(stretch, usd, now, lot, base)
     for reservation in reservations:
         yield from _leaving_rows(reservation, install_id)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lot:
-    """GPUs of a stretch, USD per GPU-hour that is priced, and GPU-hours that are priced beyond those held."""
+    """GPUs of a stretch, and USD per GPU-hour that is priced."""
 
     gpus: int
     list_price: Decimal
     contracted_price: Decimal
-    rounded_up: Decimal
 
     @classmethod
     def of(cls, stretch: Stretch) -> _Lot:
         """Prices with one-off fees spread over the hours that they buy."""
-        offer, segment = stretch.reservation.offer, stretch.segment
+        offer, segment, held = stretch.reservation.offer, stretch.segment, stretch.held
         gpus = segment.nodes * offer.sku.gpus_per_node
-        held = _hours(segment.window)
-        priced = held if offer.is_sold_whole else Decimal(billed_seconds(offer, segment.window)) / 3600
-        beyond = gpus * max(priced - held, ZERO)
-        exact_list = holding_cost_usd(offer.at_list_price(), (segment,))
-        return cls(gpus, _kept(exact_list / priced / gpus), _kept(stretch.usd / priced / gpus), beyond)
+        priced = _hours(held)
+        if not offer.is_sold_whole:
+            priced = max(priced, Decimal(billed_seconds(offer, held)) / 3600)
+        exact_list = holding_cost_usd(offer.at_list_price(), (Segment(held.start, held.end, segment.nodes),))
+        exact = stretch.usd
+        if stretch.is_open_ended:
+            exact = holding_cost_usd(offer, (Segment(held.start, held.end, segment.nodes),))
+        return cls(gpus, _kept(exact_list / priced / gpus), _kept(exact / priced / gpus))
 
-    def held(self, window: Window) -> Decimal:
-        """GPU-hours held over ``window``."""
+    def gpu_hours(self, window: Window) -> Decimal:
+        """GPU-hours over ``window``."""
         return _kept(self.gpus * _hours(window))
 
-    def priced(self, window: Window, *, ended: bool) -> Decimal:
-        """GPU-hours that ``window`` is priced at; at the end (``ended``) with what is rounded up."""
-        return _kept(self.gpus * _hours(window) + (self.rounded_up if ended else ZERO))
 
-
-def _usage_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
-    category = "Dynamic" if stretch.reservation.offer.tier is Tier.SPOT else "Standard"
-    for segment, basis, part_usd in parts_of(stretch, usd, now):
+def _lease_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
+    """What is billed by time: each prepaid block as a commitment, the rest as usage."""
+    for segment, basis in parts_of(stretch, now):
         if basis is not ChargeBasis.ACTUAL:
             continue
-        for hour, cost_usd in _hours_of(stretch, segment, part_usd, usd):
-            ended = hour.end == stretch.segment.end
-            yield {
-                **base,
-                **_period(hour),
-                **_cost(lot, lot.priced(hour, ended=ended), cost_usd, cost_usd),
-                "ChargeCategory": "Usage",
-                "ChargeFrequency": "Usage-Based",
-                "PricingCategory": category,
-                "ConsumedQuantity": lot.held(hour),
-                "ConsumedUnit": GPU_HOURS,
-            }
+        start = segment.start
+        while start < segment.end and (block := prepaid_block(stretch, start)) is not None:
+            yield from _block_rows(stretch, usd, block, now, lot, base)
+            start = block.end
+        if start < segment.end:
+            yield from _usage_rows(stretch, usd, Window(start, segment.end), lot, base)
+
+
+def _usage_rows(stretch: Stretch, usd: Decimal, whole: Window, lot: _Lot, base: Row) -> Iterator[Row]:
+    category = "Dynamic" if stretch.reservation.offer.tier is Tier.SPOT else "Standard"
+    for hour, cost_usd in _hours_of(stretch, usd, whole, ()):
+        yield {
+            **base,
+            **_period(hour),
+            **_cost(lot, _kept(lot.gpus * _priced_hours(stretch, hour)), cost_usd, cost_usd),
+            "ChargeCategory": "Usage",
+            "ChargeFrequency": "Usage-Based",
+            "PricingCategory": category,
+            "ConsumedQuantity": lot.gpu_hours(hour),
+            "ConsumedUnit": GPU_HOURS,
+        }
 
 
 def _hours_of(
-    stretch: Stretch, segment: Segment, part_usd: Decimal, usd: Decimal
+    stretch: Stretch, usd: Decimal, whole: Window, edges: Sequence[datetime]
 ) -> Iterator[tuple[Window, Decimal]]:
-    """The hours of one of ``parts_of(stretch, usd, …)`` with their money, which sums to that of each day."""
-    if stretch.reservation.offer.is_sold_whole:
-        for day, day_usd in spread_by_day(part_usd, (segment,)):
-            for hour in _pieces(day, ()):
-                yield hour, Spread(day_usd, day_usd, day).of(hour)
-        return
-    before = cents_until(stretch, usd, segment.start)
-    for hour in _pieces(segment.window, ()):
+    """The hours of a part of a stretch with their amortized money, which sums to that of each day."""
+    before = cents_until(stretch, usd, whole.start)
+    for hour in _pieces(whole, edges):
         until = cents_until(stretch, usd, hour.end)
         yield hour, (until - before) * CENT
         before = until
 
 
+def _priced_hours(stretch: Stretch, window: Window) -> Decimal:
+    """Hours that are billed for ``window`` of one node: of a lease the increments that begin in it."""
+    meter, start = stretch.meter, stretch.segment.start
+    if meter is None:
+        return _hours(window)
+    at_end, at_start = (
+        meter.billed_us(micros) if micros else 0
+        for micros in ((edge - start) // MICROSECOND for edge in (window.end, window.start))
+    )
+    return Decimal(at_end - at_start) / MICROS_PER_HOUR
+
+
+def _block_rows(
+    stretch: Stretch, usd: Decimal, block: Window, now: datetime, lot: _Lot, base: Row
+) -> Iterator[Row]:
+    """A block that is billed at once: its Purchase in the hour that it begins in, and its hours."""
+    bought = {**base, **_commitment(stretch, "Reserved")}
+    billed = cents_until(stretch, usd, block.end) - cents_until(stretch, usd, block.start)
+    yield {
+        **bought,
+        **_purchase(lot, lot.gpu_hours(block), billed * CENT, block),
+        **_hour_of(block.start),
+        "ChargeFrequency": "Recurring",
+    }
+    yield from _covered(stretch, usd, block, now, lot, bought)
+
+
 def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
-    row, term = stretch.reservation, stretch.segment.window
-    bought_at = stretch.unit.ordered_at or row.created_at
-    begin = bought_at.replace(minute=0, second=0, microsecond=0)
+    term = stretch.segment.window
     bought = {**base, **_commitment(stretch, "Forward window")}
     yield {
         **bought,
-        **_purchase(lot, lot.held(term), usd, term),
-        **_period(Window(begin, begin + HOUR)),
+        **_purchase(lot, lot.gpu_hours(term), usd, term),
+        **_hour_of(stretch.unit.ordered_at or stretch.reservation.created_at),
         "ChargeFrequency": "One-Time",
     }
-    yield from _covered(stretch, Spread(usd, usd, term), used_part(stretch), now, lot, bought)
+    yield from _covered(stretch, usd, term, now, lot, bought)
 
 
 def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
     """What a seller gave back for a window that was left early (Credit), or charged for it (Adjustment)."""
     for unit, left_at, usd in credits_of(reservation):
         segment = Segment(reservation.start, reservation.end or left_at + SHORTEST, unit.nodes)
-        stretch = Stretch(reservation, unit, segment, abs(usd), owed=True)
-        hour = left_at.replace(minute=0, second=0, microsecond=0)
+        stretch = Stretch(reservation, unit, segment, segment.window, abs(usd), owed=True)
         yield {
             **_base(stretch, _Lot.of(stretch), install_id),
             **dict.fromkeys(_PRICED),
-            **_period(Window(hour, hour + HOUR)),
+            **_hour_of(left_at),
             **dict.fromkeys(_COSTS, -usd),
             "ChargeCategory": "Credit" if usd > 0 else "Adjustment",
             "ChargeDescription": f"{reservation.offer.sku.name} in {reservation.offer.region} left early",
@@ -178,7 +205,7 @@ def correction_row(
 ) -> Row:
     """What closed months came to differ by since, in the first hour of the month that is open at ``at``."""
     segment = Segment(reservation.start, reservation.ends_at or reservation.start + HOUR, reservation.nodes)
-    stretch = Stretch(reservation, reservation.units[0], segment, abs(billed_usd), owed=True)
+    stretch = Stretch(reservation, reservation.units[0], segment, segment.window, abs(billed_usd), owed=True)
     return {
         **_base(stretch, _Lot.of(stretch), install_id),
         **dict.fromkeys(_PRICED),
@@ -194,53 +221,24 @@ def correction_row(
     }
 
 
-def _committed_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
-    """A minimum term: a Purchase a month of what is owed so far, and its hours."""
-    bought = {**base, **_commitment(stretch, "Reserved")}
-    for segment, basis, part_usd in parts_of(stretch, usd, now):
-        if basis is not ChargeBasis.ACTUAL:
-            continue
-        end = segment.end + HOUR * float(lot.rounded_up / lot.gpus)
-        term = Window(segment.start, end if segment.end == stretch.segment.end else segment.end)
-        plain = _Lot(lot.gpus, lot.list_price, lot.contracted_price, ZERO)
-        whole_s = billed_seconds(stretch.reservation.offer, stretch.segment.window)
-        exact_usd = stretch.usd * (micros(term.duration) / Decimal(1_000_000)) / whole_s
-        spread = Spread(part_usd, exact_usd, term)
-        months = tuple(_months(segment.window))
-        for month in months:
-            piece = month if month is not months[-1] else Window(month.start, term.end)
-            yield {
-                **bought,
-                **_purchase(plain, plain.held(piece), spread.of(piece), piece),
-                **_period(month),
-                "ChargeFrequency": "Recurring",
-            }
-        yield from _covered(stretch, spread, segment.window, now, plain, bought)
-
-
 def _covered(
-    stretch: Stretch,
-    spread: Spread,
-    used: Window | None,
-    now: datetime,
-    lot: _Lot,
-    bought: Row,
+    stretch: Stretch, usd: Decimal, term: Window, now: datetime, lot: _Lot, bought: Row
 ) -> Iterator[Row]:
     """The hours of what was bought ahead, up to ``now``."""
-    term = spread.term
     past = term.intersection(Window(term.start, now)) if now > term.start else None
     if past is None:
         return
+    used = used_part(stretch)
     edges = () if used is None else (used.start, used.end)
-    for hour in _pieces(past, edges):
+    for hour, cost_usd in _hours_of(stretch, usd, past, edges):
         in_use = used is not None and used.contains(hour.start)
-        quantity, status = lot.held(hour), "Used" if in_use else "Unused"
+        quantity, status = lot.gpu_hours(hour), "Used" if in_use else "Unused"
         resource = {} if in_use else {"ResourceId": stretch.reservation.reservation_id}
         yield {
             **bought,
             **resource,
             **_period(hour),
-            **_cost(lot, quantity, ZERO, spread.of(hour)),
+            **_cost(lot, quantity, ZERO, cost_usd),
             "ChargeCategory": "Usage",
             "ChargeFrequency": "Usage-Based",
             "PricingCategory": "Committed",
@@ -285,6 +283,12 @@ def _cost(lot: _Lot, quantity: Decimal, billed_usd: Decimal, effective_usd: Deci
         "PricingQuantity": quantity,
         "PricingCurrencyEffectiveCost": effective_usd,
     }
+
+
+def _hour_of(instant: datetime) -> Row:
+    """The hour that an event falls in."""
+    hour = instant.replace(minute=0, second=0, microsecond=0)
+    return _period(Window(hour, hour + HOUR))
 
 
 def _period(window: Window) -> Row:
@@ -375,21 +379,12 @@ def _pieces(window: Window, edges: Iterable[datetime]) -> Iterator[Window]:
         start = end
 
 
-def _months(window: Window) -> Iterator[Window]:
-    start = window.start
-    while start < window.end:
-        month = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        end = min(_next_month(month), window.end)
-        yield Window(start, end)
-        start = end
-
-
 def _next_month(month: datetime) -> datetime:
     return (month + timedelta(days=32)).replace(day=1)
 
 
 def _hours(window: Window) -> Decimal:
-    return Decimal(micros(window.duration)) / 3_600_000_000
+    return Decimal(window.duration // MICROSECOND) / MICROS_PER_HOUR
 
 
 def _kept(value: Decimal) -> Decimal:

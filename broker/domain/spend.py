@@ -27,17 +27,20 @@ class ChargeBasis(StrEnum):
 
 
 class CostView(StrEnum):
-    """Whether money counts when it is used (a window over its days) or when it is paid (at its purchase)."""
+    """Whether money counts when it is used (a window or minimum term over its days) or when it is billed (at
+    its purchase); see ``broker.domain.stretches``."""
 
     AMORTIZED = "amortized"
     CASH = "cash"
 
 
 class Commitment(StrEnum):
-    """``committed``: owed already, or bound by what was bought ahead. ``flexible``: it may still change."""
+    """``committed``: owed already, or bound by what was bought ahead. ``flexible``: it may still change.
+    ``until_released``: flexible, of a lease without an end, which costs on until somebody releases it."""
 
     COMMITTED = "committed"
     FLEXIBLE = "flexible"
+    UNTIL_RELEASED = "until_released"
 
 
 BOUGHT_AHEAD = frozenset({Tier.WINDOW, Tier.COMMITTED})
@@ -49,7 +52,8 @@ class Charge:
 
     ``gpu_seconds`` are what is billed for it, ``idle_gpu_seconds`` those of them that nobody wanted or had
     (the edges of a window, the rest of a minimum term), ``idle_usd`` their part of ``usd``. ``paid_at``:
-    when the money is due, where that is not when the charge begins.
+    when the seller bills the money, where it bills ahead. ``is_open_ended``: expected of a lease without an
+    end.
     """
 
     window: Window
@@ -70,6 +74,7 @@ class Charge:
     idle_gpu_seconds: int = 0
     idle_usd: Decimal = ZERO
     paid_at: datetime | None = None
+    is_open_ended: bool = False
 
     @property
     def is_egress(self) -> bool:
@@ -79,9 +84,12 @@ class Charge:
     @property
     def commitment(self) -> Commitment:
         """Whether the money is bound."""
-        bought = self.reservation_id is not None and self.tier in BOUGHT_AHEAD
-        bound = bought or self.basis is ChargeBasis.ACTUAL
-        return Commitment.COMMITTED if bound else Commitment.FLEXIBLE
+        if self.basis is ChargeBasis.ACTUAL:
+            return Commitment.COMMITTED
+        if self.is_open_ended:
+            return Commitment.UNTIL_RELEASED
+        is_bought = self.reservation_id is not None and self.tier in BOUGHT_AHEAD
+        return Commitment.COMMITTED if is_bought else Commitment.FLEXIBLE
 
     def at(self, view: CostView) -> datetime:
         """The instant that the money counts at."""
@@ -121,6 +129,12 @@ def period_of(instant: datetime, interval: Interval) -> datetime:
     if interval is Interval.WEEK:
         return day - timedelta(days=day.weekday())
     return day if interval is Interval.DAY else day.replace(day=1)
+
+
+def projection_end(window: Window | None, now: datetime) -> datetime:
+    """Where leases without an end are projected to: the end of the period asked for, without one that of the
+    current UTC month."""
+    return next_period(period_of(now, Interval.MONTH), Interval.MONTH) if window is None else window.end
 
 
 def next_period(period: datetime, interval: Interval) -> datetime:

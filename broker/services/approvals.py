@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 
-from broker.budget_gate import find_standings_with
+from broker.budget_gate import find_budget_charges, find_standings_with
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.approvals import (
@@ -86,7 +86,7 @@ class ApprovalsService:
         """Plans that wait or were decided, newest first, each with its figures of now."""
         require_scope(caller, Scope.SPEND_READ)
         wanted = team_filter(caller, team)
-        charges = await self._summaries.find_charges(wanted)
+        charges = await self._budget_charges(wanted)
         async with self._units() as uow:
             page = await uow.plans.find_by_approval(wanted, states, limit, cursor)
             current = {record.plan_id for record in await uow.plans.find_current(wanted)}
@@ -100,7 +100,7 @@ class ApprovalsService:
         """One plan's; None where nobody's word is needed. NotFound for another team's."""
         require_scope(caller, Scope.SPEND_READ)
         record = await self._seen(caller, plan_id)
-        charges = await self._summaries.find_charges(record.team)
+        charges = await self._budget_charges(record.team)
         async with self._units() as uow:
             current = {one.plan_id for one in await uow.plans.find_current(record.team)}
             return await self._shown(uow, caller, record, charges, plan_id in current)
@@ -129,7 +129,7 @@ class ApprovalsService:
     ) -> PlanRecord:
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
-        charges = await self._summaries.find_charges((await self._seen(caller, plan_id)).team)
+        charges = await self._budget_charges((await self._seen(caller, plan_id)).team)
         async with self._units() as uow:
             record = await uow.plans.find(plan_id)
             plan = _plan_of(record)
@@ -152,6 +152,9 @@ class ApprovalsService:
             await uow.commit()
         await self._notifier.notify(f"plan.{verdict}", record.team, {"plan_id": plan_id})
         return stored
+
+    async def _budget_charges(self, team: str | None) -> tuple[Charge, ...]:
+        return await find_budget_charges(self._units, self._summaries, team, self._clock.now())
 
     def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
         if self._four_eyes and caller.key_id == record.requested_by:

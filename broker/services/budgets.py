@@ -15,6 +15,7 @@ from broker.domain.budgets import (
     BudgetPeriod,
     BudgetStanding,
     alerts,
+    furthest_end,
     require_valid,
     standing,
 )
@@ -112,7 +113,7 @@ class BudgetsService:
         one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
         whole_days = all(is_whole_days(budget.window_at(now)) for budget in budgets)
         find = self._summaries.find_days if whole_days else self._summaries.find_charges
-        charges = await find(one)
+        charges = await find(one, furthest_end(budgets, now))
         by_team: defaultdict[str, list[Charge]] = defaultdict(list)
         for charge in charges:
             by_team[charge.team].append(charge)

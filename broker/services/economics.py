@@ -13,7 +13,7 @@ from broker.domain.charging import Movement
 from broker.domain.energy import EnergyFacts, EnergyUse, energy_of
 from broker.domain.errors import InputError
 from broker.domain.savings import Savings, savings_of
-from broker.domain.spend import Charge
+from broker.domain.spend import Charge, projection_end
 from broker.domain.unit_costs import Job, UnitCosts, Work, unit_costs, work_of
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
@@ -79,14 +79,15 @@ class EconomicsService:
         require_scope(caller, Scope.SPEND_READ)
         wanted = team_filter(caller, team)
         charges = await self._summaries.find_charges_in(wanted, window)
-        live = await self._summaries.find_live(wanted)
+        live = await self._summaries.find_live(wanted, None if window is None else window.end)
         key = (live.token, wanted, window)
         known = self._known.find(key)
         if known is None:
             async with self._units() as uow:
                 entries = await find_planned_entries(uow, wanted, window)
             known = self._known.keep(key, self._planned_work(entries, window, live.at))
-        moving = known.in_window(charges_of(known.entries, live.at, which=Movement.MOVING))
+        until = projection_end(window, live.at)
+        moving = known.in_window(charges_of(known.entries, live.at, which=Movement.MOVING, until=until))
         jobs = (*known.steady, *moving)
         return Economics(unit_costs(charges, known.work, jobs), energy_of(charges, self._energy))
 
@@ -116,7 +117,8 @@ class EconomicsService:
                 work |= {(record.plan_id, name): one for name, one in work_of(record.plan, request).items()}
         over, running = part_settled(entries, now)
         known = PlannedWork(running, window, (), work)
-        steady = charges_of(running, now, which=Movement.STEADY)
+        until = projection_end(window, now)
+        steady = charges_of(running, now, which=Movement.STEADY, until=until)
         return replace(known, steady=(*known.in_window(over), *known.in_window(steady)))
 
     def _request_of(self, record: PlanRecord) -> PlanRequest | None:

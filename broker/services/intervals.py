@@ -86,7 +86,7 @@ class IntervalsService:
         require_scope(caller, Scope.SPEND_READ)
         spans = _spans(window, interval)
         wanted = team_filter(caller, team)
-        settled, live = await self._summaries.find_both(wanted)
+        settled, live = await self._summaries.find_both(wanted, window.end)
         now = live.at
         days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
         known, others = self._lines(live)

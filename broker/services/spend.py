@@ -94,6 +94,12 @@ class Projection:
         """What may still change."""
         return self.total_usd - self.committed_usd
 
+    @property
+    def until_released_usd(self) -> Decimal:
+        """The part of it that leases without an end cost until the period is over."""
+        open_ended = (usd for key, usd in self.by_key.items() if key.commitment is Commitment.UNTIL_RELEASED)
+        return sum(open_ended, ZERO)
+
 
 @dataclass(frozen=True, slots=True)
 class RowExport:
@@ -123,7 +129,8 @@ class SpendService:
         *,
         narrowed: Mapping[str, str] = EVERYTHING,
     ) -> Projection:
-        """Charges that count in ``window`` (None: all), by period and by one of GROUPS.
+        """Charges that count in ``window`` (None: all), by period and by one of GROUPS. Leases without an end
+        are projected to the end of ``window`` (None: of the month).
 
         ``narrowed``: only what has these words, by names of NARROWED_BY. Of a day of a closed month a span
         has all where it holds the day's midnight, and else nothing.

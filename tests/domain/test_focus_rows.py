@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from broker.domain.focus_rows import focus_rows
 from broker.domain.money import ZERO
 from broker.domain.offer import CancelRule, ContractTerms, Offer, Tier
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.spend import ChargeBasis
+from broker.domain.spend import ChargeBasis, CostView
 from broker.domain.window import Wish
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, slot_terms
@@ -103,14 +105,34 @@ def test_hours_after_an_early_release_or_outside_the_wish_are_unused() -> None:
     assert total(rows, "EffectiveCost") == total(rows, "BilledCost") == 100
 
 
-def test_a_minimum_term_is_a_purchase_a_month_and_its_hours() -> None:
-    offer = replace(an_offer(price="10", min_hours=240), tier=Tier.COMMITTED)
+@pytest.mark.parametrize("tier", [Tier.ON_DEMAND, Tier.COMMITTED])
+def test_a_minimum_term_is_one_purchase_that_is_billed_at_once(tier: Tier) -> None:
+    offer = replace(an_offer(price="10", min_hours=240), tier=tier)
     begin = (MONTH_END - NOON) / timedelta(hours=1)
-    rows = rows_of(held(offer, begin + 120), after=begin + 24)
+    for after, effective_usd in ((0.5, 5), (begin, 10 * begin), (240, 2400)):
+        rows = rows_of(held(offer, 240), after=after)
+        (bought,) = (r for r in rows if r["ChargeCategory"] == "Purchase")
+        assert (bought["BilledCost"], bought["ChargeFrequency"]) == (2400, "Recurring")
+        assert bought["BillingPeriodStart"] == MONTH_END.replace(month=11)
+        assert total(rows, "BilledCost") == 2400
+        assert total(rows, "EffectiveCost") == Decimal(effective_usd)
+
+
+def test_what_is_held_beyond_a_minimum_term_is_usage() -> None:
+    offer = an_offer(price="10", min_hours=240)
+    rows = rows_of(held(offer), after=242.5)
+    usage = [r for r in rows if r["PricingCategory"] == "Standard" and r["ChargeCategory"] == "Usage"]
+    assert [r["BilledCost"] for r in usage] == [10, 10, 10], "the third hour is begun"
+    assert total(rows, "BilledCost") == total(rows, "EffectiveCost") == 2430
+
+
+def test_a_month_after_the_other_is_a_purchase_each() -> None:
+    offer = replace(an_offer(price="1", min_hours=730, increment_s=730 * 3600), tier=Tier.COMMITTED)
+    rows = rows_of(held(offer), after=800)
     bought = [r for r in rows if r["ChargeCategory"] == "Purchase"]
-    assert {r["ChargeFrequency"] for r in bought} == {"Recurring"}
-    assert [r["BillingPeriodStart"] for r in bought] == [MONTH_END.replace(month=11), MONTH_END]
-    assert total(rows, "BilledCost") == total(rows, "EffectiveCost") == 10 * Decimal(begin + 24)
+    assert [r["BilledCost"] for r in bought] == [730, 730]
+    assert [r["x_TermStart"] for r in bought] == [NOON, NOON + timedelta(hours=730)]
+    assert total(rows, "EffectiveCost") == 800
 
 
 def test_a_minimum_term_left_early_is_owed_and_unused() -> None:
@@ -186,10 +208,17 @@ def test_rows_sum_to_the_ledger(
     assert total(rows, "BilledCost") == owed_usd([row], now)
     bought = [r for r in rows if r["ChargeCategory"] not in ("Credit", "Adjustment")]
     assert total(bought, "EffectiveCost") <= total(bought, "BilledCost")
-    if not windowed and tier is not Tier.COMMITTED:
-        by_day: dict[object, Decimal] = {}
-        for found in rows:
-            day = found["ChargePeriodStart"].date()  # type: ignore[union-attr]
-            by_day[day] = by_day.get(day, ZERO) + Decimal(str(found["BilledCost"]))
-        charges = [c for c in reservation_charges([row], {}, now) if c.basis is ChargeBasis.ACTUAL]
-        assert by_day == {c.window.start.date(): c.usd for c in charges}
+    owed = [c for c in reservation_charges([row], {}, now) if c.basis is ChargeBasis.ACTUAL]
+    by_day = [defaultdict[date, Decimal](Decimal) for _ in range(4)]
+    for found in rows:
+        day = found["ChargePeriodStart"].date()  # type: ignore[union-attr]
+        by_day[0][day] += Decimal(str(found["BilledCost"]))
+        by_day[1][day] += Decimal(str(found["EffectiveCost"]))
+    for charge in owed:
+        by_day[2][charge.at(CostView.CASH).date()] += charge.usd
+        by_day[3][charge.at(CostView.AMORTIZED).date()] += charge.usd
+    billed, effective, cash, amortized = ({k: v for k, v in one.items() if v} for one in by_day)
+    assert billed == cash, "what is billed on a day"
+    today = now.date()
+    over = [{day: usd for day, usd in one.items() if day < today} for one in (effective, amortized)]
+    assert over[0] == over[1], "what each day that is over has cost, amortized"

@@ -118,7 +118,7 @@ async def test_release_ends_the_spend(house: House) -> None:
     await house.reservations.release(ALICE, row.reservation_id)
     house.clock.advance(hours=10)
     ended = await spend_of(house).projection(ALICE)
-    assert running.total_usd == ended.total_usd == ended.actual_usd == Decimal(60)
+    assert running.actual_usd == ended.total_usd == ended.actual_usd == Decimal(60)
 
 
 async def test_a_refused_plan_stays_a_plan_beside_what_the_attempt_cost(house: House) -> None:
