@@ -70,7 +70,7 @@ def spend(
     ] = None,
     until: Annotated[str | None, typer.Option("--to", help="First instant after the last.")] = None,
     view: Annotated[
-        CostView, typer.Option(help="A window's money over its days, or when it is paid.")
+        CostView, typer.Option(help="What is bought ahead over its days, or when it is billed.")
     ] = CostView.AMORTIZED,
     only: Annotated[
         list[str] | None,
@@ -214,6 +214,9 @@ def print_spend(console: Console, form: SpendForm) -> None:
     for (when, group), amounts in cells.items():
         table.add_row(when, group, *(usd(amounts[b]) if b in amounts else "-" for b in ChargeBasis))
     console.print(table)
+    if form.until_released_usd:
+        words = f"{usd(form.until_released_usd)} of it is projected of leases without an end, until released"
+        console.print(words, soft_wrap=True)
 
 
 def _sum(form: SpendForm, basis: ChargeBasis) -> Decimal:

@@ -1,4 +1,9 @@
-"""What an exported file is: its hash, how many rows, what they sum to, and of when."""
+"""What an exported file is: its hash, how many rows, what they sum to, and of when.
+
+Prices stand in FOCUS rows twice where capacity is bought ahead: in its Purchase and in the hours that it
+covers. As the specification has it for sums of ``ListCost`` and ``ContractedCost``, one of them is left out,
+and here it is the Purchase. ``BilledCost`` and ``EffectiveCost`` count each money once as they are.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,8 @@ from broker.domain.money import CENT, ZERO, format_usd
 from broker.domain.spend import TAXES
 
 READ_BYTES = 1 << 20
+CATEGORY = "ChargeCategory"
+COVERED_TWICE = frozenset({"ListCost", "ContractedCost"})
 
 
 def manifest(
@@ -51,9 +58,16 @@ def totals_of(path: Path, columns: Sequence[str]) -> tuple[int, dict[str, Decima
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             rows += 1
-            for column in columns:
-                totals[column] += Decimal(row[column] or "0")
+            _add(totals, row)
     return rows, totals
+
+
+def _add(totals: dict[str, Decimal], row: Mapping[str, str]) -> None:
+    """Adds a row's amounts to the sum of each column."""
+    is_purchase = row.get(CATEGORY) == "Purchase"
+    for column in totals:
+        if not (is_purchase and column in COVERED_TWICE):
+            totals[column] += Decimal(row[column] or "0")
 
 
 def sha256_of(path: Path) -> str:
@@ -71,16 +85,15 @@ async def streamed_manifest(
     """The manifest of a CSV that is made to be counted and not kept."""
     digest, rows = hashlib.sha256(), 0
     totals = dict.fromkeys(columns, ZERO)
-    header: list[str] | None = None
+    at: dict[str, int] = {}
     async for chunk in chunks:
         digest.update(chunk)
         for cells in csv.reader(chunk.decode().splitlines(keepends=True)):
-            if header is None:
-                header = cells
+            if not at:
+                at = {name: cells.index(name) for name in (*columns, CATEGORY) if name in cells}
                 continue
             rows += 1
-            for column in columns:
-                totals[column] += Decimal(cells[header.index(column)] or "0")
+            _add(totals, {name: cells[index] for name, index in at.items()})
     return manifest(
         data_set=data_set,
         version=version,

@@ -12,7 +12,7 @@ from broker.domain.account import AuditEntry
 from broker.domain.charging import reservation_charges
 from broker.domain.money import ZERO
 from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.spend import ChargeBasis
+from broker.domain.spend import ChargeBasis, projection_end
 
 STEP_WORDS: Mapping[str, str] = {
     "reservation.intend": "Wanted",
@@ -108,13 +108,13 @@ def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
 
 def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
     """What is owed already and what is to come."""
-    charges = reservation_charges((reservation,), {}, now)
+    charges = reservation_charges((reservation,), {}, now, until=projection_end(None, now))
     owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
     to_come = sum((c.usd for c in charges if c.basis is ChargeBasis.PROJECTED), ZERO)
-    price = reservation.offer.price_usd_per_node_hour
+    price, is_endless = reservation.price_usd_per_node_hour, reservation.end is None
     return (
         Card("Owed so far", usd(owed), f"{usd(price)} a node and hour", lead=True),
-        Card("Still to come", usd(to_come), "until its end" if reservation.end else "not projected"),
+        Card("Still to come", usd(to_come), "this month, until released" if is_endless else "until its end"),
         Card("Capacity", counted(reservation.nodes, "node"), _gpus(reservation)),
     )
 

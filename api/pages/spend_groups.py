@@ -1,4 +1,4 @@
-"""Spend by group: narrowed by words, and each group's money in three parts."""
+"""Spend by group: narrowed by words, and each group's money in four parts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ from broker.domain.workload import WorkloadKind
 from broker.settled_spend import SumKey
 
 NO_GROUP = "-"
+PARTS = 1 + len(Commitment)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group's money in the span: owed already, bound beyond that, and what may still change."""
+    """One group's money in the span: owed already, bound beyond that, what may still change, and what leases
+    without an end cost until somebody releases them."""
 
     name: str
     owed_usd: Decimal
     bound_usd: Decimal
     flexible_usd: Decimal
+    until_released_usd: Decimal
     share: float
 
     @property
     def total_usd(self) -> Decimal:
         """All of it."""
-        return self.owed_usd + self.bound_usd + self.flexible_usd
+        return self.owed_usd + self.bound_usd + self.flexible_usd + self.until_released_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def group_words(group_by: str, group: str) -> str:
 
 def group_rows(usd: Mapping[SumKey, Decimal], group_by: str, sorting: Sorting) -> tuple[GroupRow, ...]:
     """Each group's money, sorted."""
-    parts: defaultdict[str, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO, ZERO])
+    parts: defaultdict[str, list[Decimal]] = defaultdict(lambda: [ZERO] * PARTS)
     for key, amount in usd.items():
         parts[key.group][part_of(key)] += amount
     total = sum(usd.values(), ZERO)
@@ -75,16 +78,14 @@ def group_rows(usd: Mapping[SumKey, Decimal], group_by: str, sorting: Sorting) -
 
 
 def _row(name: str, parts: Sequence[Decimal], whole: Decimal) -> GroupRow:
-    owed, bound, flexible = parts
     share = float(sum(parts, ZERO) / whole) if whole else 0.0
-    return GroupRow(name, owed, bound, flexible, share)
+    owed, bound, flexible, until_released = parts
+    return GroupRow(name, owed, bound, flexible, until_released, share)
 
 
 def part_of(key: SumKey) -> int:
-    """0 owed, 1 bound beyond that, 2 flexible."""
-    if key.basis is ChargeBasis.ACTUAL:
-        return 0
-    return 1 if key.commitment is Commitment.COMMITTED else 2
+    """0 owed, 1 bound beyond that, 2 flexible, 3 until somebody releases it."""
+    return 0 if key.basis is ChargeBasis.ACTUAL else 1 + tuple(Commitment).index(key.commitment)
 
 
 SORTS: Mapping[str, Callable[[GroupRow], tuple[object, ...]]] = {
@@ -93,5 +94,6 @@ SORTS: Mapping[str, Callable[[GroupRow], tuple[object, ...]]] = {
     "owed": lambda row: (row.owed_usd, row.name),
     "bound": lambda row: (row.bound_usd, row.name),
     "flexible": lambda row: (row.flexible_usd, row.name),
+    "open": lambda row: (row.until_released_usd, row.name),
 }
 """Columns that groups can be sorted by."""

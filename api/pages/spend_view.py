@@ -14,7 +14,7 @@ from markupsafe import Markup
 from api.pages.budget_view import Pace
 from api.pages.cards import Card
 from api.pages.charts import Charts, Level, Overlay, Series, both_widths, stacked_bars
-from api.pages.spend_groups import group_words, part_of
+from api.pages.spend_groups import PARTS, group_words, part_of
 from api.pages.tables import Address
 from api.pages.words import DASH, usd
 from broker.domain.intervals import Quantiles
@@ -225,11 +225,12 @@ def period_label(period: datetime, interval: Interval) -> str:
 def spend_cards(
     usd_: Mapping[SumKey, Decimal], window: Window, total: Quantiles | None = None
 ) -> tuple[Card, ...]:
-    """Total, how far it may be off, what is owed, bound and may still change, and the daily mean."""
-    parts = [ZERO, ZERO, ZERO]
+    """Total, how far it may be off, what is owed, is bound, may still change or runs until released, and the
+    daily mean."""
+    parts = [ZERO] * PARTS
     for key, amount in usd_.items():
         parts[part_of(key)] += amount
-    whole, (owed, bound, flexible) = sum(parts, ZERO), parts
+    whole, (owed, bound, flexible, open_ended) = sum(parts, ZERO), parts
     days = Decimal(max(1.0, window.hours / 24))
     last = window.end - timedelta(seconds=1)
     span = f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}"
@@ -239,6 +240,7 @@ def spend_cards(
         Card("Owed already", usd(owed), _part(owed, whole)),
         Card("Bound beyond that", usd(bound), _part(bound, whole)),
         Card("May still change", usd(flexible), _part(flexible, whole)),
+        *([Card("Until released", usd(open_ended), "leases without an end")] if open_ended else []),
         daily if total is None else _spread(total),
     )
 

@@ -12,7 +12,7 @@ from api.schemas.parts import Money, PageForm
 from api.schemas.times import Instant, ToldInstant, format_time
 from broker.domain.approvals import ApprovalState, Decision, SeenFigures, Verdict
 from broker.domain.budgets import DEFAULT_THRESHOLDS, BudgetPeriod, BudgetStanding
-from broker.domain.money import format_usd, to_cents
+from broker.domain.money import ZERO, format_usd, to_cents
 from broker.services.approvals import Approval
 
 LONGEST_COMMENT = 2000
@@ -60,6 +60,7 @@ class BudgetForm(BaseModel):
     owed_usd: Money
     reserved_usd: Money
     planned_usd: Money
+    until_released_usd: Money = ZERO
     expected_usd: Money
     left_usd: Money
     used_share: float
@@ -124,6 +125,7 @@ def budget_to_document(found: BudgetStanding) -> dict[str, Any]:
         "owed_usd": format_usd(to_cents(found.owed_usd)),
         "reserved_usd": format_usd(to_cents(found.reserved_usd)),
         "planned_usd": format_usd(to_cents(found.planned_usd)),
+        "until_released_usd": format_usd(to_cents(found.until_released_usd)),
         "expected_usd": format_usd(to_cents(found.expected_usd)),
         "left_usd": format_usd(to_cents(found.left_usd)),
         "used_share": round(found.used_share, 6),

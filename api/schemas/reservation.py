@@ -36,7 +36,7 @@ class ReservationForm(BaseModel):
     ``requested``: as asked; ``start`` and ``end``: as ordered; ``granted``: as the seller gave it (null: not
     said yet); ``usable``: less the seller's teardown (null: until released). ``unwanted_hours`` and
     ``unwanted_usd``: paid and not asked for (null outside windows). ``replaces``: whose place it takes.
-    ``price_usd_per_node_hour``: at which it was ordered.
+    ``price_usd_per_node_hour``: what its seller billed, where it says so; else at which it was ordered.
     """
 
     reservation_id: str
@@ -142,5 +142,5 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
         "gpu": reservation.offer.sku.gpu,
         "gpus_per_node": reservation.offer.sku.gpus_per_node,
         "tier": str(reservation.offer.tier),
-        "price_usd_per_node_hour": format_usd(reservation.offer.price_usd_per_node_hour),
+        "price_usd_per_node_hour": format_usd(reservation.price_usd_per_node_hour),
     }

@@ -21,16 +21,18 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 AS_OF_HEADER = "Broker-As-Of"
 FOCUS_TOTALS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 PROJECTION_TOTALS = ("ProjectedBilledCost", "ProjectedEffectiveCost")
-CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes")
+CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes", "until_released_usd")
 
 
 class SpendRowForm(BaseModel):
-    """Money of one group in one period (its first instant), projected or actual."""
+    """Money of one group in one period (its first instant), projected or actual; ``until_released_usd``: the
+    part of it that is projected of leases without an end."""
 
     period: Instant
     group: str
     basis: ChargeBasis
     usd: Money
+    until_released_usd: Money = ZERO
 
 
 class ManifestForm(BaseModel):
@@ -56,6 +58,7 @@ class SpendForm(BaseModel):
     as_of: Instant | None = None
     narrowed_by: dict[str, str] = Field(default_factory=dict)
     total_usd: Money
+    until_released_usd: Money = ZERO
     items: list[SpendRowForm]
     next_cursor: str | None = None
 
@@ -78,12 +81,14 @@ def spend_to_document(
         "currency": "USD",
         "taxes": TAXES,
         "total_usd": format_usd(sum((row.usd for _, row in rows), ZERO)),
+        "until_released_usd": format_usd(sum((row.until_released_usd for _, row in rows), ZERO)),
         "items": [
             {
                 "period": told[row.period],
                 "group": row.group,
                 "basis": basis.value,
                 "usd": format_usd(row.usd),
+                "until_released_usd": format_usd(row.until_released_usd),
             }
             for basis, row in rows
         ],
@@ -91,10 +96,18 @@ def spend_to_document(
     }
 
 
-def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, str]]:
+def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, str, Decimal]]:
     """Rows under CSV_COLUMNS."""
     return [
-        (format_time(row.period), form.group_by, row.group, str(row.basis), row.usd, form.taxes)
+        (
+            format_time(row.period),
+            form.group_by,
+            row.group,
+            str(row.basis),
+            row.usd,
+            form.taxes,
+            row.until_released_usd,
+        )
         for row in form.items
     ]
 
@@ -104,8 +117,9 @@ def spend_csv(form: SpendForm) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
-    for period, group_by, group, basis, amount, taxes in spend_csv_rows(form):
-        writer.writerow([period, group_by, no_formula(group), basis, format_usd(amount), taxes])
+    for period, group_by, group, basis, amount, taxes, open_ended in spend_csv_rows(form):
+        row = [period, group_by, no_formula(group), basis, format_usd(amount), taxes, format_usd(open_ended)]
+        writer.writerow(row)
     return text.getvalue()
 
 

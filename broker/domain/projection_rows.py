@@ -37,22 +37,21 @@ PROJECTION_COLUMNS = (
     "x_Workload",
     "x_WorkloadKind",
 )
-PREPAID = frozenset({Tier.WINDOW})
 _DRIVERS = {Tier.SPOT: "Price", Tier.WINDOW: "Commitment", Tier.COMMITTED: "Commitment"}
 
 
 def projection_rows(charges: Iterable[Charge], as_of: datetime) -> Iterator[dict[str, Cell]]:
     """A row a projected charge, in their order.
 
-    ``ProjectedEffectiveCost`` is the charge; ``ProjectedBilledCost`` is when it is to be paid: a window whole
-    on its first row. Both sum to the projected part of the ledger.
+    ``ProjectedEffectiveCost`` is the charge; ``ProjectedBilledCost`` is when it is to be billed: what is
+    bought ahead whole on its first row. Both sum to the projected part of the ledger.
     """
     projected = [charge for charge in charges if charge.basis is ChargeBasis.PROJECTED]
-    whole: defaultdict[tuple[str | None, ...], Decimal] = defaultdict(lambda: ZERO)
+    whole: defaultdict[tuple[object, ...], Decimal] = defaultdict(lambda: ZERO)
     for charge in projected:
         whole[_purchase(charge)] += charge.usd
     for charge in projected:
-        billed = whole.pop(_purchase(charge), ZERO) if charge.tier in PREPAID else charge.usd
+        billed = charge.usd if charge.paid_at is None else whole.pop(_purchase(charge), ZERO)
         yield {
             "BillingCurrency": "USD",
             "ChargePeriodEnd": charge.window.end,
@@ -76,13 +75,16 @@ def projection_rows(charges: Iterable[Charge], as_of: datetime) -> Iterator[dict
         }
 
 
-def _purchase(charge: Charge) -> tuple[str | None, ...]:
-    return (charge.plan_id, charge.reservation_id, charge.workload, charge.provider, charge.sku)
+def _purchase(charge: Charge) -> tuple[object, ...]:
+    names = (charge.plan_id, charge.reservation_id, charge.workload, charge.provider, charge.sku)
+    return (*names, charge.paid_at)
 
 
 def _commit_state(charge: Charge) -> str:
     if charge.reservation_id is None:
         return "Planned"
+    if charge.is_open_ended:
+        return "Until Released"
     return "Contracted" if charge.tier is Tier.COMMITTED else "Reserved"
 
 

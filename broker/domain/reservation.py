@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from broker.domain.billing import holding_cost_usd
+from broker.domain.billing import MICROS_PER_HOUR, holding_cost_usd
 from broker.domain.errors import Conflict
+from broker.domain.money import MICRO, ZERO
 from broker.domain.offer import Offer
 from broker.domain.window import Segment, Window, Wish
 from broker.domain.window_grid import usable_window
@@ -193,8 +194,25 @@ class Reservation:
         segment = Segment(self.start, self.end, self.nodes)
         if usable_window(segment.window, self.offer.window) is None:
             return None
-        cost_usd = holding_cost_usd(self.offer, (segment,))
+        cost_usd = sum((self._window_usd(unit) for unit in self.units), ZERO)
         return use_of(self.offer.window, (segment,), wanted, cost_usd)
+
+    @property
+    def price_usd_per_node_hour(self) -> Decimal:
+        """What its seller billed for a window, where it says so; else the offer's price."""
+        billed = [unit for unit in self.units if unit.paid_usd]
+        if self.end is None or self.offer.contract is not None or not billed:
+            return self.offer.price_usd_per_node_hour
+        node_us = sum(unit.nodes for unit in billed) * ((self.end - self.start) // timedelta(microseconds=1))
+        billed_usd = sum((unit.paid_usd or ZERO for unit in billed), ZERO)
+        return (billed_usd * MICROS_PER_HOUR / node_us).quantize(MICRO)
+
+    def _window_usd(self, unit: Unit) -> Decimal:
+        """What a unit of a window costs as a whole; a contract counts for more than the seller's bill."""
+        if unit.paid_usd is not None and self.offer.contract is None:
+            return unit.paid_usd
+        assert self.end is not None
+        return holding_cost_usd(self.offer, (Segment(self.start, self.end, unit.nodes),))
 
     @property
     def is_open(self) -> bool:

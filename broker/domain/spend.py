@@ -116,11 +116,13 @@ LONGEST = {
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """Sum of charges of one group in one period."""
+    """Sum of charges of one group in one period; ``until_released_usd``: the part that is expected of leases
+    without an end."""
 
     period: datetime
     group: str
     usd: Decimal
+    until_released_usd: Decimal = ZERO
 
 
 def period_of(instant: datetime, interval: Interval) -> datetime:

@@ -62,10 +62,12 @@ class Projection:
         found: list[tuple[ChargeBasis, SpendRow]] = []
         last: tuple[datetime, str, ChargeBasis] | None = None
         for key, usd in sorted(self.by_key.items()):
+            open_ended_usd = usd if key.commitment is Commitment.UNTIL_RELEASED else ZERO
             if key[:3] == last:
-                usd += found.pop()[1].usd
+                before = found.pop()[1]
+                usd, open_ended_usd = before.usd + usd, before.until_released_usd + open_ended_usd
             last = key[:3]
-            found.append((key.basis, SpendRow(key.period, key.group, usd)))
+            found.append((key.basis, SpendRow(key.period, key.group, usd, open_ended_usd)))
         return tuple(found)
 
     @property

@@ -1,6 +1,6 @@
 """RunPod: container pods of the secure cloud, on demand and interruptible.
 
-Sold: pods of 1, 2, 4 or 8 GPUs by the minute. On the wire: USD per hour and *GPU*, as JSON numbers; the
+Sold: pods of 1, 2, 4 or 8 GPUs by the second. On the wire: USD per hour and *GPU*, as JSON numbers; the
 node's price is that times the GPUs. The id of a GPU type lies about the form factor ("NVIDIA H100 80GB
 HBM3" is SXM), so its display name is read. REST v2 gives a stock level per data centre and for one GPU
 count a call; interruptible pods are in GraphQL alone, whose catalogue is open to all and names no data

@@ -32,7 +32,7 @@ from providers.rows import gpu_node, rows_under
 from providers.spec import NamedPayload
 
 NAME = "runpod"
-BILLING_INCREMENT_S = 60
+BILLING_INCREMENT_S = 1
 COUNTS = (1, 2, 4, 8)
 ANY_REGION = "any"
 

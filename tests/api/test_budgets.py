@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from decimal import Decimal
 from typing import Any
 
@@ -131,3 +133,56 @@ async def test_a_team_whose_name_has_a_slash_has_budgets_and_spaces_are_no_team(
     assert (await client.get(path)).json()["team"] == "research/vision"
     assert (await client.delete(path)).status_code == 204
     assert (await client.put("/v1/budgets/%20/month", json={"limit_usd": "5"})).status_code == 422
+
+
+async def test_a_lease_without_an_end_is_expected_until_the_period_is_over(home: Home) -> None:
+    team = await home.team("research")
+    body = {"offer_id": "h100-b", "nodes": 1}
+    assert (await team.post("/v1/reservations", json=body)).status_code == 202
+    advance(home, hours=12)
+    found = await put(team, MONTH, "1050.00")
+    assert Decimal(found["owed_usd"]) == Decimal("246")
+    assert Decimal(found["expected_usd"]) == Decimal("20.5") * (7 * 24 + 12)
+    assert found["until_released_usd"] == found["reserved_usd"] != "0.00"
+    assert found["runs_out_on"] == "2026-11-25T00:00:00Z"
+    assert [text.split(":")[0] for text in await told(home, team)] == [
+        "100 % of 1050.00 USD for 2026-11-01 to 2026-12-01"
+    ]
+    quarter = await put(team, "/v1/budgets/research/quarter", "90000.00")
+    assert Decimal(quarter["expected_usd"]) == Decimal("20.5") * (38 * 24 + 12)
+    key = (await team.get("/v1/reservations")).json()["items"][0]["reservation_id"]
+    assert (await team.delete(f"/v1/reservations/{key}")).status_code in (200, 202)
+    after = (await team.get(MONTH)).json()
+    assert (after["expected_usd"], after["runs_out_on"]) == ("246.00", None)
+
+
+async def test_every_form_of_spend_tells_leases_without_an_end_apart(home: Home) -> None:
+    team = await home.team("research")
+    await team.post("/v1/reservations", json={"offer_id": "h100-b", "nodes": 1})
+    advance(home, hours=12)
+    span = {"from": "2026-11-23T00:00:00Z", "to": "2026-12-03T00:00:00Z"}
+    coming = Decimal("20.5") * 9 * 24
+
+    async def get(path: str, **params: str) -> httpx.Response:
+        answer = await team.get(path, params={**span, **params})
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    found = (await get("/v1/spend/projection", interval="month")).json()
+    assert Decimal(found["until_released_usd"]) == coming
+    assert Decimal(found["total_usd"]) == coming + 246
+    projected = [row for row in found["items"] if row["basis"] == "projected"]
+    assert [row["usd"] for row in projected] == [row["until_released_usd"] for row in projected]
+    groups = (await get("/v1/spend/projection", group_by="commitment", interval="month")).json()["items"]
+    assert {row["group"] for row in groups} == {"committed", "until_released"}
+    rows = list(csv.DictReader(io.StringIO((await get("/v1/spend/projection-rows.csv")).text)))
+    assert {row["x_CommitState"] for row in rows} == {"Until Released"}
+    assert sum(Decimal(row["ProjectedBilledCost"]) for row in rows) == coming
+    sums = list(csv.DictReader(io.StringIO((await get("/v1/spend/projection.csv")).text)))
+    assert sum(Decimal(row["until_released_usd"]) for row in sums) == coming
+    interval = (await get("/v1/spend/interval", interval="month")).json()
+    assert Decimal(interval["expected_usd"]) == coming + 246
+    assert Decimal(interval["p50_usd"]) > 246
+    whole = (await team.get("/v1/spend/projection", params={"interval": "month"})).json()
+    to_the_month_s_end = Decimal("20.5") * 7 * 24
+    assert Decimal(whole["until_released_usd"]) == to_the_month_s_end, "no period was asked for"

@@ -93,6 +93,10 @@ def test_a_focus_file_has_a_manifest_and_passes_the_checker(tmp_path: Path, form
     assert told["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     for name in ("BilledCost", "EffectiveCost"):
         assert Decimal(told["totals_usd"][name]) == sum(Decimal(row[name]) for row in rows)
+    used = [row for row in rows if row["ChargeCategory"] != "Purchase"]
+    assert 0 < len(used) < len(rows)
+    for name in ("ListCost", "ContractedCost"):
+        assert Decimal(told["totals_usd"][name]) == sum(Decimal(row[name]) for row in used), "counted once"
     if form != "xlsx":
         checked = broker("focus-check", file)
         assert checked.exit_code == 0, checked.output

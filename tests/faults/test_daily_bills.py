@@ -1,0 +1,160 @@
+"""Several sellers over a month's end: on every day what is actual is what the market has billed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from broker.domain.offer import Offer, StockLevel, Tier
+from broker.domain.spend import ChargeBasis, CostView, Interval
+from broker.domain.window import Window
+from broker.services.offers import OffersService
+from broker.services.reconcile import ReconcileRules, ReconcileService
+from broker.services.reservations import ReservationsService
+from broker.services.spend import SpendService
+from broker.store.engine import Store, create_store
+from providers.http import ProviderHttp
+from providers.registry import build_adapters, configured, sellers
+from providers.sandbox import SandboxHandle
+from providers.spec import ProviderAdapter
+from tests.fakes.examples import ADMIN, ALICE
+from tests.fakes.notifier import RecordingNotifier
+from tests.faults import haste
+from tests.faults.broker_life import START, Shelf, StandingClock
+
+CENT = Decimal("0.01")
+SELLERS = ("digitalocean", "hotaisle", "mithril", "prime_intellect", "runpod", "vultr")
+DECEMBER = datetime(2026, 12, 1, tzinfo=START.tzinfo)
+PASS = timedelta(hours=2)
+
+
+@dataclass
+class Desk:
+    """A broker that buys from several sellers of one market."""
+
+    store: Store
+    adapters: Mapping[str, ProviderAdapter]
+    clock: StandingClock
+    control: httpx.Client
+
+    def __post_init__(self) -> None:
+        units, notifier = self.store.unit_of_work, RecordingNotifier()
+        self.spend = SpendService(units, self.clock)
+        self.reservations = ReservationsService(units, self.adapters, self.clock, notifier)
+        self.reconcile = ReconcileService(units, self.adapters, self.clock, notifier, rules=ReconcileRules())
+
+    async def reserve(
+        self,
+        provider: str,
+        *,
+        tier: Tier = Tier.ON_DEMAND,
+        least_hours: float = 0.0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Offer:
+        """One node of the first offer that can be ordered."""
+        found = (await self.adapters[provider].list_offers(self.clock.now())).offers
+        chosen = next(
+            one
+            for one in found
+            if one.tier is tier and one.min_hours >= least_hours and one.stock.level is not StockLevel.NONE
+        )
+        shelf = {provider: Shelf(provider, (chosen,))}
+        await OffersService(self.store.unit_of_work, shelf, self.clock).refresh()
+        await self.reservations.reserve_offer(ALICE, chosen.offer_id, 1, start, end, "story")
+        return chosen
+
+    async def live_until(self, instant: datetime) -> None:
+        """Time passes, and the reconciler looks every two hours."""
+        while self.clock.now() < instant:
+            step = min(instant - self.clock.now(), PASS).total_seconds()
+            self.control.post("/_sandbox/clock", json={"advance_s": step}).raise_for_status()
+            await self.clock.refresh()
+            await self.reconcile.run_once()
+
+    def billed(self) -> tuple[dict[str, Decimal], Counter[str]]:
+        """What the market has billed so far, and how many leases it has sold, by seller."""
+        rows: list[dict[str, Any]] = self.control.get("/_sandbox/ledger").json()["instances"]
+        usd: defaultdict[str, Decimal] = defaultdict(Decimal)
+        for row in rows:
+            usd[row["provider"]] += Decimal(row["billed_usd"])
+        return dict(usd), Counter(row["provider"] for row in rows)
+
+    async def actual(self, view: CostView, window: Window | None = None) -> dict[str, Decimal]:
+        """What is owed by seller."""
+        found = await self.spend.projection(ADMIN, window, Interval.MONTH, "provider", None, view)
+        usd: defaultdict[str, Decimal] = defaultdict(Decimal)
+        for key, amount in found.by_key.items():
+            if key.basis is ChargeBasis.ACTUAL:
+                usd[key.group] += amount
+        return dict(usd)
+
+    async def focus(self, column: str, window: Window | None = None) -> dict[str, Decimal]:
+        """A column of the FOCUS rows by seller."""
+        usd: defaultdict[str, Decimal] = defaultdict(Decimal)
+        async for row in self.spend.focus(ADMIN, window).rows:
+            usd[str(row["ServiceProviderName"])] += Decimal(str(row[column]))
+        return {provider: amount for provider, amount in usd.items() if amount}
+
+    async def agree(self) -> None:
+        """Spend and FOCUS against the market's ledger, whose bills are rounded by under a cent a lease."""
+        billed, leases = self.billed()
+        paid = await self.actual(CostView.CASH)
+        assert set(paid) == {provider for provider, usd in billed.items() if usd >= CENT}
+        for provider, usd in billed.items():
+            assert abs(usd - paid.get(provider, Decimal(0))) < CENT * leases[provider], provider
+        assert await self.actual(CostView.AMORTIZED) == paid == await self.focus("BilledCost")
+        november, after = Window(START, DECEMBER), Window(DECEMBER, DECEMBER + timedelta(days=31))
+        for month in (november, after):
+            assert await self.focus("BilledCost", month) == await self.actual(CostView.CASH, month)
+
+
+@asynccontextmanager
+async def opened(market: SandboxHandle, database: Path) -> AsyncIterator[Desk]:
+    every = configured({}, market.url)
+    adapters = sellers(build_adapters({name: every[name] for name in SELLERS}))
+    clock = StandingClock(market.url, ProviderHttp)
+    store = create_store(f"sqlite+aiosqlite:///{database}")
+    await store.migrate()
+    try:
+        with httpx.Client(base_url=market.url, trust_env=False, timeout=20) as control:
+            await clock.refresh()
+            yield Desk(store, dict(adapters), clock, control)
+    finally:
+        await store.close()
+        for adapter in adapters.values():
+            await adapter.aclose()
+        await clock.aclose()
+
+
+def test_what_is_actual_is_what_is_billed_on_every_day(market: SandboxHandle, tmp_path: Path) -> None:
+    async def live() -> None:
+        async with opened(market, tmp_path / "broker.db") as desk:
+            await desk.live_until(DECEMBER - timedelta(days=3, hours=7, minutes=20))
+            now = desk.clock.now()
+            await desk.reserve("vultr")
+            await desk.reserve("runpod")
+            await desk.reserve("digitalocean", end=now + timedelta(hours=30, minutes=10))
+            term = await desk.reserve("hotaisle", least_hours=24, end=now + timedelta(hours=30))
+            await desk.reserve("prime_intellect", least_hours=2)
+            begin = now.replace(minute=0) + timedelta(hours=20)
+            await desk.reserve("mithril", tier=Tier.WINDOW, start=begin, end=begin + timedelta(hours=72))
+            refusal = {"provider": "vultr", "operation": "create", "kind": "out_of_capacity", "count": 10_000}
+            desk.control.post("/_sandbox/faults", json=refusal).raise_for_status()
+            await desk.reserve("vultr", start=now + timedelta(hours=5), end=now + timedelta(hours=60))
+            term_usd = term.price_usd_per_node_hour * Decimal(term.min_hours)
+            assert (await desk.actual(CostView.CASH))["hotaisle"] == term_usd.quantize(CENT)
+            for day in range(7):
+                await desk.live_until(now + timedelta(days=day, minutes=47 * day + 1))
+                await desk.agree()
+                assert desk.billed()[1]["vultr"] == 1, "what was refused was never sold"
+
+    haste.run(live())
