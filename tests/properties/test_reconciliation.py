@@ -161,8 +161,29 @@ class Books:
             assert found.committed_usd + found.flexible_usd == found.total_usd
         rows = [row async for row in self.spend.focus(ADMIN).rows]
         assert sum((costs_of(row)[0] for row in rows), ZERO) == owed
+        await self.rows_are_the_sums(rows)
         for month, said in self.closed.items():
             assert await self.reported(month) == said, f"{month:%Y-%m} changed after it was closed"
+
+    async def rows_are_the_sums(self, rows: Sequence[FocusRow]) -> None:
+        """Of each month, workload and seller: what is billed in it, and once it is over what is amortized."""
+        this_month = self.house.clock.now().date().replace(day=1)
+        for group, column in (("workload", "x_PlacementId"), ("provider", "ServiceProviderName")):
+            for place, view in enumerate((CostView.CASH, CostView.AMORTIZED)):
+                sums: defaultdict[tuple[date, str], Decimal] = defaultdict(Decimal)
+                found = await self.spend.projection(ADMIN, None, Interval.MONTH, group, None, view)
+                for key, usd in found.by_key.items():
+                    if key.basis is ChargeBasis.ACTUAL:
+                        sums[key.period.date(), key.group] += usd
+                for row in rows:
+                    month = row["BillingPeriodStart"]
+                    assert isinstance(month, datetime)
+                    name = str(row[column]).partition("@")[0]
+                    sums[month.date(), name] -= costs_of(row)[place]
+                wrong = {cut: usd for cut, usd in sums.items() if usd}
+                if view is CostView.AMORTIZED:
+                    wrong = {cut: usd for cut, usd in wrong.items() if cut[0] < this_month}
+                assert not wrong, (group, view)
 
     def ledger_usd(self) -> Decimal:
         """The bill, from what the provider has in its ledger: rounded once a placement."""
