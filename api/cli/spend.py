@@ -217,6 +217,8 @@ def print_spend(console: Console, form: SpendForm) -> None:
     if form.until_released_usd:
         words = f"{usd(form.until_released_usd)} of it is projected of leases without an end, until released"
         console.print(words, soft_wrap=True)
+    if form.intended_usd:
+        console.print(f"{usd(form.intended_usd)} of it is of drafts that are not reserved", soft_wrap=True)
 
 
 def _sum(form: SpendForm, basis: ChargeBasis) -> Decimal:

@@ -11,7 +11,12 @@ from api.schemas.spend import CSV_COLUMNS, SpendForm, spend_csv_rows
 from broker.domain.focus_columns import Kind
 
 SHEET = "Spend"
-SPEND_KINDS = {"period": Kind.TIME, "usd": Kind.DECIMAL, "until_released_usd": Kind.DECIMAL}
+SPEND_KINDS = {
+    "period": Kind.TIME,
+    "usd": Kind.DECIMAL,
+    "until_released_usd": Kind.DECIMAL,
+    "intended_usd": Kind.DECIMAL,
+}
 MEDIA_TYPES: Mapping[str, str] = {
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     "parquet": "application/vnd.apache.parquet",

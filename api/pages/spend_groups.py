@@ -21,20 +21,22 @@ PARTS = 1 + len(Commitment)
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group's money in the span: owed already, bound beyond that, what may still change, and what leases
-    without an end cost until somebody releases them."""
+    """One group's money in the span: owed already, bound beyond that, what may still change, what leases
+    without an end cost until somebody releases them, and what drafts cost that somebody intends to buy."""
 
     name: str
     owed_usd: Decimal
     bound_usd: Decimal
     flexible_usd: Decimal
     until_released_usd: Decimal
+    intended_usd: Decimal
     share: float
 
     @property
     def total_usd(self) -> Decimal:
         """All of it."""
-        return self.owed_usd + self.bound_usd + self.flexible_usd + self.until_released_usd
+        reserved = self.owed_usd + self.bound_usd + self.flexible_usd + self.until_released_usd
+        return reserved + self.intended_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,12 @@ def group_rows(usd: Mapping[SumKey, Decimal], group_by: str, sorting: Sorting) -
 
 def _row(name: str, parts: Sequence[Decimal], whole: Decimal) -> GroupRow:
     share = float(sum(parts, ZERO) / whole) if whole else 0.0
-    owed, bound, flexible, until_released = parts
-    return GroupRow(name, owed, bound, flexible, until_released, share)
+    owed, bound, flexible, until_released, intended = parts
+    return GroupRow(name, owed, bound, flexible, until_released, intended, share)
 
 
 def part_of(key: SumKey) -> int:
-    """0 owed, 1 bound beyond that, 2 flexible, 3 until somebody releases it."""
+    """0 owed, 1 bound beyond that, 2 flexible, 3 until somebody releases it, 4 only intended."""
     return 0 if key.basis is ChargeBasis.ACTUAL else 1 + tuple(Commitment).index(key.commitment)
 
 
@@ -95,5 +97,6 @@ SORTS: Mapping[str, Callable[[GroupRow], tuple[object, ...]]] = {
     "bound": lambda row: (row.bound_usd, row.name),
     "flexible": lambda row: (row.flexible_usd, row.name),
     "open": lambda row: (row.until_released_usd, row.name),
+    "intended": lambda row: (row.intended_usd, row.name),
 }
 """Columns that groups can be sorted by."""

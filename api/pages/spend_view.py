@@ -230,7 +230,7 @@ def spend_cards(
     parts = [ZERO] * PARTS
     for key, amount in usd_.items():
         parts[part_of(key)] += amount
-    whole, (owed, bound, flexible, open_ended) = sum(parts, ZERO), parts
+    whole, (owed, bound, flexible, open_ended, intended) = sum(parts, ZERO), parts
     days = Decimal(max(1.0, window.hours / 24))
     last = window.end - timedelta(seconds=1)
     span = f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}"
@@ -241,6 +241,7 @@ def spend_cards(
         Card("Bound beyond that", usd(bound), _part(bound, whole)),
         Card("May still change", usd(flexible), _part(flexible, whole)),
         *([Card("Until released", usd(open_ended), "leases without an end")] if open_ended else []),
+        *([Card("Intended", usd(intended), "drafts, not reserved")] if intended else []),
         daily if total is None else _spread(total),
     )
 

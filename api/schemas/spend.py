@@ -21,18 +21,19 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 AS_OF_HEADER = "Broker-As-Of"
 FOCUS_TOTALS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 PROJECTION_TOTALS = ("ProjectedBilledCost", "ProjectedEffectiveCost")
-CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes", "until_released_usd")
+CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes", "until_released_usd", "intended_usd")
 
 
 class SpendRowForm(BaseModel):
     """Money of one group in one period (its first instant), projected or actual; ``until_released_usd``: the
-    part of it that is projected of leases without an end."""
+    part of it that is projected of leases without an end; ``intended_usd``: that of drafts."""
 
     period: Instant
     group: str
     basis: ChargeBasis
     usd: Money
     until_released_usd: Money = ZERO
+    intended_usd: Money = ZERO
 
 
 class ManifestForm(BaseModel):
@@ -59,6 +60,7 @@ class SpendForm(BaseModel):
     narrowed_by: dict[str, str] = Field(default_factory=dict)
     total_usd: Money
     until_released_usd: Money = ZERO
+    intended_usd: Money = ZERO
     items: list[SpendRowForm]
     next_cursor: str | None = None
 
@@ -82,6 +84,7 @@ def spend_to_document(
         "taxes": TAXES,
         "total_usd": format_usd(sum((row.usd for _, row in rows), ZERO)),
         "until_released_usd": format_usd(sum((row.until_released_usd for _, row in rows), ZERO)),
+        "intended_usd": format_usd(sum((row.intended_usd for _, row in rows), ZERO)),
         "items": [
             {
                 "period": told[row.period],
@@ -89,6 +92,7 @@ def spend_to_document(
                 "basis": basis.value,
                 "usd": format_usd(row.usd),
                 "until_released_usd": format_usd(row.until_released_usd),
+                "intended_usd": format_usd(row.intended_usd),
             }
             for basis, row in rows
         ],
@@ -96,7 +100,7 @@ def spend_to_document(
     }
 
 
-def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, str, Decimal]]:
+def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, str, Decimal, Decimal]]:
     """Rows under CSV_COLUMNS."""
     return [
         (
@@ -107,6 +111,7 @@ def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, s
             row.usd,
             form.taxes,
             row.until_released_usd,
+            row.intended_usd,
         )
         for row in form.items
     ]

@@ -35,12 +35,14 @@ class CostView(StrEnum):
 
 
 class Commitment(StrEnum):
-    """``committed``: owed already, or bound by what was bought ahead. ``flexible``: it may still change.
-    ``until_released``: flexible, of a lease without an end, which costs on until somebody releases it."""
+    """``committed``: owed already, or bound by what was bought ahead. ``flexible``: reserved, and may still
+    change. ``until_released``: flexible, of a lease without an end, which costs on until somebody releases
+    it. ``intended``: of a draft that somebody intends to buy; nothing of it is reserved."""
 
     COMMITTED = "committed"
     FLEXIBLE = "flexible"
     UNTIL_RELEASED = "until_released"
+    INTENDED = "intended"
 
 
 BOUGHT_AHEAD = frozenset({Tier.WINDOW, Tier.COMMITTED})
@@ -88,8 +90,9 @@ class Charge:
             return Commitment.COMMITTED
         if self.is_open_ended:
             return Commitment.UNTIL_RELEASED
-        is_bought = self.reservation_id is not None and self.tier in BOUGHT_AHEAD
-        return Commitment.COMMITTED if is_bought else Commitment.FLEXIBLE
+        if self.reservation_id is None:
+            return Commitment.INTENDED
+        return Commitment.COMMITTED if self.tier in BOUGHT_AHEAD else Commitment.FLEXIBLE
 
     def at(self, view: CostView) -> datetime:
         """The instant that the money counts at."""
@@ -117,12 +120,13 @@ LONGEST = {
 @dataclass(frozen=True, slots=True)
 class SpendRow:
     """Sum of charges of one group in one period; ``until_released_usd``: the part that is expected of leases
-    without an end."""
+    without an end; ``intended_usd``: that of drafts which are not reserved."""
 
     period: datetime
     group: str
     usd: Decimal
     until_released_usd: Decimal = ZERO
+    intended_usd: Decimal = ZERO
 
 
 def period_of(instant: datetime, interval: Interval) -> datetime:

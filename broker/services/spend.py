@@ -63,11 +63,14 @@ class Projection:
         last: tuple[datetime, str, ChargeBasis] | None = None
         for key, usd in sorted(self.by_key.items()):
             open_ended_usd = usd if key.commitment is Commitment.UNTIL_RELEASED else ZERO
+            intended_usd = usd if key.commitment is Commitment.INTENDED else ZERO
             if key[:3] == last:
                 before = found.pop()[1]
-                usd, open_ended_usd = before.usd + usd, before.until_released_usd + open_ended_usd
+                usd += before.usd
+                open_ended_usd += before.until_released_usd
+                intended_usd += before.intended_usd
             last = key[:3]
-            found.append((key.basis, SpendRow(key.period, key.group, usd, open_ended_usd)))
+            found.append((key.basis, SpendRow(key.period, key.group, usd, open_ended_usd, intended_usd)))
         return tuple(found)
 
     @property
@@ -88,8 +91,7 @@ class Projection:
     @property
     def committed_usd(self) -> Decimal:
         """What is bound."""
-        bound = (usd for key, usd in self.by_key.items() if key.commitment is Commitment.COMMITTED)
-        return sum(bound, ZERO)
+        return self._of(Commitment.COMMITTED)
 
     @property
     def flexible_usd(self) -> Decimal:
@@ -99,8 +101,15 @@ class Projection:
     @property
     def until_released_usd(self) -> Decimal:
         """The part of it that leases without an end cost until the period is over."""
-        open_ended = (usd for key, usd in self.by_key.items() if key.commitment is Commitment.UNTIL_RELEASED)
-        return sum(open_ended, ZERO)
+        return self._of(Commitment.UNTIL_RELEASED)
+
+    @property
+    def intended_usd(self) -> Decimal:
+        """The part of it that drafts cost which somebody intends to buy."""
+        return self._of(Commitment.INTENDED)
+
+    def _of(self, commitment: Commitment) -> Decimal:
+        return sum((usd for key, usd in self.by_key.items() if key.commitment is commitment), ZERO)
 
 
 @dataclass(frozen=True, slots=True)
