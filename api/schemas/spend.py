@@ -122,9 +122,9 @@ def spend_csv(form: SpendForm) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
-    for period, group_by, group, basis, amount, taxes, open_ended in spend_csv_rows(form):
-        row = [period, group_by, no_formula(group), basis, format_usd(amount), taxes, format_usd(open_ended)]
-        writer.writerow(row)
+    for period, group_by, group, basis, amount, taxes, *parts in spend_csv_rows(form):
+        money = (format_usd(usd) for usd in (amount, *parts))
+        writer.writerow([period, group_by, no_formula(group), basis, next(money), taxes, *money])
     return text.getvalue()
 
 

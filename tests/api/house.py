@@ -223,7 +223,7 @@ class Home:
 
     async def plan(self, client: httpx.AsyncClient, document: Any = DOCUMENT) -> dict[str, Any]:
         """A plan, asked for and made."""
-        answer = await client.post("/v1/plans", json=document)
+        answer = await client.post("/v1/plans?intended=true", json=document)
         assert answer.status_code == 202, answer.text
         async with client.stream("GET", answer.headers["Location"] + "/events") as events:
             async for _ in events.aiter_lines():

@@ -88,7 +88,7 @@ async def test_the_csv_is_a_file(home: Home) -> None:
     answer = await home.client().get("/v1/spend/projection.csv")
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert "attachment" in answer.headers["Content-Disposition"]
-    assert answer.text == "period,group_by,group,basis,usd,taxes\r\n"
+    assert answer.text == "period,group_by,group,basis,usd,taxes,until_released_usd,intended_usd\r\n"
 
 
 async def test_workbook_and_parquet_have_the_rows_of_the_csv(home: Home) -> None:
