@@ -53,6 +53,7 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.NotAuthenticated, Kind(401, "not-authenticated", "A bearer key is needed")),
     (errors.NotPermitted, Kind(403, "not-permitted", "The key lacks a scope")),
     (errors.InsufficientCapacity, Kind(409, "insufficient-capacity", "The provider has no stock", True)),
+    (errors.PriceAboveLimit, Kind(409, "price-above-limit", "The provider asks more than the limit", True)),
     (errors.QuotaExceeded, Kind(409, "quota-exceeded", "The provider's quota is used up")),
     (errors.RateLimited, Kind(503, "provider-rate-limited", "The provider asks to wait", True, 30)),
     (errors.OutcomeUnknown, Kind(503, "outcome-unknown", "The provider's answer was lost", True)),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from broker.domain.errors import ProviderError
+from broker.domain.errors import PriceAboveLimit
 from broker.domain.holding_orders import rank_of
 from broker.domain.leaving import leaving_bill
 from broker.domain.outcome import Outcome
@@ -79,16 +79,9 @@ class Buying:
         )
         bill = leaving_bill((*left, *dropped), self._clock.now())
         said = str(error).removeprefix(f"{error.provider}: ")
-        raise _same_kind(error, f"{said}; {bill}", bill.facts()) from error
+        way_out = " Plan again: the new price is known." if isinstance(error, PriceAboveLimit) else ""
+        raise error.saying(f"{said}. {bill}.{way_out}", bill.facts()) from error
 
     async def _reload(self, reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
         async with self._uow_factory() as uow:
             return tuple([await uow.reservations.find(row.reservation_id) for row in reservations])
-
-
-def _same_kind(error: ProviderError, words: str, facts: Mapping[str, object]) -> ProviderError:
-    """An error of the same meaning with other words."""
-    same = type(error)(error.provider, words)
-    same.request_id = error.request_id
-    same.facts = facts
-    return same

@@ -96,6 +96,7 @@ class Drafting:
             plan_id=plan_id,
             requested_by=actor,
             requested=intent.requested or Wish(intent.start, intent.end),
+            limit_usd_per_node_hour=intent.limit_usd_per_node_hour,
         )
 
     def _entry(self, reservation: Reservation, actor: str, why: str) -> AuditEntry:

@@ -7,9 +7,11 @@ while a unit of work is open. A step that dies in between is finished by the rec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 
 from broker import crash_points
 from broker.domain.account import AuditEntry
@@ -19,12 +21,13 @@ from broker.domain.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
+    PriceAboveLimit,
     ProviderError,
     ReleaseRefused,
 )
 from broker.domain.holding_orders import ends_by_itself
-from broker.domain.launches import LaunchAttempt, attempts_between
-from broker.domain.lease_money import with_money
+from broker.domain.launches import LaunchAttempt, attempts_between, too_dear
+from broker.domain.lease_money import above_limit, dearer, money_in_words, quoted, with_money
 from broker.domain.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.leaving import leaving_bill
 from broker.domain.moving import is_beside
@@ -36,6 +39,8 @@ from broker.ending import Ending
 from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.reservation_ports import Reserver
 from broker.strays import Strays
+
+log = logging.getLogger(__name__)
 
 TRIES = 4
 
@@ -63,10 +68,22 @@ class Leasing:
         return self._reservers[provider]
 
     async def buy(self, reservation: Reservation, actor: str) -> Outcome:
-        """Orders every planned unit, one after the other; stops at the first that is not held."""
+        """Orders every planned unit, one after the other; stops at the first that is not held.
+
+        Where the seller's leases do not tell their price, its offer is asked for once more before the first.
+        """
         leases: list[Lease] = []
+        try:
+            rate = await self._quote(reservation)
+        except PriceAboveLimit as error:
+            return Outcome(await self._too_dear(reservation, error, actor), error)
+        except ProviderError as error:
+            log.info(
+                "no quote of %s for %s: %s", reservation.offer.offer_id, reservation.reservation_id, error
+            )
+            return Outcome(reservation, error)
         for ordinal in [unit.ordinal for unit in reservation.units if unit.state is UnitState.PLANNED]:
-            reservation = await self._claim(reservation, ordinal, actor)
+            reservation = await self._claim(reservation, ordinal, actor, rate)
             outcome = await self.ask(reservation, ordinal, actor, leases)
             if outcome.reservation.state is ReservationState.UNKNOWN and self._is_safe_again(reservation):
                 outcome = await self.ask(outcome.reservation, ordinal, actor, leases)
@@ -78,8 +95,35 @@ class Leasing:
     def _is_safe_again(self, reservation: Reservation) -> bool:
         return self.reserver(reservation.offer.provider).idempotency is Idempotency.TOKEN
 
-    async def _claim(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
-        unit = reservation.units[ordinal]
+    async def _quote(self, reservation: Reservation) -> Decimal | None:
+        """What the seller asks now per node-hour; None where its leases will tell, or nothing depends on it.
+
+        Raises PriceAboveLimit, InsufficientCapacity for what is no longer on sale, and the seller's error.
+        """
+        offer = reservation.offer
+        reserver = self.reserver(offer.provider)
+        if offer.window is not None or offer.contract is not None or reserver.tells_price:
+            return None
+        crash_points.here("call.quote.before")
+        found = await reserver.quote(offer, self._clock.now())
+        crash_points.here("call.quote.after")
+        if found is None:
+            raise InsufficientCapacity(offer.provider, f"{offer.offer_id} is no longer on sale")
+        error = dearer(reservation, found.price_usd_per_node_hour)
+        if error is not None:
+            raise error
+        return found.price_usd_per_node_hour
+
+    async def _too_dear(self, reservation: Reservation, error: PriceAboveLimit, actor: str) -> Reservation:
+        """Stores that nothing is ordered at what the seller asks."""
+        row = replace(reservation, reason=str(error))
+        attempt = too_dear(row, self._clock.now(), error)
+        return await self._write(row, "reservation.refused", actor, str(error), attempts=(attempt,))
+
+    async def _claim(
+        self, reservation: Reservation, ordinal: int, actor: str, rate: Decimal | None
+    ) -> Reservation:
+        unit = quoted(reservation.units[ordinal], rate)
         claimed = replace(unit, state=UnitState.ORDERING, ordered_at=self._clock.now())
         wanted = reservation.moved_to(ReservationState.PENDING).with_unit(claimed)
         return await self._write(wanted, "reservation.order", actor, f"tag {unit.tag}")
@@ -105,8 +149,42 @@ class Leasing:
         except ProviderError as error:
             return await self._unknown(reservation, unit, error, actor)
         bought = leases if leases is not None else []
+        lease = await self._with_price(reservation, lease)
         bought.append(lease)
-        return Outcome(await self.adopt(reservation, ordinal, lease, bought, actor))
+        return await self.within_limit(await self.adopt(reservation, ordinal, lease, bought, actor), actor)
+
+    async def _with_price(self, reservation: Reservation, lease: Lease) -> Lease:
+        """``lease`` with its price, looked up where the answer to the order lacks it.
+
+        Where that fails, the reconciler finds it in the seller's list.
+        """
+        told = lease.price_usd_per_node_hour is not None or reservation.offer.window is not None
+        if told or not self.reserver(lease.provider).tells_price:
+            return lease
+        try:
+            crash_points.here("call.price.before")
+            found = await self.reserver(lease.provider).find_lease(lease.reference, lease.region)
+            crash_points.here("call.price.after")
+        except ProviderError as error:
+            log.info("the price of %s %s is not known yet: %s", lease.provider, lease.reference, error)
+            return lease
+        return replace(
+            lease,
+            price_usd_per_node_hour=found.price_usd_per_node_hour,
+            began_at=lease.began_at or found.began_at,
+        )
+
+    async def within_limit(self, reservation: Reservation, actor: str) -> Outcome:
+        """``reservation`` as it is, or given back at once since its seller charges more than its limit."""
+        error = above_limit(reservation)
+        if error is None or not reservation.is_open or reservation.state is ReservationState.RELEASING:
+            return Outcome(reservation)
+        now = self._clock.now()
+        asked = [unit.ordered_at for unit in reservation.units if unit.ordered_at is not None]
+        attempt = too_dear(reservation, min(asked, default=now), error)
+        leaving = let_go(reservation, str(error), now, wanted=False)
+        row = await self._write(leaving, "reservation.too_dear", actor, str(error), attempts=(attempt,))
+        return Outcome(await self.release_held(row, actor), error)
 
     async def _refused(
         self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
@@ -193,11 +271,11 @@ class Leasing:
         attempts = attempts_between(reservation, row)
         return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
 
-    async def book(self, reservation: Reservation, leases: Iterable[Lease], actor: str) -> Reservation:
-        """Stores what the provider shows that it billed."""
+    async def book(self, reservation: Reservation, leases: Iterable[Lease], actor: str) -> Outcome:
+        """Stores what the provider shows that it billed, or charges; gives back what is above its limit."""
         row = with_money(reservation, leases)
-        paid = ", ".join(f"unit {u.ordinal}: {u.paid_usd} USD" for u in row.units if u.paid_usd is not None)
-        return await self._write(row, "reservation.billed", actor, paid)
+        row = await self._write(row, "reservation.billed", actor, money_in_words(row))
+        return await self.within_limit(row, actor)
 
     async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
         """Stores the window that the provider shows."""

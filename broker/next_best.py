@@ -153,7 +153,10 @@ class NextBest:
             future = self._executor.submit(self._plan_call, alone, tuple(offers), now, options)
             plan = await asyncio.wait_for(asyncio.wrap_future(future), self._rules.patience_s)
             by_id = {offer.offer_id: offer for offer in offers}
-            return None if plan.unplaced else intents_of(plan, by_id, now, self._rules.start_patience)
+            rules = self._rules
+            if plan.unplaced:
+                return None
+            return intents_of(plan, by_id, now, rules.start_patience, rules.price_tolerance)
         except (BrokerError, TimeoutError) as error:
             log.info("no other way for %s of %s: %s", workload, record.plan_id, error)
         except Exception:  # the planner's own fault: the refusal stands as it was

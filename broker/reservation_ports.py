@@ -27,13 +27,26 @@ class Reserver(Protocol):
         """How a repeat is made safe."""
         ...
 
+    @property
+    def tells_price(self) -> bool:
+        """Whether its leases by the hour say what they are charged at."""
+        ...
+
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """``offer`` as its seller shows it at ``asked_at``, None when it is not on sale. ProviderError.
+
+        It is asked just before an order where ``tells_price`` is false.
+        """
+        ...
+
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Nodes that one call can buy of ``offer``; None: any number."""
         ...
 
     async def reserve(self, order: Order) -> Lease:
-        """Buys. Raises InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected or
-        RateLimited when surely nothing was bought, OutcomeUnknown when it may have been."""
+        """Buys. Raises InsufficientCapacity, PriceAboveLimit, QuotaExceeded, OrderRejected,
+        CredentialsRejected or RateLimited when surely nothing was bought, OutcomeUnknown when it may have
+        been."""
         ...
 
     async def find_lease(self, reference: str, region: str) -> Lease:

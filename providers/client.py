@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.domain.errors import LeaseNotFound
-from broker.domain.offer import Offer
+from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.http import Classify, HttpFactory, HttpPolicy, Operation, Reply
@@ -29,7 +29,30 @@ def bearer(settings: ProviderSettings, credential: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-class SellerClient(ABC):
+class Seller(ABC):
+    """What every seller's client can say of a price.
+
+    ``tells_price``: its leases by the hour carry what they are charged at. A seller whose list is long
+    overrides ``quote`` with a shorter question.
+    """
+
+    tells_price = False
+
+    @abstractmethod
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Everything on sale now."""
+
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """``offer`` as it is on sale now; None when it is not."""
+        return found_again(offer, await self.list_offers(asked_at))
+
+
+def found_again(offer: Offer, batch: OfferBatch) -> Offer | None:
+    """What ``batch`` shows under the id of ``offer``; None when it does not."""
+    return next((found for found in batch.offers if found.offer_id == offer.offer_id), None)
+
+
+class SellerClient(Seller):
     """One seller's connection and settings, and the calls that every adapter makes.
 
     Subclasses set ``provider``. A seller whose calls need a signature or a token, or that hides errors

@@ -50,6 +50,7 @@ from broker.domain.errors import (
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
+from providers.client import Seller
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -225,7 +226,7 @@ def _lease(machine: _Machine) -> Lease:
     )
 
 
-class HotAisle:
+class HotAisle(Seller):
     """Client of one team's machines."""
 
     provider = NAME

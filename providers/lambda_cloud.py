@@ -47,8 +47,8 @@ from providers.payload import (
     require_gpus,
     require_price,
 )
-from providers.rows import gpu_node, page_by_page
-from providers.spec import HOLDING, ProviderSettings, ProviderSpec, refuse_unless_single
+from providers.rows import gpu_node, page_by_page, rate_of
+from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
@@ -158,6 +158,7 @@ def classify(reply: Reply) -> ProviderError:
 
 class _InstanceKind(PayloadModel):
     name: str = ""
+    price_cents_per_hour: Decimal | None = None
 
 
 class _Instance(PayloadModel):
@@ -195,6 +196,8 @@ _STATES: Mapping[str, LeaseState] = {
 
 
 def _lease(instance: _Instance) -> Lease:
+    """The type of an instance carries its price, which the launch does not tell."""
+    cents = instance.instance_type.price_cents_per_hour if instance.instance_type else None
     return Lease(
         provider=NAME,
         reference=instance.id,
@@ -203,6 +206,7 @@ def _lease(instance: _Instance) -> Lease:
         sku=instance.instance_type.name if instance.instance_type else "",
         region=instance.region.name if instance.region else "",
         detail=instance.status,
+        price_usd_per_node_hour=None if cents is None else rate_of(cents / 100),
     )
 
 
@@ -210,6 +214,7 @@ class LambdaCloud(SellerClient):
     """Client of the parts of the API that sell and hold machines."""
 
     provider = NAME
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -257,7 +262,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_key": "an API key of the Cloud dashboard"},
     options={"ssh_key": "broker", "image_family": ""},
-    capabilities=HOLDING,
+    capabilities=HOLDING | {Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=LambdaCloud,
     build=LambdaCloud,

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from broker.catalogue import infer_intra_node
 from broker.domain.offer import OfferBatch
 from broker.domain.sku import Fabric, Form, Sku
 from broker.domain.window import Window
-from providers.payload import as_dict, as_list, decode_json, join_batches, nominal_memory_gb
+from providers.payload import (
+    RowRejected,
+    as_dict,
+    as_list,
+    decode_json,
+    join_batches,
+    nominal_memory_gb,
+    require_price,
+)
 from providers.spec import NamedPayload, Parse
 
 
@@ -53,6 +62,17 @@ def page_by_page(parse_page: Callable[[bytes, datetime], OfferBatch]) -> Parse:
         return join_batches(parse_page(body, observed_at) for _, body in payloads)
 
     return parse
+
+
+def rate_of(usd_per_hour: Decimal | None, nodes: int = 1) -> Decimal | None:
+    """USD per node-hour of what ``nodes`` nodes are charged by the hour; None where it is no price.
+
+    A lease that is being made, or was stopped, may show none, or zero.
+    """
+    try:
+        return require_price(usd_per_hour) / max(1, nodes)
+    except RowRejected:
+        return None
 
 
 def as_utc(instant: datetime) -> datetime:

@@ -51,8 +51,8 @@ from providers.payload import (
     require_price,
     slug,
 )
-from providers.rows import page_by_page, rows_under
-from providers.spec import HOLDING, ProviderSettings, ProviderSpec, refuse_unless_single
+from providers.rows import page_by_page, rate_of, rows_under
+from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "shadeform"
 BASE_URL = "https://api.shadeform.ai"
@@ -211,6 +211,7 @@ class _Instance(PayloadModel):
     tags: tuple[str, ...] | None = None
     created_at: Instant = None
     deleted_at: Instant = None
+    hourly_price: Decimal | None = None
 
 
 class _Instances(PayloadModel):
@@ -233,6 +234,7 @@ _STATES: Mapping[str, LeaseState] = {
 
 
 def _lease(instance: _Instance) -> Lease:
+    cents = instance.hourly_price
     return Lease(
         provider=NAME,
         reference=instance.id,
@@ -243,6 +245,7 @@ def _lease(instance: _Instance) -> Lease:
         detail=" ".join(part for part in (instance.status, instance.status_details) if part),
         began_at=instance.created_at,
         ended_at=instance.deleted_at,
+        price_usd_per_node_hour=None if cents is None else rate_of(cents / 100),
     )
 
 
@@ -250,6 +253,7 @@ class Shadeform(SellerClient):
     """Client of the parts of the API that sell and hold instances."""
 
     provider = NAME
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         key = {"X-API-KEY": settings.secret("api_key")}
@@ -294,7 +298,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_key": "an API key of the Shadeform console"},
     options={"ssh_key_id": "", "os": ""},
-    capabilities=HOLDING,
+    capabilities=HOLDING | {Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=Shadeform,
     build=Shadeform,

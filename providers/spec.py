@@ -53,6 +53,7 @@ class Capability(StrEnum):
     LIST_LEASES = "list_leases"
     RELEASE = "release"
     MULTI_NODE = "multi_node"
+    LEASE_PRICE = "lease_price"
 
 
 HOLDING = frozenset(
@@ -76,7 +77,8 @@ METHOD_OF: Mapping[Capability, str] = MappingProxyType(
         Capability.RELEASE: "release",
     }
 )
-"""The capabilities that are a method; the others show in offers (tier, stock, fabric, nodes per order)."""
+"""The capabilities that are a method; the others show in offers (tier, stock, fabric, nodes per order), and
+``lease_price`` in leases by the hour."""
 
 
 @dataclass(frozen=True, slots=True)

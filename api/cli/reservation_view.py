@@ -64,8 +64,13 @@ def _node(row: ReservationForm) -> str:
 
 
 def _price(row: ReservationForm) -> str:
-    price = row.price_usd_per_node_hour
-    return "" if price is None else f", {usd(price)}/node-h"
+    """What a node-hour costs, whence that is known, and that it is above its limit, where it is."""
+    price, limit = row.price_usd_per_node_hour, row.limit_usd_per_node_hour
+    if price is None:
+        return ""
+    basis = f" {row.price_basis}" if row.price_basis is not None else ""
+    above = f", above the limit of {usd(limit)}" if limit is not None and price > limit else ""
+    return f", {usd(price)}/node-h{basis}{above}"
 
 
 def print_history(console: Console, entries: Sequence[AuditForm]) -> None:

@@ -10,6 +10,7 @@ from api.pages.cards import Card
 from api.pages.words import counted, usd
 from broker.domain.account import AuditEntry
 from broker.domain.charging import reservation_charges
+from broker.domain.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
 from broker.domain.money import ZERO
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import ChargeBasis, projection_end
@@ -29,6 +30,7 @@ STEP_WORDS: Mapping[str, str] = {
     "reservation.lost": "Taken away by the provider",
     "reservation.failed": "Failed",
     "reservation.refused": "Refused by the provider",
+    "reservation.too_dear": "Given back: dearer than its limit",
     "reservation.unknown": "The provider's answer was lost",
     "reservation.abandon": "Given up",
     "reservation.parked": "Waits",
@@ -111,10 +113,12 @@ def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
     charges = reservation_charges((reservation,), {}, now, until=projection_end(None, now))
     owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
     to_come = sum((c.usd for c in charges if c.basis is ChargeBasis.PROJECTED), ZERO)
-    price, is_endless = reservation.price_usd_per_node_hour, reservation.end is None
+    price = f"{usd(rate_usd_per_node_hour(reservation))} a node and hour, {price_basis(reservation)}"
+    above = ", above its limit" if is_kept_above_limit(reservation) else ""
+    to_its_end = "until its end" if reservation.end else "this month, until released"
     return (
-        Card("Owed so far", usd(owed), f"{usd(price)} a node and hour", lead=True),
-        Card("Still to come", usd(to_come), "this month, until released" if is_endless else "until its end"),
+        Card("Owed so far", usd(owed), f"{price}{above}", lead=True),
+        Card("Still to come", usd(to_come), to_its_end),
         Card("Capacity", counted(reservation.nodes, "node"), _gpus(reservation)),
     )
 

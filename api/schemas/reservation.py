@@ -11,9 +11,10 @@ from api.schemas.parts import Money, NotNegativeMoney, PageForm, SpanForm
 from api.schemas.times import Instant, ToldInstant, format_time
 from api.schemas.validation import PRINTABLE
 from api.schemas.windows import span_to_document
+from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.money import format_usd
 from broker.domain.offer import Tier
-from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.reservation import PriceBasis, Reservation, ReservationState
 
 
 class WishForm(BaseModel):
@@ -36,7 +37,9 @@ class ReservationForm(BaseModel):
     ``requested``: as asked; ``start`` and ``end``: as ordered; ``granted``: as the seller gave it (null: not
     said yet); ``usable``: less the seller's teardown (null: until released). ``unwanted_hours`` and
     ``unwanted_usd``: paid and not asked for (null outside windows). ``replaces``: whose place it takes.
-    ``price_usd_per_node_hour``: what its seller billed, where it says so; else at which it was ordered.
+    ``price_usd_per_node_hour``: at which it is billed; ``price_basis``: ``confirmed`` by the seller for all
+    that is bought, ``estimated`` from what it asked before the order, or fixed by a ``contract``.
+    ``limit_usd_per_node_hour``: the most that the seller may charge (null: whatever it asks).
     """
 
     reservation_id: str
@@ -66,6 +69,8 @@ class ReservationForm(BaseModel):
     gpus_per_node: int | None = None
     tier: Tier | None = None
     price_usd_per_node_hour: Money | None = None
+    price_basis: PriceBasis | None = None
+    limit_usd_per_node_hour: Money | None = None
 
 
 ReservationPage = PageForm[ReservationForm]
@@ -81,7 +86,8 @@ class ReservationRequest(BaseModel):
     """The body of ``POST /v1/reservations``. ``start`` left out: now; ``end``: until released.
 
     ``fit`` (ours) ``outward``: a wish off the seller's grid buys the shortest window that covers it.
-    ``max_price_usd_per_node_hour``: refused where the offer has become dearer.
+    ``max_price_usd_per_node_hour``: refused where the offer has become dearer; a lease for which its seller
+    charges more is given back at once.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -113,7 +119,7 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
             ("released_at", reservation.released_at),
         )
     }
-    use, wish = reservation.use, reservation.wish
+    use, wish, limit = reservation.use, reservation.wish, reservation.limit_usd_per_node_hour
     return {
         "reservation_id": reservation.reservation_id,
         "state": str(reservation.state),
@@ -142,5 +148,7 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
         "gpu": reservation.offer.sku.gpu,
         "gpus_per_node": reservation.offer.sku.gpus_per_node,
         "tier": str(reservation.offer.tier),
-        "price_usd_per_node_hour": format_usd(reservation.price_usd_per_node_hour),
+        "price_usd_per_node_hour": format_usd(rate_usd_per_node_hour(reservation)),
+        "price_basis": str(price_basis(reservation)),
+        "limit_usd_per_node_hour": format_usd(limit) if limit is not None else None,
     }

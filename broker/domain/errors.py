@@ -26,6 +26,7 @@ BrokerError
 ├── InsufficientCapacity   no stock for the order
 ├── QuotaExceeded          our account's limit
 ├── OrderRejected          the provider refuses the order as it stands
+├── PriceAboveLimit        it asks, or charges, more than the order allows
 ├── ReleaseRefused         not now (still provisioning) or never (a block)
 ├── LeaseNotFound          already gone: success of a release
 └── OutcomeUnknown         a buy may or may not have happened
@@ -36,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Self
 
@@ -190,6 +192,14 @@ class ProviderError(BrokerError):
         self.request_id = request_id
         super().__init__(f"{provider}: {message}")
 
+    def saying(self, message: str, facts: Mapping[str, object]) -> Self:
+        """The same error in other words, with other facts."""
+        same = type(self).__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        same.args = (f"{self.provider}: {message}",)
+        same.facts = facts
+        return same
+
 
 class ProviderUnavailable(ProviderError):
     """Timeout, refused or reset connection, 5xx, or an open breaker, on a call without effect.
@@ -234,6 +244,24 @@ class QuotaExceeded(ProviderError):
 
 class OrderRejected(ProviderError):
     """The provider refuses the order as it stands; sending it again will not help."""
+
+
+class PriceAboveLimit(ProviderError):
+    """The provider asks, or charges, more per node-hour than the order allows.
+
+    ``asks_usd_per_node_hour`` is that price, None where the provider does not say it.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        message: str,
+        *,
+        asks_usd_per_node_hour: Decimal | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        self.asks_usd_per_node_hour = asks_usd_per_node_hour
+        super().__init__(provider, message, request_id=request_id)
 
 
 class ReleaseRefused(ProviderError):

@@ -94,10 +94,9 @@ class _Lot:
         priced = _hours(held)
         if not offer.is_sold_whole:
             priced = max(priced, Decimal(billed_seconds(offer, held)) / 3600)
-        exact_list = holding_cost_usd(offer.at_list_price(), (Segment(held.start, held.end, segment.nodes),))
-        exact = stretch.usd
-        if stretch.is_open_ended:
-            exact = holding_cost_usd(offer, (Segment(held.start, held.end, segment.nodes),))
+        billed, whole = stretch.offer, (Segment(held.start, held.end, segment.nodes),)
+        exact_list = holding_cost_usd(billed.at_list_price(), whole)
+        exact = holding_cost_usd(billed, whole) if stretch.is_open_ended else stretch.usd
         return cls(gpus, _kept(exact_list / priced / gpus), _kept(exact / priced / gpus))
 
     def gpu_hours(self, window: Window) -> Decimal:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 from broker.domain.billing import holding_cost_usd, holdings
 from broker.domain.errors import FieldProblem, StalePlan
 from broker.domain.identity import make_tag
-from broker.domain.money import format_usd, to_cents
+from broker.domain.money import MICRO, format_usd, to_cents
 from broker.domain.offer import CancelRule, Offer
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
@@ -25,6 +25,7 @@ class Intent:
     """``nodes`` nodes of ``offer`` wanted over ``[start, end)``; ``end`` None: until released.
 
     ``requested``: what was asked for before it was snapped to the seller's grid; None: the same.
+    ``limit_usd_per_node_hour``: the most that the seller may charge; None: whatever it asks.
     """
 
     offer: Offer
@@ -33,6 +34,12 @@ class Intent:
     end: datetime | None
     workload: str | None = None
     requested: Wish | None = None
+    limit_usd_per_node_hour: Decimal | None = None
+
+
+def leaves_cheaply(offer: Offer) -> bool:
+    """Whether giving back what was just bought costs an hour at most."""
+    return offer.window is None and offer.min_hours <= 1
 
 
 def ends_by_itself(offer: Offer) -> bool:
@@ -63,7 +70,7 @@ def buying_rank(offer: Offer, *, begins_at_once: bool = False) -> int:
     cancelled until its start belongs to the last when it ``begins_at_once``.
     """
     if offer.window is None:
-        return 1 if offer.min_hours <= 1 else 2
+        return 1 if leaves_cheaply(offer) else 2
     cancel = offer.window.cancel
     if cancel is CancelRule.ANY_TIME or (cancel is CancelRule.UNTIL and not begins_at_once):
         return 0
@@ -88,12 +95,18 @@ def rank_of(reservation: Reservation) -> int:
 
 
 def intents_of(
-    plan: Plan, offers: Mapping[str, Offer], now: datetime, patience: timedelta
+    plan: Plan,
+    offers: Mapping[str, Offer],
+    now: datetime,
+    patience: timedelta,
+    tolerance: float | None = None,
 ) -> tuple[Intent, ...]:
     """Every holding of ``plan`` from ``now`` on, in the order of buying.
 
-    A run whose start has just passed keeps its length and moves by the delay, at most ``patience``;
-    a fleet begins now. Raises StalePlan for what can no longer begin.
+    What is bought at once may cost ``tolerance`` (a share) more than planned; None sets no limit. What is
+    bought when its time comes has none: a service that runs then needs it. A run whose start has just passed
+    keeps its length and moves by the delay, at most ``patience``; a fleet begins now. Raises StalePlan for
+    what can no longer begin.
     """
     found = []
     for ordinal, placement in enumerate(plan.placements):
@@ -102,8 +115,21 @@ def intents_of(
             begun = _begun(placement, offer, window, now, patience, ordinal)
             if begun is not None:
                 wish = _wish(placement, begun)
-                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish))
+                has_limit = tolerance is not None and not bought_later(offer, begun.start, now)
+                limit = limit_usd_per_node_hour(placement, offer, tolerance or 0.0) if has_limit else None
+                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish, limit))
     return buying_order(found, now)
+
+
+def limit_usd_per_node_hour(placement: Placement, offer: Offer, tolerance: float) -> Decimal:
+    """The most that a node-hour of ``placement`` may cost: what it was planned at, and ``tolerance`` of it.
+
+    It comes from the ratio of its planned cost, in whole cents, to what it costs at the offer's price.
+    """
+    now_usd = holding_cost_usd(offer, placement.segments)
+    price = offer.price_usd_per_node_hour
+    planned = price * placement.capacity_usd / now_usd if now_usd else price
+    return (planned * (1 + Decimal(str(tolerance)))).quantize(MICRO, ROUND_CEILING)
 
 
 def _wish(placement: Placement, window: Window) -> Wish | None:

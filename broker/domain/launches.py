@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from statistics import median
 
-from broker.domain.errors import InsufficientCapacity, ProviderError
+from broker.domain.errors import InsufficientCapacity, PriceAboveLimit, ProviderError
 from broker.domain.learned import GUESS, Basis, Learned
 from broker.domain.offer import Offer
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
@@ -30,17 +31,23 @@ class LaunchOutcome(StrEnum):
 
     ``no_capacity``: the provider had none. ``failed``: it took the order, and nothing usable came of it.
     ``refused``: quota, credentials or the order itself; that says nothing of the offer and is not counted.
+    ``too_dear``: it asked more than the order allowed; that is no want of capacity and is not counted either.
     """
 
     USABLE = "usable"
     NO_CAPACITY = "no_capacity"
     FAILED = "failed"
     REFUSED = "refused"
+    TOO_DEAR = "too_dear"
+
+
+NOT_COUNTED = frozenset({LaunchOutcome.REFUSED, LaunchOutcome.TOO_DEAR})
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchAttempt:
-    """One order of a reservation. ``due_at``: when it was to be usable at the earliest (a window's start).
+    """One order of a reservation. ``due_at``: when it was to be usable at the earliest (a window's start);
+    ``ends_at``: a window's end. ``asks_usd_per_node_hour``: the price that was too dear, where it is known.
 
     Of the attempts of one reservation the first with each outcome is kept: asking again while a provider is
     sold out is the same news.
@@ -55,6 +62,8 @@ class LaunchAttempt:
     due_at: datetime
     outcome: LaunchOutcome
     usable_at: datetime | None = None
+    ends_at: datetime | None = None
+    asks_usd_per_node_hour: Decimal | None = None
 
     @property
     def minutes(self) -> float | None:
@@ -76,10 +85,18 @@ def attempts_between(
         if unit.ordered_at is None:
             continue
         if unit.state is UnitState.ORDERING and now.state is UnitState.PLANNED:
+            if isinstance(error, PriceAboveLimit):
+                return (too_dear(before, unit.ordered_at, error),)
             return (_attempt(before, unit.ordered_at, _outcome(error)),)
         if _died_unused(before, unit, now):
             return (_attempt(before, unit.ordered_at, LaunchOutcome.FAILED),)
     return ()
+
+
+def too_dear(row: Reservation, asked_at: datetime, error: PriceAboveLimit) -> LaunchAttempt:
+    """The attempt that ends because its seller asks more than ``row`` may cost."""
+    attempt = _attempt(row, asked_at, LaunchOutcome.TOO_DEAR)
+    return replace(attempt, asks_usd_per_node_hour=error.asks_usd_per_node_hour)
 
 
 def _died_unused(before: Reservation, unit: Unit, now: Unit) -> bool:
@@ -109,6 +126,7 @@ def _attempt(
         due_at,
         outcome,
         usable_at,
+        row.end if offer.window is not None else None,
     )
 
 
@@ -148,7 +166,7 @@ class LaunchBook:
         self._of: defaultdict[str, list[_Tried]] = defaultdict(list)
         self._levels: set[tuple[str, str, str]] = set()
         for attempt in attempts:
-            if attempt.outcome is not LaunchOutcome.REFUSED and now - attempt.asked_at <= REMEMBERED:
+            if attempt.outcome not in NOT_COUNTED and now - attempt.asked_at <= REMEMBERED:
                 self._of[attempt.provider].append(_tried(attempt, now))
                 self._levels.add((attempt.provider, attempt.sku, ""))
                 self._levels.add((attempt.provider, attempt.sku, attempt.offer_id))

@@ -1,32 +1,156 @@
-"""What sellers say of money: since when they count, what they billed for windows, what leaving gave back."""
+"""What sellers say of money: what they charge by the hour, what they billed for windows, since when they
+count, and what leaving gave back. Pure.
+
+Rates are in USD per node-hour. A lease keeps the first rate that its seller confirms: a machine that is being
+stopped is shown at another one, and that is not what its past cost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 
-from broker.domain.reservation import Lease, Reservation
+from broker.domain.errors import PriceAboveLimit
+from broker.domain.holding_orders import leaves_cheaply
+from broker.domain.money import MICRO, ZERO, format_rate
+from broker.domain.offer import Offer
+from broker.domain.reservation import Lease, PriceBasis, Reservation, Unit, UnitState
+
+
+def billed_offer(reservation: Reservation, unit: Unit) -> Offer:
+    """The offer of ``reservation`` at the rate that ``unit`` is billed at.
+
+    A contract's price stands against whatever the seller lists or charges.
+    """
+    offer, rate = reservation.offer, unit.price_usd_per_node_hour
+    if rate is None or offer.contract is not None or rate == offer.price_usd_per_node_hour:
+        return offer
+    return replace(offer, price_usd_per_node_hour=rate)
+
+
+def at_its_rate(reservation: Reservation) -> Offer:
+    """The offer of ``reservation`` at what a node-hour of it costs; windows keep the price of their order."""
+    offer, rate = reservation.offer, rate_usd_per_node_hour(reservation)
+    if offer.window is not None or rate == offer.price_usd_per_node_hour:
+        return offer
+    return replace(offer, price_usd_per_node_hour=rate)
+
+
+def rate_usd_per_node_hour(reservation: Reservation) -> Decimal:
+    """What a node-hour of ``reservation`` costs, over its nodes; of windows what their seller billed."""
+    nodes = sum(unit.nodes for unit in reservation.units)
+    if not nodes:
+        return reservation.offer.price_usd_per_node_hour
+    total = sum((_rate_of(reservation, unit) * unit.nodes for unit in reservation.units), ZERO)
+    return (total / nodes).quantize(MICRO)
+
+
+def _rate_of(reservation: Reservation, unit: Unit) -> Decimal:
+    offer, end = reservation.offer, reservation.end
+    if offer.window is None or unit.paid_usd is None or end is None or offer.contract is not None:
+        return billed_offer(reservation, unit).price_usd_per_node_hour
+    return unit.paid_usd / _node_hours(reservation.start, end, unit.nodes)
+
+
+def _node_hours(start: datetime, end: datetime, nodes: int) -> Decimal:
+    return Decimal((end - start).total_seconds()) * nodes / 3600
+
+
+def price_basis(reservation: Reservation) -> PriceBasis:
+    """Whence the price of ``reservation``."""
+    if reservation.offer.contract is not None:
+        return PriceBasis.CONTRACT
+    bought = [unit for unit in reservation.units if unit.reference is not None]
+    if reservation.offer.window is None:
+        told = all(unit.is_price_confirmed for unit in bought)
+    else:
+        told = all(unit.paid_usd is not None for unit in bought)
+    return PriceBasis.CONFIRMED if bought and told else PriceBasis.ESTIMATED
 
 
 def has_news_of_money(reservation: Reservation, leases: Iterable[Lease]) -> bool:
-    """Whether ``leases`` show another bill of a window than the one that is stored."""
-    if reservation.offer.window is None:
-        return False
-    billed = {lease.reference: lease.billed_usd for lease in leases if lease.billed_usd is not None}
-    return any(billed.get(unit.reference or "", unit.paid_usd) != unit.paid_usd for unit in reservation.units)
+    """Whether ``leases`` show a bill of a window, or a rate, that is not stored yet."""
+    after = with_money(reservation, leases)
+    return any(
+        (unit.paid_usd, unit.is_price_confirmed) != (before.paid_usd, before.is_price_confirmed)
+        for before, unit in zip(reservation.units, after.units, strict=True)
+    )
 
 
 def with_money(reservation: Reservation, leases: Iterable[Lease]) -> Reservation:
-    """``reservation`` with what its seller says: since when it counts; of windows the bill and the credit."""
+    """``reservation`` with what its seller says: since when it counts and at which rate; of windows the bill
+    and the credit."""
     shown = {lease.reference: lease for lease in leases}
     for unit in reservation.units:
         lease = shown.get(unit.reference or "")
         if lease is None:
             continue
         if reservation.offer.window is None:
-            reservation = reservation.with_unit(replace(unit, began_at=lease.began_at or unit.began_at))
+            told = replace(unit, began_at=lease.began_at or unit.began_at)
+            reservation = reservation.with_unit(_at_rate(told, lease.price_usd_per_node_hour))
         else:
             paid = unit.paid_usd if lease.billed_usd is None else lease.billed_usd
             credit = unit.credit_usd if lease.credit_usd is None else lease.credit_usd
             reservation = reservation.with_unit(replace(unit, paid_usd=paid, credit_usd=credit))
     return reservation
+
+
+def _at_rate(unit: Unit, rate: Decimal | None) -> Unit:
+    if rate is None or unit.is_price_confirmed:
+        return unit
+    return replace(unit, price_usd_per_node_hour=rate, is_price_confirmed=True)
+
+
+def quoted(unit: Unit, rate: Decimal | None) -> Unit:
+    """``unit`` at the rate that its seller quoted just before the order."""
+    return unit if rate is None else replace(unit, price_usd_per_node_hour=rate)
+
+
+def money_in_words(reservation: Reservation) -> str:
+    """What each unit was billed, or is charged by the hour."""
+    words = []
+    for unit in reservation.units:
+        if unit.paid_usd is not None and reservation.offer.window is not None:
+            words.append(f"unit {unit.ordinal}: {unit.paid_usd} USD")
+        elif unit.is_price_confirmed and unit.price_usd_per_node_hour is not None:
+            words.append(f"unit {unit.ordinal}: {format_rate(unit.price_usd_per_node_hour)} per node-hour")
+    return ", ".join(words)
+
+
+def above_limit(reservation: Reservation) -> PriceAboveLimit | None:
+    """Why ``reservation`` may not be kept: its seller charges more than it may; None where all is well.
+
+    A contract's price is no matter of the seller's list. What cannot be left without paying its minimum term
+    stays, since leaving it would save nothing: it shows its price and its limit.
+    """
+    rate = _highest_rate(reservation)
+    if rate is None or not leaves_cheaply(reservation.offer):
+        return None
+    return dearer(reservation, rate, "charges")
+
+
+def is_kept_above_limit(reservation: Reservation) -> bool:
+    """Whether its seller charges more than it may, and it stays since leaving would save nothing."""
+    rate, limit = _highest_rate(reservation), reservation.limit_usd_per_node_hour
+    dear = rate is not None and limit is not None and rate > limit
+    return dear and not leaves_cheaply(reservation.offer)
+
+
+def dearer(reservation: Reservation, rate: Decimal, verb: str = "asks") -> PriceAboveLimit | None:
+    """What is wrong with a ``rate`` that the seller ``verb``: it is above the limit. None where it is not."""
+    limit, offer = reservation.limit_usd_per_node_hour, reservation.offer
+    if limit is None or offer.contract is not None or rate <= limit:
+        return None
+    words = f"{verb} {format_rate(rate)} per node-hour; the limit was {format_rate(limit)}"
+    return PriceAboveLimit(offer.provider, words, asks_usd_per_node_hour=rate)
+
+
+def _highest_rate(reservation: Reservation) -> Decimal | None:
+    if reservation.offer.window is not None:
+        return None
+    held = (unit for unit in reservation.units if unit.state is UnitState.HELD and unit.is_price_confirmed)
+    return max(
+        (u.price_usd_per_node_hour for u in held if u.price_usd_per_node_hour is not None), default=None
+    )

@@ -23,7 +23,12 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
         window = Window(reservation.start, reservation.end)
         wait = max(wait, min(reservation.offer.window.longest_wait, reservation.start - now))
     return Order(
-        unit.tag, reservation.offer.at_list_price(), unit.nodes, window, wait // timedelta(seconds=1)
+        tag=unit.tag,
+        offer=reservation.offer.at_list_price(),
+        nodes=unit.nodes,
+        window=window,
+        wait_s=wait // timedelta(seconds=1),
+        limit_usd_per_node_hour=None if reservation.offer.contract else reservation.limit_usd_per_node_hour,
     )
 
 

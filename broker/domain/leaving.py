@@ -16,11 +16,13 @@ from broker.domain.reservation import Reservation
 class LeavingBill:
     """Money owed for each reservation that was given back, in USD and whole cents.
 
-    ``still_ending``: the provider has not shown them gone yet, so that they may cost more.
+    ``still_ending``: the provider has not shown them gone yet, so that they may cost more. ``was_bought``: a
+    provider gave something for one of them.
     """
 
     lines: tuple[tuple[str, Decimal], ...]
     still_ending: tuple[str, ...]
+    was_bought: bool = True
 
     @property
     def total_usd(self) -> Decimal:
@@ -28,8 +30,9 @@ class LeavingBill:
         return sum((usd for _, usd in self.lines), ZERO)
 
     def __str__(self) -> str:
-        words = f"everything is given back, it cost {format_usd(self.total_usd)} USD"
-        owed = [f"{key} {format_usd(usd)}" for key, usd in self.lines if usd]
+        kept = "Everything was given back" if self.was_bought else "Nothing was bought"
+        words = f"{kept}; cost ${self.total_usd:,.2f}"
+        owed = [f"{key} ${usd:,.2f}" for key, usd in self.lines if usd]
         if owed:
             words += f" ({', '.join(owed)})"
         if self.still_ending:
@@ -49,4 +52,5 @@ def leaving_bill(left: Iterable[Reservation], now: datetime) -> LeavingBill:
     """What is owed at ``now`` for ``left``, of which nothing is wanted any more."""
     rows = tuple(left)
     lines = tuple((row.reservation_id, to_cents(owed_usd((row,), now))) for row in rows)
-    return LeavingBill(lines, tuple(row.reservation_id for row in rows if row.is_open))
+    still_ending = tuple(row.reservation_id for row in rows if row.is_open)
+    return LeavingBill(lines, still_ending, any(row.provider_references for row in rows))

@@ -62,3 +62,8 @@ def _as_whole(weights: Sequence[Decimal] | Sequence[int]) -> list[int]:
 def format_usd(usd: Decimal) -> str:
     """Plain decimal string without an exponent, as the JSON forms carry it."""
     return format(usd, "f")
+
+
+def format_rate(usd_per_hour: Decimal) -> str:
+    """A price for a person: dollars and cents, and more digits where cents would hide a small price."""
+    return f"${usd_per_hour:,.2f}" if usd_per_hour >= 1 else f"${usd_per_hour:.4f}"

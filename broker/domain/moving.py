@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Generic, Protocol, TypeVar
 
 from broker.domain.holding_orders import Intent
+from broker.domain.lease_money import rate_usd_per_node_hour
 from broker.domain.money import ZERO, format_usd, to_cents
 from broker.domain.offer import Offer
 from broker.domain.reconciling_actions import (
@@ -128,7 +129,7 @@ def overlap(
         return timedelta(0), ZERO
     both = max(now - max(min(bought), reservation.start), timedelta(0))
     hours = Decimal(both // timedelta(seconds=1)) / HOUR_S
-    return both, to_cents(reservation.offer.price_usd_per_node_hour * held * hours)
+    return both, to_cents(rate_usd_per_node_hour(reservation) * held * hours)
 
 
 def is_beside(other: Reservation, first: Reservation) -> bool:

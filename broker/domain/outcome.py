@@ -8,13 +8,21 @@ from broker.domain.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     OrderRejected,
+    PriceAboveLimit,
     ProviderError,
     QuotaExceeded,
     RateLimited,
 )
 from broker.domain.reservation import Reservation
 
-REFUSALS = (InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected, RateLimited)
+REFUSALS = (
+    InsufficientCapacity,
+    QuotaExceeded,
+    OrderRejected,
+    PriceAboveLimit,
+    CredentialsRejected,
+    RateLimited,
+)
 HOPELESS = (OrderRejected, CredentialsRejected)
 
 
@@ -27,5 +35,5 @@ class Outcome:
 
     @property
     def refused(self) -> bool:
-        """Whether surely nothing was bought by the last call."""
+        """Whether the last call surely bought nothing that is kept."""
         return isinstance(self.error, REFUSALS)

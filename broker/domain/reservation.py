@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from broker.domain.billing import MICROS_PER_HOUR, holding_cost_usd
+from broker.domain.billing import holding_cost_usd
 from broker.domain.errors import Conflict
-from broker.domain.money import MICRO, ZERO
+from broker.domain.money import ZERO
 from broker.domain.offer import Offer
 from broker.domain.window import Segment, Window, Wish
 from broker.domain.window_grid import usable_window
@@ -114,7 +114,9 @@ class Unit:
     ``gone_at``: when it ended, as well as is known (``broker.domain.ending``), so that the bill of the others
     goes on without it. ``paid_usd``: of a window what the seller billed (None: it does not say, the offer's
     price counts); of anything zero where it never came up. ``credit_usd``: what leaving a window early gave
-    back (a resale, a refund; below zero a charge for leaving).
+    back (a resale, a refund; below zero a charge for leaving). ``price_usd_per_node_hour``: what the seller
+    charges for it, outside windows; its own word when ``is_price_confirmed``, else what it quoted just before
+    the order (None: neither is known, the offer's price counts).
     """
 
     ordinal: int
@@ -129,6 +131,8 @@ class Unit:
     began_at: datetime | None = None
     leaving_at: datetime | None = None
     seen_at: datetime | None = field(default=None, compare=False)
+    price_usd_per_node_hour: Decimal | None = None
+    is_price_confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,8 @@ class Reservation:
     ``offer`` is the observation that was ordered; ``version`` guards every write. Three times stand apart:
     ``requested`` is what somebody asked for (None: exactly ``start`` and ``end``), ``start`` and ``end`` are
     ordered, ``granted`` is what the seller gave (None: it has not said yet). ``replaces``: the reservations
-    whose place it takes once it can be used.
+    whose place it takes once it can be used. ``limit_usd_per_node_hour``: the most that its seller may charge
+    (None: whatever it asks).
     """
 
     reservation_id: str
@@ -159,6 +164,7 @@ class Reservation:
     requested: Wish | None = None
     granted: Window | None = None
     replaces: tuple[str, ...] = ()
+    limit_usd_per_node_hour: Decimal | None = None
     version: int = 0
 
     @property
@@ -197,16 +203,6 @@ class Reservation:
         cost_usd = sum((self._window_usd(unit) for unit in self.units), ZERO)
         return use_of(self.offer.window, (segment,), wanted, cost_usd)
 
-    @property
-    def price_usd_per_node_hour(self) -> Decimal:
-        """What its seller billed for a window, where it says so; else the offer's price."""
-        billed = [unit for unit in self.units if unit.paid_usd]
-        if self.end is None or self.offer.contract is not None or not billed:
-            return self.offer.price_usd_per_node_hour
-        node_us = sum(unit.nodes for unit in billed) * ((self.end - self.start) // timedelta(microseconds=1))
-        billed_usd = sum((unit.paid_usd or ZERO for unit in billed), ZERO)
-        return (billed_usd * MICROS_PER_HOUR / node_us).quantize(MICRO)
-
     def _window_usd(self, unit: Unit) -> Decimal:
         """What a unit of a window costs as a whole; a contract counts for more than the seller's bill."""
         if unit.paid_usd is not None and self.offer.contract is None:
@@ -228,6 +224,18 @@ class Reservation:
     def with_unit(self, unit: Unit) -> Reservation:
         """The reservation with the unit of the same ordinal replaced."""
         return replace(self, units=tuple(unit if u.ordinal == unit.ordinal else u for u in self.units))
+
+
+class PriceBasis(StrEnum):
+    """Whence the price at which a reservation is billed.
+
+    ``confirmed``: its seller says what it charges for everything that is bought. ``estimated``: what it asked
+    before the order, as its API tells no more, or has not yet. ``contract``: a contract fixes it.
+    """
+
+    CONFIRMED = "confirmed"
+    ESTIMATED = "estimated"
+    CONTRACT = "contract"
 
 
 class Idempotency(StrEnum):
@@ -259,6 +267,7 @@ class Order:
     """What to buy with one call. ``window`` None: now, until released.
 
     ``wait_s``: how long capacity may take to appear, for offers that begin when it does.
+    ``limit_usd_per_node_hour``: the most that may be paid (None: the offer's price and a little tolerance).
     """
 
     tag: str
@@ -266,6 +275,7 @@ class Order:
     nodes: int
     window: Window | None = None
     wait_s: int = 0
+    limit_usd_per_node_hour: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +284,8 @@ class Lease:
 
     ``billed_usd``: what it cost as a whole, where it was paid at once. ``credit_usd``: what its seller gave
     back when it was left early (below zero: a charge for leaving). ``began_at`` and ``ended_at``: from when
-    until when its seller counts it, where the seller says so.
+    until when its seller counts it, where the seller says so. ``price_usd_per_node_hour``: what it is charged
+    at, of leases by the hour, where the seller says so.
     """
 
     provider: str
@@ -290,3 +301,4 @@ class Lease:
     credit_usd: Decimal | None = None
     began_at: datetime | None = None
     ended_at: datetime | None = None
+    price_usd_per_node_hour: Decimal | None = None

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.billing import holding_cost_usd
+from broker.domain.lease_money import at_its_rate
 from broker.domain.money import ZERO
 from broker.domain.offer import CancelRule, Offer
 from broker.domain.reservation import Reservation, ReservationState, UnitState
@@ -61,7 +62,7 @@ def held_of(reservation: Reservation) -> HeldCapacity | None:
         start = max(start, min(ordered))
     return HeldCapacity(
         workload=reservation.workload,
-        offer=reservation.offer,
+        offer=at_its_rate(reservation),
         nodes=sum(unit.nodes for unit in units),
         start=start,
         end=max(end, start + SHORTEST),

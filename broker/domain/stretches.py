@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.billing import MICROS_PER_HOUR, Meter, billed_seconds, holding_cost_usd
+from broker.domain.lease_money import billed_offer
 from broker.domain.money import CENT, ZERO, to_cents
 from broker.domain.offer import CancelRule, Offer
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
@@ -58,8 +59,13 @@ class Stretch:
     @property
     def meter(self) -> Meter | None:
         """How it is billed by time; None for windows, which are billed whole."""
-        offer = self.reservation.offer
+        offer = self.offer
         return None if offer.window is not None else Meter.of(offer)
+
+    @property
+    def offer(self) -> Offer:
+        """What was ordered, at the rate that its seller charges."""
+        return billed_offer(self.reservation, self.unit)
 
 
 def _stretches(reservation: Reservation, now: datetime, until: datetime | None) -> Iterator[Stretch]:
@@ -79,7 +85,7 @@ def _stretches(reservation: Reservation, now: datetime, until: datetime | None) 
 
 def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetime) -> Stretch:
     """Of a lease without an end: what is billed by ``now``, and what counts until the end of ``held``."""
-    offer, begun = reservation.offer, Window(held.start, max(now, held.start + MICROSECOND))
+    offer, begun = billed_offer(reservation, unit), Window(held.start, max(now, held.start + MICROSECOND))
     paid = _paid_segment(offer, begun, unit.nodes)
     segment = paid if paid.end >= held.end else Segment(held.start, held.end, unit.nodes)
     usd = unit.nodes * _metered_usd(offer, segment.window.duration // MICROSECOND)
@@ -87,11 +93,11 @@ def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetim
 
 
 def _bill_usd(reservation: Reservation, unit: Unit, held: Window) -> Decimal:
-    """What the seller billed for a whole window, where it says so; else what the offer's price makes.
+    """What the seller billed for a whole window, where it says so; else what its rate makes.
 
     A contract's price stands against the seller's list, so it counts for more than what the list billed.
     """
-    offer, whole = reservation.offer, (reservation.start, reservation.end)
+    offer, whole = billed_offer(reservation, unit), (reservation.start, reservation.end)
     if unit.paid_usd is not None and offer.contract is None and (held.start, held.end) == whole:
         return unit.paid_usd
     return holding_cost_usd(offer, (Segment(held.start, held.end, unit.nodes),))
@@ -233,7 +239,7 @@ def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
     if stretch.meter is None:
         exact = stretch.usd * elapsed_us / (segment.window.duration // MICROSECOND)
     else:
-        exact = segment.nodes * _metered_usd(stretch.reservation.offer, elapsed_us)
+        exact = segment.nodes * _metered_usd(stretch.offer, elapsed_us)
     return int(min(exact, usd) / CENT)
 
 

@@ -60,7 +60,8 @@ class MovesService:
             part = _part_of(plan, {row.workload for row in held})
             offers = await _offers_of(uow, part)
             self._check_prices(part, offers)
-            intents = intents_of(part, offers, self._clock.now(), self._rules.start_patience)
+            rules = self._rules
+            intents = intents_of(part, offers, self._clock.now(), rules.start_patience, rules.price_tolerance)
             change = find_change(held, intents)
             if not change.wanted or not change.leaving:
                 return ()

@@ -11,7 +11,14 @@ from datetime import datetime, timedelta
 
 from broker import crash_points
 from broker.domain.ending import running_units
-from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
+from broker.domain.errors import (
+    BrokerError,
+    ConcurrentChange,
+    LeaseNotFound,
+    PriceAboveLimit,
+    ProviderError,
+    RateLimited,
+)
 from broker.domain.holding_orders import bought_later
 from broker.domain.moving import handover, is_beside, successors_of
 from broker.domain.outcome import HOPELESS, Outcome
@@ -262,9 +269,13 @@ class ReconcileService:
                 adopted = await leasing.adopt(row, ordinal, lease, sight.leases, ACTOR)
                 for extra in extras:
                     await leasing.take_in(extra, sight.now, ACTOR)
-                await self._tell(adopted)
+                await self._follow_up(await leasing.within_limit(adopted, ACTOR), first_try=True)
             case Retry(ordinal):
                 await leasing.retry(row, ordinal, ACTOR)
+            case Book():
+                outcome = await leasing.book(row, sight.leases, ACTOR)
+                if outcome.error is not None:
+                    await self._follow_up(outcome, first_try=True)
             case Release(leases):
                 await leasing.ask_release(row, leases, ACTOR)
             case _:
@@ -282,8 +293,6 @@ class ReconcileService:
                 await self._tell(await self._leasing.move(row, state, ACTOR, leases))
             case Grant(window):
                 await self._tell(await self._leasing.grant(row, window, ACTOR))
-            case Book():
-                await self._leasing.book(row, leases, ACTOR)
             case BeginRelease(reason):
                 leaving = await self._leasing.begin_release(row, reason, ACTOR)
                 await self._tell(await self._leasing.release_held(leaving, ACTOR))
@@ -323,7 +332,9 @@ class ReconcileService:
         Either may find another way; a later one is looked for after its first refusal only.
         """
         row = outcome.reservation
-        if not outcome.refused or not row.is_open or row.state is ReservationState.RELEASING:
+        is_leaving = not row.is_open or row.state is ReservationState.RELEASING
+        was_given_back = isinstance(outcome.error, PriceAboveLimit)
+        if not outcome.refused or (is_leaving and not was_given_back):
             await self._tell(row)
         elif bought_later(row.offer, row.start, row.created_at):
             if not (first_try and await self._take_next_best(outcome, later=True)):

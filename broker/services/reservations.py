@@ -147,7 +147,8 @@ class ReservationsService:
             require_as_approved(record, plan, offers)
             self._check_budget(record, plan, offers)
             now = self._clock.now()
-            intents = intents_of(plan, offers, now, self._rules.start_patience)
+            rules = self._rules
+            intents = intents_of(plan, offers, now, rules.start_patience, rules.price_tolerance)
             drafts = await self._drafting.draft(
                 uow, intents, record.team, caller.key_id, plan_id, claim=caller.claim
             )
@@ -223,7 +224,8 @@ class ReservationsService:
             _check_price(offer, most_usd_per_node_hour)
             now = self._clock.now()
             begin, until = default_window(offer, start, end, now)
-            intent = Intent(offer, nodes, begin, until, workload, Wish(begin, until))
+            wished = Wish(begin, until)
+            intent = Intent(offer, nodes, begin, until, workload, wished, most_usd_per_node_hour)
             if outward:
                 intent = snapped_outward(intent)
             problems = find_order_problems(intent, now, self._rules.start_patience)

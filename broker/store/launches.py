@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.launches import LaunchAttempt, LaunchOutcome
+from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.store.tables import LaunchRow
 from broker.store.writes import insert_or_keep
 
@@ -23,6 +24,8 @@ class SqlLaunchRepository:
         """Appends; of one reservation the first attempt with each outcome stays."""
         for attempt in attempts:
             values = {name: getattr(attempt, name) for name in LaunchAttempt.__slots__}
+            asks = values.pop("asks_usd_per_node_hour")
+            values["asks_per_node_hour_micro_usd"] = None if asks is None else to_micro_usd(asks)
             await insert_or_keep(self._session, LaunchRow, {**values, "outcome": attempt.outcome.value})
 
     async def find_since(self, since: datetime) -> tuple[LaunchAttempt, ...]:
@@ -36,6 +39,7 @@ class SqlLaunchRepository:
 
 
 def _attempt(row: LaunchRow) -> LaunchAttempt:
+    asks = row.asks_per_node_hour_micro_usd
     return LaunchAttempt(
         row.reservation_id,
         row.offer_id,
@@ -46,4 +50,6 @@ def _attempt(row: LaunchRow) -> LaunchAttempt:
         row.due_at,
         LaunchOutcome(row.outcome),
         row.usable_at,
+        row.ends_at,
+        None if asks is None else from_micro_usd(asks),
     )

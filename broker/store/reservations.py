@@ -247,6 +247,7 @@ def _values(reservation: Reservation) -> Values:
         "owed_from": owed_from,
         "owed_until": owed_until,
         "replaces": list(reservation.replaces) or None,
+        "limit_per_node_hour_micro_usd": _micro(reservation.limit_usd_per_node_hour),
         "version": reservation.version,
     }
 
@@ -267,6 +268,8 @@ def _unit_values(reservation: Reservation) -> list[Values]:
             "gone_at": unit.gone_at,
             "paid_micro_usd": _micro(unit.paid_usd),
             "credit_micro_usd": _micro(unit.credit_usd),
+            "price_per_node_hour_micro_usd": _micro(unit.price_usd_per_node_hour),
+            "is_price_confirmed": unit.is_price_confirmed,
         }
         for unit in reservation.units
     ]
@@ -292,6 +295,7 @@ def _reservation(row: ReservationRow) -> Reservation:
         requested=Wish(row.requested_start, row.requested_end) if row.requested_start is not None else None,
         granted=_granted(row),
         replaces=tuple(row.replaces or ()),
+        limit_usd_per_node_hour=_usd(row.limit_per_node_hour_micro_usd),
         version=row.version,
     )
 
@@ -316,6 +320,8 @@ def _unit(row: UnitRow) -> Unit:
         gone_at=row.gone_at,
         paid_usd=_usd(row.paid_micro_usd),
         credit_usd=_usd(row.credit_micro_usd),
+        price_usd_per_node_hour=_usd(row.price_per_node_hour_micro_usd),
+        is_price_confirmed=row.is_price_confirmed,
     )
 
 

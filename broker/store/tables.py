@@ -210,6 +210,7 @@ class ReservationRow(Row):
     owed_from: Mapped[datetime]
     owed_until: Mapped[datetime | None]
     replaces: Mapped[list[Any] | None]
+    limit_per_node_hour_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     rolled_up: Mapped[bool] = mapped_column(index=True, server_default=false())
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
@@ -237,6 +238,8 @@ class UnitRow(Row):
     gone_at: Mapped[datetime | None]
     paid_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     credit_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    price_per_node_hour_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    is_price_confirmed: Mapped[bool] = mapped_column(server_default=false())
 
 
 class CapacityRow(Row):
@@ -289,6 +292,8 @@ class LaunchRow(Row):
     asked_at: Mapped[datetime] = mapped_column(index=True)
     due_at: Mapped[datetime]
     usable_at: Mapped[datetime | None]
+    ends_at: Mapped[datetime | None]
+    asks_per_node_hour_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class ReoptimizationRow(Row):

@@ -35,6 +35,7 @@ from providers.aws.query import Params, listed
 from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot, spot_query
 from providers.aws.xml import Node
+from providers.client import Seller, found_again
 from providers.http import Operation, ProviderHttp
 from providers.payload import join_batches
 
@@ -63,7 +64,7 @@ class AwsDesks:
     price_lists: PriceLists
 
 
-class AwsAdapter:
+class AwsAdapter(Seller):
     """One account, all configured regions."""
 
     provider = PROVIDER
@@ -88,6 +89,12 @@ class AwsAdapter:
             self._price_lists.batches(regions, observed_at), self._with_keys(observed_at)
         )
         return join_batches((*lists, *signed))
+
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """The spot prices, or the price list, of the offer's own region."""
+        if offer.tier is Tier.SPOT:
+            return found_again(offer, await self._spot(offer.region, asked_at))
+        return found_again(offer, join_batches(await self._price_lists.batches((offer.region,), asked_at)))
 
     async def _with_keys(self, observed_at: datetime) -> list[OfferBatch]:
         regions = self._options.regions

@@ -29,7 +29,7 @@ from providers.azure.arm import MOST_PAGES, Arm, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
 from providers.azure.prices import Hold, join_pages, parse_page
 from providers.azure.windows import PROVIDER
-from providers.client import ordered
+from providers.client import Seller, found_again, ordered
 from providers.http import Operation, ProviderHttp
 from providers.spec import refuse_long_tag
 
@@ -57,7 +57,7 @@ class AzureOptions:
     keyless: bool = False
 
 
-class Azure:
+class Azure(Seller):
     """One subscription's resource group."""
 
     provider = PROVIDER
@@ -77,6 +77,10 @@ class Azure:
         found = [await self._prices(region, observed_at) for region in regions]
         prices = join_pages([batch for pages in found for batch in pages])
         return prices if self._options.keyless else await self._checked(prices, observed_at)
+
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """The price list of the offer's own region."""
+        return found_again(offer, join_pages(await self._prices(offer.region, asked_at)))
 
     async def _checked(self, prices: OfferBatch, observed_at: datetime) -> OfferBatch:
         """``prices`` without what the subscription cannot have; all of them where it may not be asked."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from broker.domain.reservation import Idempotency
 from providers.cudo.adapter import Cudo
 from providers.cudo.offers import NAME, parse
-from providers.spec import HOLDING, ProviderSpec
+from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
 
@@ -37,7 +37,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_key": "an API key of the CUDO console"},
     options={"project": "broker", "image": "ubuntu-nvidia-docker", "ssh_key": ""},
-    capabilities=HOLDING,
+    capabilities=HOLDING | {Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=Cudo,
     build=Cudo,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +28,7 @@ from providers.client import SellerClient, bearer, ordered
 from providers.cudo.offers import NAME, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
+from providers.rows import rate_of
 from providers.spec import ProviderSettings, refuse_unless_single
 
 LONGEST_ID = 63
@@ -80,6 +83,14 @@ def _exhausted(code: int, text: str, reply: Reply) -> ProviderError | None:
     return QuotaExceeded(NAME, text) if _NO_QUOTA.search(text) else None
 
 
+class _Money(PayloadModel):
+    value: Decimal | None = None
+
+
+class _Price(PayloadModel):
+    totalPriceHr: _Money = _Money()
+
+
 class _Machine(PayloadModel):
     id: Name
     datacenterId: str = ""
@@ -87,9 +98,12 @@ class _Machine(PayloadModel):
     state: str = ""
     shortState: str = ""
     metadata: Mapping[str, str] | None = None
+    price: _Price | None = None
 
 
-class _MachineAnswer(PayloadModel):
+class _MachineAnswer(_Price):
+    """One machine, with its price beside it; lists have the price in the row."""
+
     VM: _Machine
 
 
@@ -131,6 +145,7 @@ def _lease(machine: _Machine) -> Lease:
         sku=machine.machineType,
         region=machine.datacenterId,
         detail=word,
+        price_usd_per_node_hour=rate_of(machine.price.totalPriceHr.value) if machine.price else None,
     )
 
 
@@ -138,6 +153,7 @@ class Cudo(SellerClient):
     """Client of machine types and of one project's machines."""
 
     provider = NAME
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -173,7 +189,10 @@ class Cudo(SellerClient):
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine."""
-        return _lease((await self._held(f"{self._project}/vms/{reference}")).read(_MachineAnswer).VM)
+        found = (await self._held(f"{self._project}/vms/{reference}")).read(_MachineAnswer)
+        rate = rate_of(found.totalPriceHr.value)
+        lease = _lease(found.VM)
+        return lease if rate is None else replace(lease, price_usd_per_node_hour=rate)
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the project; the list has one page."""

@@ -26,6 +26,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from providers.client import Seller, found_again
 from providers.gcp import leases
 from providers.gcp.calendar import Question, parse_advice, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id
@@ -79,7 +80,7 @@ def _known_machines(rows: Sequence[tuple[str, tuple[str, Any]]]) -> dict[str, Ma
     return found
 
 
-class Gcp:
+class Gcp(Seller):
     """One project."""
 
     provider = PROVIDER
@@ -101,6 +102,12 @@ class Gcp:
         advice, unasked = await self._advice(observed_at)
         batch = parse_all(rates, [page.body for page in pages], advice, observed_at)
         return OfferBatch(batch.offers, (*batch.rejected, *unasked))
+
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """The price list and the machine types, without questions to the calendar."""
+        rates = await self._price_list(asked_at)
+        pages = await self._compute.pages("aggregated/machineTypes", Operation.OFFERS, {"filter": GPU_TYPES})
+        return found_again(offer, parse_all(rates, [page.body for page in pages], [], asked_at))
 
     async def _price_list(self, observed_at: datetime) -> Rates:
         if self._prices is not None:

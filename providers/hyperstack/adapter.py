@@ -17,6 +17,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from providers.client import Seller
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.hyperstack.offers import NAME, parse_offers
 from providers.payload import PayloadModel
@@ -113,7 +114,7 @@ def _lease(machine: _Machine) -> Lease:
     )
 
 
-class Hyperstack:
+class Hyperstack(Seller):
     """Client of the parts of the API that sell and hold virtual machines."""
 
     provider = NAME

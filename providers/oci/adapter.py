@@ -23,6 +23,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from providers.client import Seller, found_again
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
 from providers.oci.signing import OciKey, load_private_key, signed_headers, throwaway_key
@@ -120,7 +121,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Oci:
+class Oci(Seller):
     """One tenancy, all of its regions. ``now`` dates the signatures."""
 
     provider = NAME
@@ -152,6 +153,14 @@ class Oci:
         regions = await self._all_regions(Operation.OFFERS)
         found = await asyncio.gather(*(self._reports(region) for region in regions))
         return parse_offers([prices.body], [body for reports in found for body in reports], observed_at)
+
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """The list prices, and the capacity report of the offer's own availability domain."""
+        prices = await self._http.request("GET", self._url(PRICES), operation=Operation.OFFERS)
+        if offer.region == ANY_REGION:
+            return found_again(offer, parse_offers([prices.body], None, asked_at))
+        report = await self._report(offer.region, offer.reference["availability_domain"])
+        return found_again(offer, parse_offers([prices.body], [report], asked_at))
 
     async def _all_regions(self, operation: Operation) -> tuple[str, ...]:
         """The configured regions, else those that the tenancy is subscribed to; asked once."""

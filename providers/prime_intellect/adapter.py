@@ -19,9 +19,11 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from providers.client import Seller
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
+from providers.rows import rate_of
 from providers.spec import ProviderSettings
 
 LONGEST_NAME = 64
@@ -88,6 +90,7 @@ class _Pod(PayloadModel):
     gpuCount: GpuCount = 0
     createdAt: Instant = None
     terminatedAt: Instant = None
+    priceHr: Decimal | None = None
 
 
 class _Pods(PayloadModel):
@@ -111,25 +114,28 @@ def _lease(pod: _Pod) -> Lease:
     if pod.status == "ACTIVE" and pod.installationStatus not in {None, "FINISHED"}:
         state = LeaseState.PROVISIONING
     several = pod.gpuCount > NODE_GPUS and pod.gpuCount % NODE_GPUS == 0 and pod.socket.startswith("SXM")
+    nodes = pod.gpuCount // NODE_GPUS if several else 1
     words = (pod.status, pod.installationStatus, pod.installationFailure)
     return Lease(
         provider=NAME,
         reference=pod.id,
         state=state,
         tag=pod.name,
-        nodes=pod.gpuCount // NODE_GPUS if several else 1,
+        nodes=nodes,
         sku=f"{pod.providerType} {pod.gpuCount}x {pod.gpuName}".strip(),
         detail=" ".join(word for word in words if word),
         began_at=pod.createdAt,
         ended_at=pod.terminatedAt,
+        price_usd_per_node_hour=rate_of(pod.priceHr, nodes),
     )
 
 
-class PrimeIntellect:
+class PrimeIntellect(Seller):
     """Client of availability and pods."""
 
     provider = NAME
     idempotency = Idempotency.TAG
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         self._settings = settings

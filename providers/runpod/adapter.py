@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from broker.domain.errors import (
@@ -19,6 +20,7 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
+from providers.rows import rate_of
 from providers.runpod.offers import COUNTS, NAME, graphql_message, joined, parse_gpu_types, parse_offers
 from providers.spec import ProviderSettings, refuse_unless_single
 
@@ -69,6 +71,7 @@ class _PodRow(PayloadModel):
     status: str = ""
     gpu: _PodGpu | None = None
     dataCenterId: str | None = None
+    cost: Decimal | None = None
 
 
 class _PodsAnswer(PayloadModel):
@@ -118,6 +121,7 @@ def _lease(pod: _PodRow) -> Lease:
         sku=f"{pod.gpu.id} x{pod.gpu.count}" if pod.gpu else "",
         region=pod.dataCenterId or "",
         detail=pod.status,
+        price_usd_per_node_hour=rate_of(pod.cost),
     )
 
 
@@ -125,6 +129,7 @@ class RunPod(SellerClient):
     """Client of REST v2, and of GraphQL for interruptible pods."""
 
     provider = NAME
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))

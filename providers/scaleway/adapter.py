@@ -25,6 +25,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from providers.client import Seller
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches
 from providers.scaleway.leftovers import Leftovers
@@ -151,7 +152,7 @@ def _stands_s(server: _Server, reply: Reply) -> float:
     return 0.0
 
 
-class Scaleway:
+class Scaleway(Seller):
     """Client of Instances in the zones that the settings name."""
 
     provider = NAME

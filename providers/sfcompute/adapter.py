@@ -30,7 +30,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from providers.client import ordered
+from providers.client import Seller, ordered
 from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 from providers.payload import RowRejected
 from providers.sfcompute import orders
@@ -85,7 +85,7 @@ def classify(reply: Reply) -> ProviderError:
     return classify_by_status(reply, text)
 
 
-class SfCompute:
+class SfCompute(Seller):
     """One account."""
 
     provider = PROVIDER

@@ -21,7 +21,7 @@ public key) or ``BROKER_TENSORDOCK_SSH_KEY_ID`` (a secret of the account).
 from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
-from providers.spec import HOLDING, ProviderSpec
+from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.tensordock.adapter import TensorDock
 from providers.tensordock.offers import NAME, parse
 
@@ -35,7 +35,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_token": "an API token of the TensorDock dashboard"},
     options={"image": "ubuntu2404", "ssh_key": "", "ssh_key_id": ""},
-    capabilities=HOLDING,
+    capabilities=HOLDING | {Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=TensorDock,
     build=TensorDock,

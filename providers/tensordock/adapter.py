@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from broker.domain.errors import (
@@ -20,6 +21,7 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, as_payload
+from providers.rows import rate_of
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.tensordock.offers import NAME, parse_offers
 
@@ -71,6 +73,7 @@ class _Machine(PayloadModel):
     id: Name
     name: str | None = None
     status: str = ""
+    rateHourly: Decimal | None = None
 
 
 _STATES: Mapping[str, LeaseState] = {
@@ -92,6 +95,7 @@ def _lease(machine: _Machine) -> Lease:
         state=_STATES.get(machine.status.lower(), LeaseState.UNKNOWN),
         tag=machine.name,
         detail=machine.status,
+        price_usd_per_node_hour=rate_of(machine.rateHourly),
     )
 
 
@@ -107,6 +111,7 @@ class TensorDock(SellerClient):
     """Client of hosts and machines."""
 
     provider = NAME
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_token"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from broker.domain.errors import (
@@ -21,6 +22,7 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import PayloadModel
+from providers.rows import rate_of
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.vast.offers import NAME, parse_offers
 
@@ -82,6 +84,7 @@ class _Instance(PayloadModel):
     num_gpus: int | None = None
     gpu_name: str | None = None
     geolocation: str | None = None
+    dph_total: Decimal | None = None
 
 
 class _InstanceAnswer(PayloadModel):
@@ -125,6 +128,7 @@ def _lease(instance: _Instance) -> Lease:
         sku=f"{instance.num_gpus or 0}x {instance.gpu_name or ''}",
         region=instance.geolocation or "",
         detail=f"{status or 'no status yet'}, intended {instance.intended_status or 'unsaid'}",
+        price_usd_per_node_hour=rate_of(instance.dph_total),
     )
 
 
@@ -132,6 +136,7 @@ class Vast(SellerClient):
     """Client of search, rent, show and destroy."""
 
     provider = NAME
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))

@@ -31,7 +31,7 @@ SPEC = ProviderSpec(
         "client_secret": "their secret",
     },
     options={"ssh_key_id": "", "image": "ubuntu-24.04", "disk_gb": "100"},
-    capabilities=HOLDING | {Capability.SPOT},
+    capabilities=HOLDING | {Capability.SPOT, Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=Verda,
     build=Verda,

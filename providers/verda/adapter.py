@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from pydantic import AliasChoices, Field
@@ -26,6 +27,7 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from providers.client import SellerClient, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Amount, Name, PayloadModel, as_list, as_payload
+from providers.rows import rate_of
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.verda.offers import NAME, AvailabilityFeed, parse_offers
 
@@ -88,6 +90,7 @@ class _Instance(PayloadModel):
     hostname: str | None = None
     location: str = Field(default="", validation_alias=AliasChoices("location", "location_code"))
     os_volume_id: str | None = None
+    price_per_hour: Decimal | None = None
 
 
 class _Action(PayloadModel):
@@ -122,6 +125,7 @@ def _lease(instance: _Instance) -> Lease:
         sku=instance.instance_type,
         region=instance.location,
         detail=instance.status,
+        price_usd_per_node_hour=rate_of(instance.price_per_hour),
     )
 
 
@@ -129,6 +133,7 @@ class Verda(SellerClient):
     """Client of instances, behind an access token that is fetched when needed."""
 
     provider = NAME
+    tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY)

@@ -152,6 +152,8 @@ def lease_facts(lease: Lease, names: Mapping[str, Any]) -> dict[str, Any]:
     facts = {name: getattr(lease, name) for name in names}
     if lease.window is not None and "window" in facts:
         facts["window"] = [lease.window.start.isoformat(), lease.window.end.isoformat()]
+    if lease.price_usd_per_node_hour is not None and "price_usd_per_node_hour" in facts:
+        facts["price_usd_per_node_hour"] = str(lease.price_usd_per_node_hour)
     return facts
 
 

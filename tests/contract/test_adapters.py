@@ -132,6 +132,19 @@ async def test_nodes_per_order_agrees_with_multi_node(spec: ProviderSpec) -> Non
     assert several == (Capability.MULTI_NODE in spec.capabilities)
 
 
+async def test_leases_tell_their_price_where_the_spec_says_so(spec: ProviderSpec) -> None:
+    tells = Capability.LEASE_PRICE in spec.capabilities
+    shown = [
+        lease
+        for exchange in exchanges(spec.name)
+        for lease in (exchange.get("leases") or [exchange.get("lease") or {}])
+        if lease.get("price_usd_per_node_hour") is not None
+    ]
+    assert bool(shown) == tells
+    if Capability.RESERVE in spec.capabilities:
+        assert getattr(spec.adapter, "tells_price", None) is tells
+
+
 async def test_adapter_says_who_it_is(spec: ProviderSpec) -> None:
     adapter = build(spec)
     try:

@@ -60,6 +60,7 @@ class Instance:
     region: str
     created_at: datetime
     visible_at: datetime
+    usd_per_node_hour: Decimal
     window: Window | None = None
     waits: bool = False
     lapses_at: datetime | None = None
@@ -76,6 +77,8 @@ class FakeProvider:
     that begin then; an order that does not wait so long fails at the end of its wait. ``billed_usd``: the
     bill of each window; ``credit_usd``: what leaving one gives back, shown by its id. ``tells_times``: each
     lease says since when and until when it counts, and what has ended is still shown by its id.
+    ``price_factor``: what new leases are charged, over what their order's offer says. ``tells_price``: leases
+    by the hour say it; ``tells_price_at_once``: so does the answer to their order.
     """
 
     clock: Clock
@@ -88,6 +91,9 @@ class FakeProvider:
     billed_usd: Decimal | None = None
     credit_usd: Decimal | None = None
     tells_times: bool = False
+    price_factor: Decimal = Decimal(1)
+    tells_price: bool = True
+    tells_price_at_once: bool = True
     offers: tuple[Offer, ...] = ()
     ledger: list[Instance] = field(default_factory=list)
     faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
@@ -140,6 +146,8 @@ class FakeProvider:
         if fault is Fault.LOST_AFTER:
             raise OutcomeUnknown(self.provider, "the answer was lost")
         lease = self._lease(instance)
+        if not self.tells_price_at_once:
+            lease = replace(lease, price_usd_per_node_hour=None)
         return replace(lease, state=LeaseState.PROVISIONING) if instance.failed else lease
 
     def _same_token(self, order: Order) -> Instance | None:
@@ -155,6 +163,7 @@ class FakeProvider:
             nodes=order.nodes,
             sku=order.offer.sku.name,
             region=order.offer.region,
+            usd_per_node_hour=order.offer.price_usd_per_node_hour * self.price_factor,
             created_at=now,
             visible_at=now + timedelta(seconds=self.visible_after_s),
             **self._given(order, now),
@@ -193,7 +202,20 @@ class FakeProvider:
             credit_usd=None if instance.released_at is None else self.credit_usd,
             began_at=instance.created_at if self.tells_times else None,
             ended_at=instance.released_at if self.tells_times else None,
+            price_usd_per_node_hour=self._told_price(instance),
         )
+
+    def _told_price(self, instance: Instance) -> Decimal | None:
+        tells = self.tells_price and instance.window is None and not instance.waits
+        return instance.usd_per_node_hour if tells else None
+
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """``offer`` at what a new lease is charged."""
+        batch = await self.list_offers(asked_at)
+        found = next((o for o in batch.offers if o.offer_id == offer.offer_id), None)
+        if found is None:
+            return None
+        return replace(found, price_usd_per_node_hour=found.price_usd_per_node_hour * self.price_factor)
 
     def _state(self, instance: Instance) -> LeaseState:
         now = self.clock.now()

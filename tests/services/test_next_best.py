@@ -62,13 +62,13 @@ async def test_dearer_than_the_tolerance_is_given_back() -> None:
     house = planning_house()
     sold(house, an_offer("next", "10.3"))
     house.provider.fail("reserve", Fault.NONE, Fault.NO_CAPACITY)
-    with pytest.raises(InsufficientCapacity, match=r"it cost 9\.00 USD \(rsv-\w+ 9\.00\)") as caught:
+    with pytest.raises(InsufficientCapacity, match=r"cost \$9\.00 \(rsv-\w+ \$9\.00\)") as caught:
         await house.reservations.reserve_plan(ALICE, "plan-1")
     assert caught.value.facts["cost_usd"] == "9.00"
     assert caught.value.facts["still_ending"] == []
     assert house.provider.open_instances() == []
     (line,) = [entry for entry in house.tables.audit if entry.action == "plan.given_back"]
-    assert (line.object_id, "it cost 9.00 USD" in line.detail) == ("plan-1", True)
+    assert (line.object_id, "cost $9.00" in line.detail) == ("plan-1", True)
 
 
 async def test_after_three_refusals_it_is_given_back() -> None:

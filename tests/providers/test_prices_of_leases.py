@@ -1,0 +1,148 @@
+"""What is paid for a lease by the hour is what its seller charges: every seller of the market, over real sockets.
+
+The judge is the market's own ledger: prices treble between the poll and the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from broker.domain.charging import owed_usd
+from broker.domain.errors import PriceAboveLimit
+from broker.domain.lease_money import price_basis
+from broker.domain.offer import Offer, Tier
+from broker.domain.reservation import PriceBasis
+from broker.services.reconcile import ReconcileService
+from broker.services.reservations import ReservationsService
+from providers.registry import SPECS, build_adapters, configured, sellers
+from providers.spec import Capability, ProviderAdapter
+from tests.fakes.examples import ALICE
+from tests.fakes.market_control import control, hasty, ledger
+from tests.fakes.notifier import RecordingNotifier
+from tests.fakes.store import Tables
+from tests.providers.test_against_sandbox import NAMES, orderable
+
+HOURS = 10
+LIMIT = Decimal("1.05")
+CENT = Decimal("0.01")
+
+
+class MarketClock:
+    """The time of a market whose clock is moved on by whoever tests it."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        """Now, as the market has it."""
+        return datetime.now(UTC) + self.ahead
+
+
+@pytest.fixture(scope="module")
+def clock() -> MarketClock:
+    return MarketClock()
+
+
+@pytest.fixture
+async def adapters(sandbox: str) -> AsyncIterator[dict[str, ProviderAdapter]]:
+    wanted = {name: found for name, found in configured({}, sandbox).items() if name in NAMES}
+    built = sellers(build_adapters(wanted, hasty))
+    yield dict(built)
+    for adapter in built.values():
+        await adapter.aclose()
+
+
+class Office:
+    """The services over one seller of the market."""
+
+    def __init__(self, adapter: ProviderAdapter, clock: MarketClock) -> None:
+        self.tables, self.clock = Tables(), clock
+        parts = (self.tables.unit_of_work, {adapter.provider: adapter}, clock, RecordingNotifier())
+        self.reservations = ReservationsService(*parts)
+        self.reconcile = ReconcileService(*parts)
+
+    def sell(self, offer: Offer) -> None:
+        """Puts an offer on sale as it was polled."""
+        self.tables.put_offers(offer)
+
+
+def trebled(sandbox: str, name: str) -> None:
+    control(sandbox, "market", provider=name, price_factor=3)
+
+
+@pytest.fixture
+def market(sandbox: str) -> str:
+    return sandbox
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_ten_hours_cost_what_the_ledger_says(
+    adapters: dict[str, ProviderAdapter], market: str, clock: MarketClock, name: str
+) -> None:
+    office = Office(adapters[name], clock)
+    offer = await orderable(adapters[name])
+    office.sell(offer)
+    trebled(market, name)
+    try:
+        row = await office.reservations.reserve_offer(ALICE, offer.offer_id, 1)
+        tells = Capability.LEASE_PRICE in SPECS[name].capabilities
+        assert price_basis(row) is (PriceBasis.CONFIRMED if tells else PriceBasis.ESTIMATED)
+        control(market, "clock", advance_s=HOURS * 3600)
+        clock.ahead += timedelta(hours=HOURS)
+        await office.reconcile.run_once()
+        row = await office.reservations.release(ALICE, row.reservation_id)
+        await office.reconcile.run_once()
+    finally:
+        control(market, "market", provider=name, price_factor=1)
+    row = await office.reservations.find_reservation(ALICE, row.reservation_id)
+    (entry,) = [e for unit in row.units for e in ledger(market, unit.tag)]
+    owed, billed = owed_usd((row,), clock.now()), Decimal(entry["billed_usd"])
+    increment = 3 * offer.price_usd_per_node_hour * offer.billing_increment_s / 3600
+    assert abs(owed - billed) <= increment + CENT
+    assert owed > 2 * HOURS * offer.price_usd_per_node_hour
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_what_is_dearer_than_its_limit_is_not_kept(
+    adapters: dict[str, ProviderAdapter], market: str, clock: MarketClock, name: str
+) -> None:
+    office = Office(adapters[name], clock)
+    offer = await orderable(adapters[name])
+    if offer.min_hours > 1:
+        pytest.skip("its minimum term is owed whatever happens, so that it is kept and told")
+    office.sell(offer)
+    trebled(market, name)
+    try:
+        limit = LIMIT * offer.price_usd_per_node_hour
+        with pytest.raises(PriceAboveLimit, match=r"per node-hour; the limit was \$.*cost \$") as caught:
+            await office.reservations.reserve_offer(ALICE, offer.offer_id, 1, most_usd_per_node_hour=limit)
+        control(market, "clock", advance_s=600)
+        clock.ahead += timedelta(seconds=600)
+        for _ in range(2):
+            await office.reconcile.run_once()
+    finally:
+        control(market, "market", provider=name, price_factor=1)
+    assert caught.value.asks_usd_per_node_hour is not None
+    assert caught.value.asks_usd_per_node_hour > limit
+    (row,) = office.tables.reservations.values()
+    entries = [e for unit in row.units for e in ledger(market, unit.tag)]
+    assert bool(entries) == (Capability.LEASE_PRICE in SPECS[name].capabilities)
+    assert all(entry["released_at"] for entry in entries)
+    assert not row.is_open
+    billed = sum((Decimal(entry["billed_usd"]) for entry in entries), Decimal(0))
+    increment = 3 * offer.price_usd_per_node_hour * offer.billing_increment_s / 3600
+    assert abs(owed_usd((row,), clock.now()) - billed) <= increment + CENT
+
+
+async def test_a_spot_price_is_confirmed_too(
+    adapters: dict[str, ProviderAdapter], market: str, clock: MarketClock
+) -> None:
+    office = Office(adapters["verda"], clock)
+    offer = await orderable(adapters["verda"], Tier.SPOT)
+    office.sell(offer)
+    row = await office.reservations.reserve_offer(ALICE, offer.offer_id, 1)
+    assert row.units[0].is_price_confirmed
