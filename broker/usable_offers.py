@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from broker.domain.freshness import fresh_offers
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.offer import Offer, Tier
+from broker.domain.refusals import after_refusals
 from broker.domain.reservation import Reservation
 from broker.domain.spot import SpotBook, SpotPrior, spot_time
 from broker.domain.stock_pools import shared
@@ -32,8 +33,8 @@ class OfferRules:
 
 
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
-    """Offers that can be planned with at ``now``, spot ones with a rate of interruptions; their pools are
-    those of the whole market."""
+    """Offers that can be planned with at ``now``, after what refused orders taught; spot ones with a rate of
+    interruptions. Their pools are those of the whole market."""
     offers = await uow.offers.find_current(without=rules.price_lists)
     feeds = await uow.offers.find_feeds()
     launches = await uow.launches.find_since(now - REMEMBERED)
@@ -42,4 +43,5 @@ async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tu
         rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
     fresh = fresh_offers(offers, feeds, now, rules.max_age, rules.price_lists)
     times = [time for row in rows if (time := spot_time(row, now)) is not None]
-    return SpotBook(times, rules.spot).told(LaunchBook(launches, now).told(shared(fresh)))
+    known = after_refusals(LaunchBook(launches, now).told(shared(fresh)), launches, now)
+    return SpotBook(times, rules.spot).told(known)

@@ -130,23 +130,33 @@ class Book:
         """The cheapest window that fits the wish, the earliest of equals."""
         best: Quote | None = None
         for cell in self.zones_for(wish):
-            free = self.rectangles(cell)
+            bought = self._bought(cell)
             for start in _starts(wish):
-                quote = self._quote(cell, start, wish, free)
+                quote = self._quote(cell, start, wish, bought)
                 if quote is not None and (best is None or quote.cents < best.cents):
                     best = quote
         return best
 
-    def _quote(
-        self, cell: Cell, start: datetime, wish: Wish, free: list[tuple[datetime, datetime, int]]
-    ) -> Quote | None:
+    def _quote(self, cell: Cell, start: datetime, wish: Wish, bought: list[Entry]) -> Quote | None:
         end = _hour_up(start + timedelta(seconds=wish.shortest_s))
         if end > start + timedelta(seconds=wish.longest_s) + HOUR:
             return None
-        if _least_free(free, start, end) < wish.quantity:
+        if self._least_free_over(cell, start, end, bought) < wish.quantity:
             return None
         cents = (wish.quantity * self.node_cost_usd(cell, start, end) * 100).to_integral_value(ROUND_CEILING)
         return Quote(cell, start, end, int(cents))
+
+    def _least_free_over(self, cell: Cell, start: datetime, end: datetime, bought: list[Entry]) -> int:
+        """Nodes free throughout ``[start, end)``; 0 before this minute and beyond eight weeks."""
+        now = self._world.clock.now().replace(second=0, microsecond=0)
+        if start < now or end > _midnight(now) + _AHEAD_DAYS * _DAY:
+            return 0
+        edges = {start} | {edge for entry in bought for edge in _span(entry) if start < edge < end}
+        day = _midnight(start) + _DAY
+        while day < end:
+            edges.add(day)
+            day += _DAY
+        return min(self._free_at(cell, edge, bought) for edge in edges)
 
     def node_cost_usd(self, cell: Cell, start: datetime, end: datetime) -> Decimal:
         """USD of one node over ``[start, end)``, day by day."""

@@ -27,6 +27,8 @@ from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, 
 
 __all__ = ["SPEC", "build", "parse"]
 
+POLL_EVERY_S = 300.0
+"""A poll is a hundred quotes; prices of a day do not move faster than they can be asked for."""
 POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.2}, concurrency=4, read_s=90.0)
 """No limits are published, 429 is; quotes are answers of a solver and slow."""
 
@@ -71,4 +73,5 @@ SPEC = ProviderSpec(
     adapter=SfCompute,
     build=build,
     parse=parse,
+    poll_every_s=POLL_EVERY_S,
 )

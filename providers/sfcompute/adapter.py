@@ -3,6 +3,8 @@
 ``GET /v0/quote`` is the price source rather than the preview order book: it prices one zone, node count
 and window, in the unit (total cents of the block) that an order's limit is in, and it is no preview.
 
+An order that nobody fills does not say why, so that the block is quoted once more: it is too dear, or gone.
+
 ``release`` cancels an order that is still open. A filled one cannot be cancelled: its contract is sold
 back at the market, for what buyers pay; while nobody buys, ReleaseRefused (try again later).
 """
@@ -22,12 +24,14 @@ from broker.domain.errors import (
     LeaseNotFound,
     OrderRejected,
     PayloadUnreadable,
+    PriceAboveLimit,
     ProviderError,
     ProviderUnavailable,
     QuotaExceeded,
     RateLimited,
     ReleaseRefused,
 )
+from broker.domain.money import format_rate
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.client import Seller, ordered
@@ -35,6 +39,7 @@ from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 from providers.payload import RowRejected
 from providers.sfcompute import orders
 from providers.sfcompute.offers import (
+    HOUR,
     PROVIDER,
     QuoteAnswer,
     QuoteRequest,
@@ -45,6 +50,7 @@ from providers.sfcompute.offers import (
     read_quote,
     read_zones,
     reference_windows,
+    usd_per_node_hour,
 )
 
 PAGE = 100
@@ -104,7 +110,7 @@ class SfCompute(Seller):
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """One offer a zone that has capacity and a price."""
+        """Offers of every zone that has capacity and a price."""
         reply = await self._http.request("GET", "/v0/zones", operation=Operation.OFFERS)
         left = [int(self._facts.search["max_calls"])]
         asked = await asyncio.gather(
@@ -123,11 +129,14 @@ class SfCompute(Seller):
             types = instance_types(self._facts, zone)
         except (RowRejected, ValueError):
             return "", ()
-        answers = [
-            await self._quote(QuoteRequest(zone.name, types[0], nodes, start, hours), types[1:], left)
-            for start, hours, nodes in windows
-        ]
-        return zone.name, tuple(answer for answer in answers if answer is not None)
+        requests = [QuoteRequest(zone.name, types[0], nodes, start, hours) for start, hours, nodes in windows]
+        first = await self._quote(requests[0], types[1:], left)
+        if first is not None and first.quote is not None:
+            types = (first.quote.instance_type,)
+        rest = await asyncio.gather(
+            *(self._quote(replace(each, instance_type=types[0]), types[1:], left) for each in requests[1:])
+        )
+        return zone.name, tuple(answer for answer in (first, *rest) if answer is not None)
 
     async def _quote(
         self, request: QuoteRequest, other_types: Sequence[str], left: list[int]
@@ -138,16 +147,16 @@ class SfCompute(Seller):
             if left[0] <= 0:
                 return answer or QuoteAnswer(no_quote_reason="not asked: too many quotes")
             left[0] -= 1
-            query = QuoteRequest(
-                request.zone, instance_type, request.nodes, request.start, request.hours
-            ).query()
-            reply = await self._http.request(
-                "GET", "/v0/quote", operation=Operation.OFFERS, params=query, total_s=QUOTE_SECONDS
-            )
-            answer = read_quote(reply.body)
+            answer = await self._ask(replace(request, instance_type=instance_type))
             if answer.quote is not None or answer.no_quote_reason != WRONG_TYPE_REASON:
                 return answer
         return answer
+
+    async def _ask(self, request: QuoteRequest) -> QuoteAnswer:
+        reply = await self._http.request(
+            "GET", "/v0/quote", operation=Operation.OFFERS, params=request.query(), total_s=QUOTE_SECONDS
+        )
+        return read_quote(reply.body)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number: an order is all or nothing, in one zone."""
@@ -167,11 +176,30 @@ class SfCompute(Seller):
         if placed is not None and placed.status == "rejected":
             raise OrderRejected(PROVIDER, placed.rejected_reason or "the market rejected the order")
         if placed is not None and placed.status in ("cancelled", "expired"):
-            raise InsufficientCapacity(PROVIDER, "nobody sells this block at the limit")
+            raise await self._why_unfilled(order)
         is_filled = placed is not None and placed.is_filled
         state = LeaseState.SCHEDULED if is_filled else LeaseState.PROVISIONING
         paid = placed.execution_price / 100 if placed and placed.execution_price else None
         return replace(ordered(order, created.id, state, order.window), billed_usd=paid)
+
+    async def _why_unfilled(self, order: Order) -> ProviderError:
+        """Why nobody filled an order: what its block costs now, or that nobody has it."""
+        assert order.window is not None
+        limit, note = orders.limit_usd_per_node_hour(order), order.offer.reference
+        hours = -(-(order.window.end - order.window.start) // HOUR)
+        request = QuoteRequest(note["zone"], note["instance_type"], order.nodes, order.window.start, hours)
+        block = f"{order.window.start:%d %b %H:%M} to {order.window.end:%d %b %H:%M} UTC"
+        try:
+            quote = (await self._ask(request)).quote
+            rate = None if quote is None else usd_per_node_hour(quote, order.offer.observed_at)
+        except (ProviderError, RowRejected):
+            return InsufficientCapacity(
+                PROVIDER, f"nobody sells {block} at {format_rate(limit)} per node-hour"
+            )
+        if rate is None or rate <= limit:
+            return InsufficientCapacity(PROVIDER, f"{order.nodes} nodes are not free from {block}")
+        words = f"asks {format_rate(rate)} per node-hour for {block}; the limit was {format_rate(limit)}"
+        return PriceAboveLimit(PROVIDER, words, asks_usd_per_node_hour=rate)
 
     async def _watch(self, created: orders.CreatedOrder) -> orders.PlacedOrder | None:
         """The order once it is decided, or as last seen; None when it cannot be read now (it stands)."""

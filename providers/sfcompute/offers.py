@@ -2,25 +2,29 @@
 
 Zones give free capacity as rectangles over time, in nodes of 8 GPUs and unix seconds. A price exists
 only for a window: a quote's ``price`` is the TOTAL in US cents of all its nodes over all its hours.
-One zone is one offer; of several quotes the dearest per node-hour is its price, so that a plan does not
-count on less than the market asked.
+Each of the coming days is quoted by itself. One offer is a zone at the dearest of its quotes, whatever the
+day: a plan never counts on less than the market asked. Days that cost less make further offers, each of the
+days up to a round price, at the dearest of their quotes: a block within them costs no more. All of them are
+cut from the zone's nodes, which are their pool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from itertools import pairwise
 from typing import Any
 
 from pydantic import Field
 
 from broker.catalogue import NodeFacts, ProviderFacts, load_provider_facts
+from broker.domain.billing import days
 from broker.domain.money import MICRO
 from broker.domain.offer import (
     CancelRule,
+    GpuPool,
     NativePrice,
     Offer,
     OfferBatch,
@@ -31,7 +35,7 @@ from broker.domain.offer import (
     WindowTerms,
 )
 from broker.domain.sku import Fabric, Form, Sku
-from broker.domain.window import Segment
+from broker.domain.window import Segment, Window
 from providers.payload import (
     Name,
     PayloadModel,
@@ -55,6 +59,7 @@ LEAD_HOURS = 1 / 60
 FORMS = {"VM": Form.VM, "K8s": Form.CONTAINER}
 """Over Kubernetes one is handed pods to run containers in, whatever lies beneath."""
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -171,11 +176,15 @@ def instance_types(facts: ProviderFacts, zone: Zone) -> Sequence[str]:
 def reference_windows(
     search: Mapping[str, Any], segments: Sequence[Segment]
 ) -> tuple[tuple[datetime, int, int], ...]:
-    """(start, hours, nodes) to ask prices for: each reference duration early and late in the book.
+    """(start, hours, nodes) to ask prices for: the coming days one by one, then each reference duration early
+    and late in the book.
 
-    A duration that fits nowhere is cut to the longest stretch of one node count.
+    Of a day it is the longest stretch of one node count. A duration that fits nowhere is cut to such a one.
     """
+    nodes = int(search["nodes"])
     asked: dict[tuple[datetime, int, int], None] = {}
+    for stretch in _longest_of_days(segments, int(search["days"])):
+        asked[(stretch.start, int(stretch.hours), min(nodes, stretch.nodes, MOST_NODES))] = None
     for hours in search["durations_hours"]:
         fitting = [segment for segment in segments if segment.hours >= hours]
         if not fitting:
@@ -184,8 +193,23 @@ def reference_windows(
         length = min(int(hours), int(early.hours))
         slack_hours = int(late.hours) - length
         for segment, start in ((early, early.start), (late, late.start + slack_hours // 2 * HOUR)):
-            asked[(start, length, min(int(search["nodes"]), segment.nodes, MOST_NODES))] = None
+            asked[(start, length, min(nodes, segment.nodes, MOST_NODES))] = None
     return tuple(asked)
+
+
+def _longest_of_days(segments: Sequence[Segment], most_days: int) -> Iterator[Segment]:
+    """The longest free stretch of each UTC day, of the first ``most_days`` from the first free one on."""
+    by_day: dict[datetime, Segment] = {}
+    first = min(segment.start for segment in segments)
+    for segment in segments:
+        for day in days(segment.window):
+            midnight = day.start.replace(hour=0, minute=0, second=0, microsecond=0)
+            stretch = Segment(day.start, day.end, segment.nodes)
+            if day.start < first + most_days * DAY and (
+                midnight not in by_day or stretch.hours > by_day[midnight].hours
+            ):
+                by_day[midnight] = stretch
+    yield from by_day.values()
 
 
 def parse_offers(
@@ -194,26 +218,78 @@ def parse_offers(
     """Offers of the zones that have both capacity and a quote; the others are rejected with the reason."""
     facts = load_provider_facts(PROVIDER)
 
-    def build(row: Any) -> tuple[Offer]:
+    step = Decimal(str(facts.search["price_step_usd"]))
+
+    def build(row: Any) -> Iterator[Offer]:
         zone = Zone.model_validate(row)
         segments = free_segments(zone, observed_at)
         instance_types(facts, zone)
-        quote, price = _dearest(quotes.get(zone.name, ()), observed_at)
-        return (_offer(facts, zone, segments, quote, price, observed_at),)
+        priced = _priced(quotes.get(zone.name, ()), observed_at)
+        dearest = max(priced, key=lambda one: one.usd_per_node_hour)
+        whole, highest = _offer(facts, zone, segments, dearest, observed_at), dearest.level(step)
+        yield whole
+        by_day = [one for one in priced if one.window.duration <= DAY]
+        for level in sorted({one.level(step) for one in by_day if one.level(step) < highest}):
+            below = [one for one in by_day if one.level(step) <= level]
+            above = [one.window for one in by_day if one.level(step) > level]
+            cheaper = tuple(_within(segments, [one.window for one in below], above))
+            if cheaper:
+                dearest = max(below, key=lambda one: one.usd_per_node_hour)
+                offer = _offer(facts, zone, cheaper, dearest, observed_at)
+                yield replace(offer, offer_id=f"{whole.offer_id}/to-{level:f}", stock=whole.stock)
 
     return collect(read_zones(zones), build)
 
 
-def _dearest(answers: Sequence[QuoteAnswer], observed_at: datetime) -> tuple[Quote, Decimal]:
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """A quote that can be paid, with its time."""
+
+    quote: Quote
+    window: Window
+    usd_per_node_hour: Decimal
+
+    def level(self, step: Decimal) -> Decimal:
+        """The lowest multiple of ``step`` that it is not above."""
+        return (self.usd_per_node_hour / step).to_integral_value(ROUND_CEILING) * step
+
+
+def _within(
+    segments: Sequence[Segment], inside: Sequence[Window], outside: Sequence[Window]
+) -> Iterator[Segment]:
+    """Parts of ``segments`` in one of the windows ``inside`` and in none of those ``outside``; equal touching
+    ones are one."""
+    edges = sorted({edge for window in (*inside, *outside) for edge in (window.start, window.end)})
+    last: Segment | None = None
+    for segment in segments:
+        cuts = sorted({segment.start, segment.end, *(e for e in edges if segment.start < e < segment.end)})
+        for start, end in pairwise(cuts):
+            if not any(w.contains(start) for w in inside) or any(w.contains(start) for w in outside):
+                continue
+            if last is not None and (last.end, last.nodes) == (start, segment.nodes):
+                last = Segment(last.start, end, last.nodes)
+                continue
+            if last is not None:
+                yield last
+            last = Segment(start, end, segment.nodes)
+    if last is not None:
+        yield last
+
+
+def _priced(answers: Sequence[QuoteAnswer], observed_at: datetime) -> list[_Priced]:
     priced = [
-        (answer.quote, usd_per_node_hour(answer.quote, observed_at))
+        _Priced(
+            answer.quote,
+            Window(*quote_window(answer.quote, observed_at)),
+            usd_per_node_hour(answer.quote, observed_at),
+        )
         for answer in answers
         if answer.quote is not None
     ]
     if not priced:
         reasons = dict.fromkeys(answer.no_quote_reason or "no reason given" for answer in answers)
         raise RowRejected(f"no quote: {', '.join(reasons) or 'not asked'}")
-    return max(priced, key=lambda pair: pair[1])
+    return priced
 
 
 def quote_window(quote: Quote, observed_at: datetime) -> tuple[datetime, datetime]:
@@ -278,20 +354,20 @@ def _offer(
     facts: ProviderFacts,
     zone: Zone,
     segments: tuple[Segment, ...],
-    quote: Quote,
-    price: Decimal,
+    priced: _Priced,
     observed_at: datetime,
 ) -> Offer:
-    start, end = quote_window(quote, observed_at)
-    hours = round((end - start) / HOUR, 2)
+    quote, nodes = priced.quote, max(segment.nodes for segment in segments)
+    sku = _sku(facts, zone, quote.instance_type)
+    hours = round(priced.window.hours, 2)
     return Offer(
         offer_id=f"sfcompute/{slug(zone.name)}/{slug(quote.instance_type)}",
         provider=PROVIDER,
-        sku=_sku(facts, zone, quote.instance_type),
+        sku=sku,
         region=zone.region,
         zone=zone.name,
         tier=Tier.WINDOW,
-        price_usd_per_node_hour=price,
+        price_usd_per_node_hour=priced.usd_per_node_hour,
         observed_at=observed_at,
         source="GET /v0/zones, GET /v0/quote",
         native=NativePrice(quote.price, "USD", f"cents for {quote.quantity} nodes over {hours:g} h"),
@@ -305,7 +381,11 @@ def _offer(
             lead_hours=LEAD_HOURS,
             cancel=CancelRule.RESELL,
         ),
-        stock=Stock(StockLevel.UNKNOWN, max(segment.nodes for segment in segments)),
+        stock=Stock(
+            StockLevel.UNKNOWN,
+            nodes,
+            GpuPool(f"{PROVIDER}/{slug(zone.name)}/{slug(quote.instance_type)}", nodes * sku.gpus_per_node),
+        ),
         compliance=facts.compliance,
         reference={"zone": zone.name, "instance_type": quote.instance_type},
     )

@@ -227,7 +227,7 @@ def _contract_state(contract: Contract) -> LeaseState:
 
 
 def buy_body(order: Order) -> dict[str, Any]:
-    """The body of an immediate-or-cancel buy; the limit is the offer's price and a little tolerance.
+    """The body of an immediate-or-cancel buy, at ``limit_usd_per_node_hour`` of the order.
 
     Ends are rounded up to the hour. OrderRejected when the start is neither a whole hour nor now, or when
     there is no end: every block has one.
@@ -236,7 +236,7 @@ def buy_body(order: Order) -> dict[str, Any]:
         raise OrderRejected(PROVIDER, "a block needs an end")
     end = next_hour(order.window.end)
     hours = Decimal((end - order.window.start) // timedelta(seconds=1)) / 3600
-    cents = order.offer.price_usd_per_node_hour * 100 * order.nodes * hours * PRICE_TOLERANCE
+    cents = limit_usd_per_node_hour(order) * 100 * order.nodes * hours
     return {
         "side": BUY,
         "instance_type": order.offer.reference["instance_type"],
@@ -247,6 +247,13 @@ def buy_body(order: Order) -> dict[str, Any]:
         "flags": {"ioc": True, "market": False, "post_only": False, "prorate": False},
         "cluster": order.offer.reference["zone"],
     }
+
+
+def limit_usd_per_node_hour(order: Order) -> Decimal:
+    """The most that is paid for an order: its own limit, else the offer's price and a little tolerance."""
+    if order.limit_usd_per_node_hour is not None:
+        return order.limit_usd_per_node_hour
+    return order.offer.price_usd_per_node_hour * PRICE_TOLERANCE
 
 
 def _start(start: datetime, observed_at: datetime) -> str:

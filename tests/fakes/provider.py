@@ -77,8 +77,8 @@ class FakeProvider:
     that begin then; an order that does not wait so long fails at the end of its wait. ``billed_usd``: the
     bill of each window; ``credit_usd``: what leaving one gives back, shown by its id. ``tells_times``: each
     lease says since when and until when it counts, and what has ended is still shown by its id.
-    ``price_factor``: what new leases are charged, over what their order's offer says. ``tells_price``: leases
-    by the hour say it; ``tells_price_at_once``: so does the answer to their order.
+    ``price_factor``: what new leases are charged, over what their order's offer says; ``dear``: of some
+    offers. ``tells_price``: leases by the hour say it; ``tells_price_at_once``: so does the order's answer.
     """
 
     clock: Clock
@@ -92,6 +92,7 @@ class FakeProvider:
     credit_usd: Decimal | None = None
     tells_times: bool = False
     price_factor: Decimal = Decimal(1)
+    dear: dict[str, Decimal] = field(default_factory=dict)
     tells_price: bool = True
     tells_price_at_once: bool = True
     offers: tuple[Offer, ...] = ()
@@ -163,7 +164,8 @@ class FakeProvider:
             nodes=order.nodes,
             sku=order.offer.sku.name,
             region=order.offer.region,
-            usd_per_node_hour=order.offer.price_usd_per_node_hour * self.price_factor,
+            usd_per_node_hour=order.offer.price_usd_per_node_hour
+            * self.dear.get(order.offer.offer_id, self.price_factor),
             created_at=now,
             visible_at=now + timedelta(seconds=self.visible_after_s),
             **self._given(order, now),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import OrderRejected, PayloadUnreadable
+from broker.domain.errors import (
+    InsufficientCapacity,
+    OrderRejected,
+    PayloadUnreadable,
+    PriceAboveLimit,
+    ProviderError,
+)
 from broker.domain.offer import CancelRule, Offer, WindowKind
 from broker.domain.reservation import LeaseState, Order
 from broker.domain.sku import Form
@@ -124,6 +132,50 @@ def test_the_dearest_of_several_quotes_is_the_price() -> None:
     assert offer.native.amount == 144000
 
 
+def day_quote(number: int, usd: str) -> QuoteAnswer:
+    """A day of two nodes at ``usd`` per node-hour; the first is the day after the observation."""
+    start = datetime(2026, 11, 22, tzinfo=UTC) + number * DAY
+    cents = int(Decimal(usd) * 100 * 2 * 24)
+    return QuoteAnswer(quote=quote(price=cents, start_at=start.isoformat(), end_at=(start + DAY).isoformat()))
+
+
+@given(st.lists(st.integers(1000, 2000), min_size=1, max_size=14), st.data())
+def test_a_block_costs_at_most_what_its_offer_says(cents: list[int], data: st.DataObject) -> None:
+    prices = [Decimal(found) / 100 for found in cents]
+    payload = json.dumps({"data": [zone((AT, AT + 20 * DAY, 8)).model_dump()]}).encode()
+    answers = [day_quote(number, str(price)) for number, price in enumerate(prices)]
+    found = parse_offers(payload, {"hayesvalley": answers}, AT).offers
+    first = datetime(2026, 11, 22, tzinfo=UTC)
+    assert found[0].price_usd_per_node_hour == max(prices)
+    assert len({offer.offer_id for offer in found}) == len(found)
+    for offer in found[1:]:
+        assert offer.window is not None
+        assert offer.price_usd_per_node_hour < found[0].price_usd_per_node_hour
+        assert offer.stock.pool == found[0].stock.pool
+        segment = data.draw(st.sampled_from(offer.window.segments))
+        asked = prices[(segment.start - first) // DAY : (segment.end - first) // DAY]
+        assert asked
+        assert max(asked) <= offer.price_usd_per_node_hour
+
+
+def test_the_cheapest_day_is_offered_at_its_own_price() -> None:
+    payload = json.dumps({"data": [zone((AT, AT + 20 * DAY, 8)).model_dump()]}).encode()
+    answers = [day_quote(0, "14.00"), day_quote(1, "13.00"), day_quote(2, "15.00"), day_quote(3, "13.95")]
+    whole, cheapest, middle = parse_offers(payload, {"hayesvalley": answers}, AT).offers
+    day = datetime(2026, 11, 22, tzinfo=UTC)
+    assert (whole.offer_id, whole.price_usd_per_node_hour) == ("sfcompute/hayesvalley/h100i", Decimal(15))
+    assert (cheapest.offer_id, cheapest.price_usd_per_node_hour) == (
+        f"{whole.offer_id}/to-13.00",
+        Decimal(13),
+    )
+    assert middle.price_usd_per_node_hour == Decimal("14.00")
+    assert cheapest.window is not None
+    assert middle.window is not None
+    assert [(s.start, s.end) for s in cheapest.window.segments] == [(day + DAY, day + 2 * DAY)]
+    spans = [(s.start, s.end) for s in middle.window.segments]
+    assert spans == [(day, day + 2 * DAY), (day + 3 * DAY, day + 4 * DAY)]
+
+
 def test_free_capacity_starts_on_the_next_whole_hour() -> None:
     now = AT + timedelta(minutes=20)
     (segment,) = free_segments(zone((AT - DAY, AT + DAY + timedelta(minutes=59), 3)), now)
@@ -165,7 +217,7 @@ def test_segments_are_ordered_whole_hours_ahead(rectangles: list[tuple[datetime,
         assert (segment.start.minute, segment.end.minute) == (0, 0)
         end = segment.end
     asked = reference_windows(load_provider_facts("sfcompute").search, segments)
-    assert 1 <= len(asked) <= 4
+    assert 1 <= len(asked) <= 16
     for start, hours, nodes in asked:
         holder = next(segment for segment in segments if segment.window.contains(start))
         assert start + hours * timedelta(hours=1) <= holder.end
@@ -321,7 +373,7 @@ async def test_quotes_of_a_poll_are_bounded(router: respx.MockRouter) -> None:
     assert len(batch.rejected) == 40
     assert any("too many quotes" in row.reason for row in batch.rejected)
     query = asked.calls[0].request.url.params
-    assert (query["side"], query["quantity"], query["duration"]) == ("buy", "4", "86400")
+    assert (query["side"], query["quantity"], query["duration"]) == ("buy", "4", "39600")
     assert query["min_start_date"] == query["max_start_date"] == "2026-11-21T13:00:00.000Z"
     assert asked.calls[0].request.headers["authorization"] == "Bearer hush"
 
@@ -336,6 +388,36 @@ async def test_the_tag_is_the_idempotency_key(router: respx.MockRouter) -> None:
     assert first.reference == again.reference == "ordr_1"
     assert [call.request.headers["idempotency-key"] for call in buys.calls] == [TAG, TAG]
     assert buys.calls[0].request.content == buys.calls[1].request.content
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (
+            {"quote": quote(price=142752, quantity=2).model_dump(mode="json")},
+            PriceAboveLimit,
+            "asks $14.87 per node-hour for 22 Nov 12:00 to 24 Nov 12:00 UTC; the limit was $14.52",
+        ),
+        ({"quote": None, "no_quote_reason": "no_availability"}, InsufficientCapacity, "2 nodes are not free"),
+    ],
+)
+async def test_an_unfilled_order_says_what_the_block_costs_now(
+    router: respx.MockRouter, answer: dict[str, Any], error: type[ProviderError], words: str
+) -> None:
+    created = {"object": "order", "status": "pending", "id": "ordr_1", "idempotency_key": TAG}
+    router.post(f"{BASE}/v0/orders").respond(201, json=created)
+    router.get(f"{BASE}/v0/orders/ordr_1").respond(json={"id": "ordr_1", "status": "cancelled"})
+    asked = router.get(url__startswith=f"{BASE}/v0/quote").respond(json={"object": "quote", **answer})
+    limited = replace(order(AT + DAY, AT + 3 * DAY), limit_usd_per_node_hour=Decimal("14.52"))
+    with pytest.raises(error, match=re.escape(words)):
+        await adapter().reserve(limited)
+    query = asked.calls[0].request.url.params
+    assert (query["cluster"], query["quantity"], query["duration"]) == ("hayesvalley", "2", "172800")
+
+
+def test_an_order_is_limited_by_what_its_reservation_allows() -> None:
+    limited = replace(order(AT + DAY, AT + 3 * DAY), limit_usd_per_node_hour=Decimal("14.52"))
+    assert buy_body(limited)["price"] == 14_52 * 2 * 48
 
 
 async def test_all_pages_of_orders_are_read(router: respx.MockRouter) -> None:
