@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from broker.domain.charging import Movement, owed_usd, reservation_charges
 from broker.domain.focus_rows import focus_rows
+from broker.domain.lease_money import rate_usd_per_node_hour
 from broker.domain.offer import ContractTerms, Offer, Tier
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.spend import ChargeBasis, Commitment, CostView
@@ -185,11 +186,11 @@ def test_a_window_shows_the_price_that_was_paid() -> None:
     paid = replace(a_lease(offer, 10).units[0], paid_usd=Decimal("141.762"))
     wish = Wish(NOON, NOON + 5 * HOUR)
     row = replace(a_lease(offer, 10), units=(paid,), requested=wish)
-    assert row.price_usd_per_node_hour == Decimal("14.1762")
+    assert rate_usd_per_node_hour(row) == Decimal("14.1762")
     assert row.use is not None
     assert row.use.unwanted_usd == Decimal("70.88")
     assert sum(c.usd for c in reservation_charges([row], {}, NOON)) == Decimal("141.76")
     unknown = replace(row, units=(replace(paid, paid_usd=None),))
-    assert unknown.price_usd_per_node_hour == Decimal("14.2376")
+    assert rate_usd_per_node_hour(unknown) == Decimal("14.2376")
     frame = replace(row, offer=replace(offer, contract=ContractTerms("frame", Decimal(20))))
-    assert frame.price_usd_per_node_hour == Decimal("14.2376"), "the bill is the seller's list"
+    assert rate_usd_per_node_hour(frame) == Decimal("14.2376"), "the bill is the seller's list"

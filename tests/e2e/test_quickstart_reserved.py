@@ -1,7 +1,7 @@
 """The example of ``broker up``, planned, reserved and released on ten days in a row, each from a fresh start.
 
-A plan that its sellers refuse is made once more, as the refusal asks for: then it must be bought. On the first
-day all of the example is played; on the others its training run, the part that is bought ahead in windows. The
+A plan that its sellers refuse is made once more, as the refusal asks for: then it must be bought. On the
+first day all of the example is played; on the others its training run, the part that is bought ahead. The
 market is a sandbox over real sockets, whose ledger says what was bought, what it cost, and what is left.
 """
 
@@ -41,7 +41,7 @@ DAYS = range(10)
 TRIES = 2
 DAY_S = 86_400
 MOST_UNDER, MOST_OVER = Decimal("0.9"), Decimal("1.02")
-"""A block within days of several prices is planned at the dearest of them; the seller charges each its own."""
+"""A block over days of several prices is planned at the dearest of them; each day is charged its own."""
 
 
 @pytest.fixture
