@@ -111,6 +111,7 @@ BY_CODE: Mapping[str, Callable[[Problem], BrokerError]] = {
     **dict.fromkeys(
         (
             "insufficient-capacity",
+            "price-above-limit",
             "quota-exceeded",
             "provider-rate-limited",
             "outcome-unknown",

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from broker.domain.ending import end_times
 from broker.domain.holding_orders import bought_later, ends_by_itself, order_at, rank_of
 from broker.domain.identity import is_ours, next_tag
-from broker.domain.lease_money import has_news_of_money
+from broker.domain.lease_money import above_limit, has_news_of_money
 from broker.domain.reconciling_actions import (
     Abandon,
     Action,
@@ -177,7 +177,7 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
     granted = granted_window(reservation, sight.leases)
     if granted is not None and granted != reservation.granted:
         return Grant(granted)
-    if has_news_of_money(reservation, sight.leases):
+    if has_news_of_money(reservation, sight.leases) or above_limit(reservation) is not None:
         return Book()
     target = settled_state(reservation, sight.leases, sight.now)
     if target is reservation.state or reservation.state is ReservationState.ACTIVE:

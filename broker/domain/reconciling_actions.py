@@ -100,7 +100,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The seller of a window shows what it billed."""
+    """The seller shows what it billed, or what it charges; or that is above the limit."""
 
 
 @dataclass(frozen=True, slots=True)

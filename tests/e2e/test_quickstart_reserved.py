@@ -1,8 +1,8 @@
 """The example of ``broker up``, planned, reserved and released on ten days in a row, each from a fresh start.
 
 A plan that its sellers refuse is made once more, as the refusal asks for: then it must be bought. On the
-first day all of the example is played; on the others its training run, on what is sold ahead alone. The market
-is a sandbox over real sockets, whose ledger says what was bought, what it cost, and what is left.
+first day all of the example is played; on the others its training run, on what is sold ahead alone. The
+market is a sandbox over real sockets, whose ledger says what was bought, what it cost, and what is left.
 """
 
 from __future__ import annotations

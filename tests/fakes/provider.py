@@ -15,6 +15,7 @@ from broker.domain.errors import (
     LeaseNotFound,
     OrderRejected,
     OutcomeUnknown,
+    PriceAboveLimit,
     ProviderUnavailable,
     RateLimited,
     ReleaseRefused,
@@ -39,6 +40,7 @@ class Fault(StrEnum):
     NO_CAPACITY = "no_capacity"
     NO_CAPACITY_LATER = "no_capacity_later"  # accepted, then failed
     REJECTED = "rejected"
+    TOO_DEAR = "too_dear"  # it asks more than the order allows
     RATE_LIMITED = "rate_limited"
     DOWN = "down"
     CRASH_BEFORE = "crash_before"  # our own process dies before the call arrives
@@ -137,6 +139,8 @@ class FakeProvider:
             raise Crash
         if fault is Fault.NO_CAPACITY:
             raise InsufficientCapacity(self.provider, "no stock")
+        if fault is Fault.TOO_DEAR:
+            raise PriceAboveLimit(self.provider, "asks $14.87", asks_usd_per_node_hour=Decimal("14.87"))
         if fault is Fault.REJECTED:
             raise OrderRejected(self.provider, "not like this")
         if fault is Fault.RATE_LIMITED:

@@ -53,11 +53,12 @@ ALIKE = {
 
 OF_ONE_KIND = {
     Idempotency.TAG: {
-        "held_and_released": ["reservation.active", "call.look", "call.second_look"],
+        "held_and_released": ["call.price", "reservation.active", "call.look", "call.second_look"],
+        "dearer_than_allowed": ["reservation.too_dear"],
         "lost_without_effect": ["reservation.retry"],
     },
     Idempotency.TOKEN: {
-        "held_and_released": ["call.look"],
+        "held_and_released": ["call.quote", "call.look"],
         "released_too_early": ["reservation.release_refused"],
     },
     Idempotency.NEITHER: {"lost_with_effect": ["reservation.gone"]},

@@ -14,7 +14,7 @@ import pytest
 from broker.crash_points import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PROVIDER_CALLS = {"reserve", "release", "find_lease", "list_leases"}
+PROVIDER_CALLS = {"reserve", "release", "find_lease", "list_leases", "quote"}
 """The calls of ``broker.reservation_ports.Reserver`` that leave this machine."""
 
 TWO_STEPS = """

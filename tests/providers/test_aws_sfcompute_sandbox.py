@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 
+import httpx
 import pytest
 
-from broker.domain.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
+from broker.domain.billing import days
+from broker.domain.errors import OutcomeUnknown, PriceAboveLimit, ReleaseRefused
 from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.http import ProviderHttp
 from providers.registry import SPECS
+from providers.sfcompute.offers import QuoteRequest, read_quote
 from providers.spec import ProviderAdapter, settings_from_environment
 from tests.fakes.market_control import control, ledger, market_now
 
@@ -128,8 +131,35 @@ async def test_sf_compute_does_not_pay_more_than_the_limit(sandbox: str) -> None
             region=offer.zone,
             price_factor=2.0,
         )
-        with pytest.raises(InsufficientCapacity):
+        with pytest.raises(PriceAboveLimit, match=r"asks \$.* per node-hour for .* UTC; the limit was \$"):
             await sfc.reserve(Order("broker-t-dear", offer, 1, Window(start, start + timedelta(hours=24))))
         assert ledger(sandbox, "broker-t-dear") == []
     finally:
         await sfc.aclose()
+
+
+async def test_no_day_of_sfcompute_costs_more_than_its_offer_says(sandbox: str) -> None:
+    sfcompute, now = adapter("sfcompute", sandbox), market_now(sandbox)
+    try:
+        offers = (await sfcompute.list_offers(now)).offers
+    finally:
+        await sfcompute.aclose()
+    asked = 0
+    for offer in offers:
+        assert offer.window is not None
+        soon = Window(now, now + timedelta(days=13))
+        parts = [part for segment in offer.window.segments if (part := segment.window.intersection(soon))]
+        for day in (day for part in parts for day in days(part)):
+            request = QuoteRequest(offer.zone or "", offer.sku.name, 1, day.start, int(day.hours))
+            answer = httpx.get(
+                f"{sandbox}/sfcompute/v0/quote",
+                params=request.query(),
+                headers={"Authorization": "Bearer sandbox"},
+                timeout=30,
+            )
+            quote = read_quote(answer.content).quote
+            assert quote is not None
+            asks = Decimal(quote.price) / 100 / int(day.hours)
+            assert asks <= offer.price_usd_per_node_hour + Decimal("0.01"), (offer.offer_id, day)
+            asked += 1
+    assert asked > len(offers)

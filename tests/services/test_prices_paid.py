@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.charging import owed_usd
-from broker.domain.errors import Conflict, InsufficientCapacity, PriceAboveLimit
+from broker.domain.errors import Conflict, InsufficientCapacity, PriceAboveLimit, ProviderError
 from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.offer import ContractTerms
 from broker.domain.reservation import PriceBasis, Reservation, ReservationState
+from broker.usable_offers import OfferRules, usable_offers
 from tests.fakes.clock import NOON
-from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, plan_on_cheapest
+from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, plan_on_cheapest, slot_terms
 from tests.fakes.provider import Fault
 from tests.services.conftest import House
 
@@ -136,6 +137,53 @@ async def test_what_is_owed_for_its_term_anyway_is_kept_and_shows_its_price(hous
     assert row.state is S.ACTIVE
     assert rate_usd_per_node_hour(row) == Decimal(20)
     assert row.limit_usd_per_node_hour == Decimal("10.5")
+
+
+async def test_what_a_death_left_above_its_limit_is_given_back(house: House) -> None:
+    house.sell(an_offer())
+    house.provider.price_factor = Decimal(3)
+    row = await ordered(house)
+    limited = replace(row, limit_usd_per_node_hour=Decimal("10.5"))
+    house.tables.reservations[row.reservation_id] = limited
+    await house.settle()
+    assert house.provider.open_instances() == []
+    assert house.states() == [S.RELEASED]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "left"),
+    [
+        (Fault.TOO_DEAR, PriceAboveLimit, [("14.87", NOON, NOON + 48 * HOUR)]),
+        (
+            Fault.NO_CAPACITY,
+            InsufficientCapacity,
+            [("10", NOON, NOON + 4 * HOUR), ("10", NOON + 8 * HOUR, NOON + 48 * HOUR)],
+        ),
+    ],
+)
+async def test_a_refused_window_is_another_one_in_the_next_plan(
+    house: House, fault: Fault, error: type[ProviderError], left: list[tuple[str, datetime, datetime]]
+) -> None:
+    house.sell(an_offer(window=slot_terms(NOON, 48)))
+    house.provider.fail("reserve", fault)
+    with pytest.raises(error, match=r"Nothing was bought; cost \$0\.00"):
+        await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON + 4 * HOUR, NOON + 8 * HOUR)
+    assert await on_offer(house) == left
+    house.clock.advance(minutes=61)
+    house.set_time(an_offer(window=slot_terms(NOON, 48)), house.clock.now())
+    assert await on_offer(house) == [("10", NOON, NOON + 48 * HOUR)]
+
+
+async def on_offer(house: House) -> list[tuple[str, datetime, datetime]]:
+    """What the next plan may be made of: prices and free times."""
+    async with house.tables.unit_of_work() as uow:
+        offers = await usable_offers(uow, house.clock.now(), OfferRules())
+    return [
+        (f"{offer.price_usd_per_node_hour:f}", segment.start, segment.end)
+        for offer in offers
+        if offer.window is not None
+        for segment in offer.window.segments
+    ]
 
 
 class TestSellersWhoseLeasesTellNoPrice:
