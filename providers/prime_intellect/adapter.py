@@ -13,6 +13,7 @@ from broker.domain.errors import (
     LeaseNotFound,
     OrderRejected,
     PayloadUnreadable,
+    PriceAboveLimit,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
@@ -37,6 +38,7 @@ _NO_STOCK = re.compile(
 )
 _NO_STOCK_LOOSELY = re.compile(r"capacity|unavailable|not available|no longer available", re.IGNORECASE)
 _NO_QUOTA = re.compile(r"quota|limit (reached|exceeded)|balance|insufficient (funds|credit)", re.IGNORECASE)
+_TOO_DEAR = re.compile(r"exceeds? max_?price", re.IGNORECASE)
 _GONE = re.compile(r"not found|does not exist|no such|already (terminated|deleted)", re.IGNORECASE)
 _TOO_EARLY = re.compile(r"provisioning|not (yet )?(ready|active)|in progress", re.IGNORECASE)
 
@@ -59,6 +61,8 @@ def classify(reply: Reply) -> ProviderError:
 def _order_error(reply: Reply, words: str) -> ProviderError:
     if _NO_STOCK.search(words):
         return InsufficientCapacity(NAME, words)
+    if reply.status < 500 and _TOO_DEAR.search(words):
+        return PriceAboveLimit(NAME, words)
     if reply.status < 500 and _NO_QUOTA.search(words):
         return QuotaExceeded(NAME, words)
     if reply.status < 500 and _NO_STOCK_LOOSELY.search(words):
@@ -212,7 +216,8 @@ class PrimeIntellect(Seller):
         copied = {name: note[name] for name in ("dataCenterId", "country", "security")}
         chosen: dict[str, Any] = {**copied, "sshKeyId": options["ssh_key_id"]}
         if note["max_price_per_node"]:
-            chosen["maxPrice"] = float(Decimal(note["max_price_per_node"]) * order.nodes)
+            most = order.limit_usd_per_node_hour or Decimal(note["max_price_per_node"])
+            chosen["maxPrice"] = float(most * order.nodes)
         body: dict[str, Any] = {
             "pod": {**pod, **{name: value for name, value in chosen.items() if value}},
             "provider": {"type": note["provider"]},

@@ -5,6 +5,7 @@ The judge is the market's own ledger: prices treble between the poll and the ord
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,7 +14,7 @@ import pytest
 
 from broker.domain.charging import owed_usd
 from broker.domain.errors import PriceAboveLimit
-from broker.domain.lease_money import price_basis
+from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.reservation import PriceBasis
 from broker.services.reconcile import ReconcileService
@@ -72,7 +73,9 @@ class Office:
 
 SILENT = {"crusoe", "together"}
 """Their APIs have no prices at all: what is known of them is a dated list."""
-TELLING = tuple(name for name in NAMES if name not in SILENT)
+HOLDS_TO_A_LIMIT = "prime_intellect"
+"""Its orders carry the most that may be paid, and it refuses them itself."""
+TELLING = tuple(name for name in NAMES if name not in SILENT | {HOLDS_TO_A_LIMIT})
 
 
 async def sold(adapter: ProviderAdapter) -> Offer:
@@ -140,6 +143,7 @@ async def test_what_is_dearer_than_its_limit_is_not_kept(
         control(sandbox, "clock", advance_s=600)
         clock.ahead += timedelta(seconds=600)
         for _ in range(3):
+            control(sandbox, "clock", advance_s=20)
             clock.ahead += timedelta(seconds=20)
             await office.reconcile.run_once()
     finally:
@@ -164,3 +168,30 @@ async def test_a_spot_price_is_confirmed_too(
     office.sell(offer)
     row = await office.reservations.reserve_offer(ALICE, offer.offer_id, 1)
     assert row.units[0].is_price_confirmed
+
+
+@pytest.mark.parametrize(("factor", "is_bought"), [(Decimal("1.05"), False), (Decimal(4), True)])
+async def test_a_seller_that_holds_to_a_limit_is_given_it(
+    adapters: dict[str, ProviderAdapter],
+    sandbox: str,
+    clock: MarketClock,
+    factor: Decimal,
+    is_bought: bool,
+) -> None:
+    office = Office(adapters[HOLDS_TO_A_LIMIT], clock)
+    offer = await sold(adapters[HOLDS_TO_A_LIMIT])
+    office.sell(offer)
+    limit = factor * offer.price_usd_per_node_hour
+    repriced(sandbox, offer, 3)
+    refusal = contextlib.nullcontext() if is_bought else pytest.raises(PriceAboveLimit)
+    try:
+        with refusal:
+            await office.reservations.reserve_offer(ALICE, offer.offer_id, 1, most_usd_per_node_hour=limit)
+    finally:
+        repriced(sandbox, offer, 1)
+    (row,) = office.tables.reservations.values()
+    entries = [entry for unit in row.units for entry in ledger(sandbox, unit.tag)]
+    assert bool(entries) == is_bought
+    if is_bought:
+        assert price_basis(row) is PriceBasis.CONFIRMED
+        assert abs(rate_usd_per_node_hour(row) - 3 * offer.price_usd_per_node_hour) < CENT
