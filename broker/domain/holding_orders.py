@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, Decimal
 from broker.domain.billing import holding_cost_usd, holdings
 from broker.domain.errors import FieldProblem, StalePlan
 from broker.domain.identity import make_tag
-from broker.domain.money import MICRO, format_usd, to_cents
+from broker.domain.money import CENT, MICRO, format_usd, to_cents
 from broker.domain.offer import CancelRule, Offer
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
@@ -124,11 +124,12 @@ def intents_of(
 def limit_usd_per_node_hour(placement: Placement, offer: Offer, tolerance: float) -> Decimal:
     """The most that a node-hour of ``placement`` may cost: what it was planned at, and ``tolerance`` of it.
 
-    It comes from the ratio of its planned cost, in whole cents, to what it costs at the offer's price.
+    It comes from the ratio of its planned cost to what it costs at the offer's price. Planned costs are whole
+    cents, so that the plan may have been made at up to half a cent more.
     """
     now_usd = holding_cost_usd(offer, placement.segments)
     price = offer.price_usd_per_node_hour
-    planned = price * placement.capacity_usd / now_usd if now_usd else price
+    planned = price * (placement.capacity_usd + CENT / 2) / now_usd if now_usd else price
     return (planned * (1 + Decimal(str(tolerance)))).quantize(MICRO, ROUND_CEILING)
 
 
