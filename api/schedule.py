@@ -237,6 +237,7 @@ class Timetable:
     async def _reconcile(self) -> None:
         report = await self._product.reconcile.run_once()
         self._product.readiness.reconciled = True
+        self._react_to(report.sold_out)
         for reservation_id, action in report.actions:
             RECONCILE_ACTIONS.labels(action.split()[0]).inc()
             log.info("reconciled", reservation_id=reservation_id, action=action)

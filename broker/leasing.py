@@ -15,6 +15,7 @@ from decimal import Decimal
 
 from broker import crash_points
 from broker.domain.account import AuditEntry
+from broker.domain.back_off import tried, untried
 from broker.domain.ending import end_times
 from broker.domain.errors import (
     ConcurrentChange,
@@ -25,7 +26,7 @@ from broker.domain.errors import (
     ProviderError,
     ReleaseRefused,
 )
-from broker.domain.holding_orders import ends_by_itself
+from broker.domain.holding_orders import bought_later, ends_by_itself
 from broker.domain.launches import LaunchAttempt, attempts_between, too_dear
 from broker.domain.lease_money import above_limit, dearer, money_in_words, quoted, with_money
 from broker.domain.lease_steps import in_state, lease_for, order_of, progressed, without
@@ -33,6 +34,7 @@ from broker.domain.leaving import leaving_bill
 from broker.domain.moving import is_beside
 from broker.domain.outcome import REFUSALS, Outcome
 from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
+from broker.domain.release_words import release_refused
 from broker.domain.reservation import Idempotency, Lease, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ending import Ending
@@ -75,13 +77,8 @@ class Leasing:
         leases: list[Lease] = []
         try:
             rate = await self._quote(reservation)
-        except PriceAboveLimit as error:
-            return Outcome(await self._too_dear(reservation, error, actor), error)
         except ProviderError as error:
-            log.info(
-                "no quote of %s for %s: %s", reservation.offer.offer_id, reservation.reservation_id, error
-            )
-            return Outcome(reservation, error)
+            return await self._not_ordered(reservation, error, actor)
         for ordinal in [unit.ordinal for unit in reservation.units if unit.state is UnitState.PLANNED]:
             reservation = await self._claim(reservation, ordinal, actor, rate)
             outcome = await self.ask(reservation, ordinal, actor, leases)
@@ -114,11 +111,15 @@ class Leasing:
             raise error
         return found.price_usd_per_node_hour
 
-    async def _too_dear(self, reservation: Reservation, error: PriceAboveLimit, actor: str) -> Reservation:
-        """Stores that nothing is ordered at what the seller asks."""
-        row = replace(reservation, reason=str(error))
-        attempt = too_dear(row, self._clock.now(), error)
-        return await self._write(row, "reservation.refused", actor, str(error), attempts=(attempt,))
+    async def _not_ordered(self, reservation: Reservation, error: ProviderError, actor: str) -> Outcome:
+        """Stores that nothing is ordered after what the seller answered to a quote."""
+        is_news = not reservation.tries or reservation.reason != str(error)
+        row = tried(replace(reservation, reason=str(error)), self._clock.now())
+        attempts = (too_dear(row, self._clock.now(), error),) if isinstance(error, PriceAboveLimit) else ()
+        row = await self._write(
+            row, "reservation.refused", actor, str(error), attempts=attempts, is_news=is_news
+        )
+        return Outcome(row, error, is_news=is_news)
 
     async def _claim(
         self, reservation: Reservation, ordinal: int, actor: str, rate: Decimal | None
@@ -126,7 +127,8 @@ class Leasing:
         unit = quoted(reservation.units[ordinal], rate)
         claimed = replace(unit, state=UnitState.ORDERING, ordered_at=self._clock.now())
         wanted = reservation.moved_to(ReservationState.PENDING).with_unit(claimed)
-        return await self._write(wanted, "reservation.order", actor, f"tag {unit.tag}")
+        is_news = not reservation.tries
+        return await self._write(wanted, "reservation.order", actor, f"tag {unit.tag}", is_news=is_news)
 
     async def ask(
         self, reservation: Reservation, ordinal: int, actor: str, leases: list[Lease] | None = None
@@ -189,11 +191,22 @@ class Leasing:
     async def _refused(
         self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
     ) -> Outcome:
-        def change(row: Reservation) -> Reservation:
-            return replace(row, reason=str(error)).with_unit(replanned(unit))
+        """What is bought when its time comes waits for its next try."""
 
-        row = await self._answer(reservation, unit, change, "reservation.refused", actor, error)
-        return Outcome(row, error)
+        def change(row: Reservation) -> Reservation:
+            refused = replace(row, reason=str(error)).with_unit(replanned(unit))
+            if row.state is ReservationState.RELEASING:
+                return refused
+            held = any(other.state is UnitState.HELD for other in refused.units)
+            if bought_later(row.offer, row.start, row.created_at) and not held:
+                refused = refused.moved_to(ReservationState.SCHEDULED)
+            return tried(refused, self._clock.now())
+
+        is_news = not reservation.tries or reservation.reason != str(error)
+        row = await self._answer(
+            reservation, unit, change, "reservation.refused", actor, error, is_news=is_news
+        )
+        return Outcome(row, error, is_news=is_news)
 
     async def _unknown(
         self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
@@ -201,10 +214,14 @@ class Leasing:
         def change(row: Reservation) -> Reservation:
             if row.state is ReservationState.RELEASING:
                 return row
-            return row.moved_to(ReservationState.UNKNOWN, str(error))
+            return tried(row.moved_to(ReservationState.UNKNOWN, str(error)), self._clock.now())
 
-        row = await self._answer(reservation, unit, change, "reservation.unknown", actor, error)
-        return Outcome(row, error)
+        is_news = not reservation.tries or reservation.reason != str(error)
+        detail = f"{error}; tag {unit.tag}"
+        row = await self._answer(
+            reservation, unit, change, "reservation.unknown", actor, error, detail, is_news=is_news
+        )
+        return Outcome(row, error, is_news=is_news)
 
     async def adopt(
         self, reservation: Reservation, ordinal: int, lease: Lease, leases: Sequence[Lease], actor: str
@@ -218,6 +235,8 @@ class Leasing:
         def change(row: Reservation) -> Reservation:
             taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
             taken = with_money(taken, (lease,))
+            if row.state is not ReservationState.RELEASING:
+                taken = untried(taken)
             granted = granted_window(taken, leases) or taken.granted
             return progressed(replace(taken, granted=granted), leases, self._clock.now())
 
@@ -260,7 +279,8 @@ class Leasing:
         same transaction: what takes their place.
         """
         row = without(with_money(reservation, leases), ordinals, reason, self._clock.now(), at, leases)
-        detail, attempts = f"units {list(ordinals)}: {reason}", attempts_between(reservation, row)
+        gone, attempts = sum(row.units[one].nodes for one in ordinals), attempts_between(reservation, row)
+        detail = f"{gone} of {row.nodes} nodes gone" + (f": {reason}" if reason else "")
         return await self._write(row, "reservation.gone", actor, detail, attempts=attempts, beside=beside)
 
     async def move(
@@ -287,11 +307,6 @@ class Leasing:
         """Stores a later end."""
         row = replace(reservation, end=end)
         return await self._write(row, "reservation.extend", actor, f"until {end.isoformat()}")
-
-    async def park(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
-        """Puts what could not be bought in its time back to ``scheduled``, to be tried again."""
-        row = reservation.moved_to(ReservationState.SCHEDULED, reason)
-        return await self._write(row, "reservation.parked", actor, reason)
 
     async def abandon(
         self,
@@ -389,30 +404,41 @@ class Leasing:
             return await self.reload(reservation)
 
     async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
-        """Asks for the end of ``leases``; a refusal is noted once, in the provider's words.
+        """Asks for the end of ``leases``; what stands against it becomes the reservation's reason.
 
-        What it refuses for good is not asked again before its end.
+        The trail gets a line when that changes, not for each try. What a seller refuses for good is not asked
+        again before its end.
         """
-        reserver = self.reserver(reservation.offer.provider)
+        reserver, failed, asked = self.reserver(reservation.offer.provider), None, False
         over = reservation.ends_at is not None and reservation.ends_at <= self._clock.now()
         for lease in leases:
             if not over and (lease.provider, lease.reference) in self._not_before_end:
                 continue
             try:
+                asked = True
                 crash_points.here("call.release_again.before")
                 await reserver.release(lease)
                 crash_points.here("call.release_again.after")
             except LeaseNotFound:
                 continue
-            except ReleaseRefused as error:
-                if error.forever:
+            except ProviderError as error:
+                failed = error
+                if isinstance(error, ReleaseRefused) and error.forever:
                     self._not_before_end.add((lease.provider, lease.reference))
-                if str(error) != reservation.reason:
-                    noted = replace(reservation, reason=str(error))
-                    reservation = await self._write(
-                        noted, "reservation.release_refused", actor, str(error), error.request_id
-                    )
+        if failed is not None:
+            return await self._release_refused(reservation, failed, actor)
+        if reservation.tries and asked:
+            taken = replace(untried(reservation), reason="its seller took the order to end it")
+            return await self._write(taken, "reservation.release_taken", actor, taken.reason)
         return reservation
+
+    async def _release_refused(
+        self, reservation: Reservation, error: ProviderError, actor: str
+    ) -> Reservation:
+        noted = release_refused(tried(reservation, self._clock.now()), error)
+        is_news = str(error).removeprefix(f"{error.provider}: ") not in reservation.reason
+        action, request_id = "reservation.release_refused", error.request_id
+        return await self._write(noted, action, actor, noted.reason, request_id, is_news=is_news)
 
     async def reload(self, reservation: Reservation) -> Reservation:
         """The row as it stands."""
@@ -428,6 +454,8 @@ class Leasing:
         actor: str,
         error: ProviderError | None = None,
         detail: str = "",
+        *,
+        is_news: bool = True,
     ) -> Reservation:
         """Applies the answer to the order of ``unit``, unless somebody else settled it meanwhile."""
         request_id = None if error is None else error.request_id
@@ -438,7 +466,9 @@ class Leasing:
             row = change(reservation)
             attempts = attempts_between(reservation, row, error)
             try:
-                return await self._write(row, action, actor, detail or str(error), request_id, attempts)
+                return await self._write(
+                    row, action, actor, detail or str(error), request_id, attempts, is_news=is_news
+                )
             except ConcurrentChange:
                 reservation = await self.reload(reservation)
         raise ConcurrentChange(f"reservation {reservation.reservation_id} changes too often")
@@ -452,14 +482,20 @@ class Leasing:
         request_id: str | None = None,
         attempts: Sequence[LaunchAttempt] = (),
         beside: Beside | None = None,
+        *,
+        is_news: bool = True,
     ) -> Reservation:
-        """Stores a step, the launches that it ends, and what goes ``beside`` it."""
+        """Stores a step, the launches that it ends, and what goes ``beside`` it.
+
+        ``is_news`` False: the same as the try before, which the trail does not repeat.
+        """
         async with self._uow_factory() as uow:
             written = await uow.reservations.update(row)
             if beside is not None:
                 await beside(uow)
             await uow.launches.add(attempts)
-            await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
+            if is_news:
+                await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
             crash_points.here(f"{action}.before")
             await uow.commit()
             crash_points.here(f"{action}.after")

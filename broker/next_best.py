@@ -6,16 +6,17 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from broker import crash_points
 from broker.domain.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
+from broker.domain.gap import find_gap, known_empty
 from broker.domain.holding_orders import Intent, intents_of
 from broker.domain.money import format_usd, to_cents
 from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one, while_in_use
 from broker.domain.offer import Offer
 from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.workload import WorkloadKind
+from broker.domain.workload import PlanRequest, WorkloadKind
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.ledger import find_reservations
@@ -118,18 +119,45 @@ class NextBest:
             found = await _rows_of(uow, plan_id)
             rows = [row for row in found if (row.workload, row.replaces) == (workload, refused.replaces)]
             offers = await self._offers(uow)
+        shut = refused.offer.provider if isinstance(error, CredentialsRejected) else None
+        stay = [r for r in rows if r.is_open and r.state is not ReservationState.RELEASING]
+        others = [r for r in stay if r.reservation_id != refused.reservation_id]
+        now = self._clock.now()
+        request = self._request(record)
+        if request is None or record.plan is None:
+            return None
+        gap = find_gap(request, record.plan, refused, others, now) if later else None
+        if gap is not None:
+            empty = known_empty(rows, refused)
+            free = (o for o in offers if o.offer_id not in empty and o.provider != shut and gap.allows(o))
+            intents = await self._plan(record, gap.request, tuple(free))
+            return self._in_the_gap(refused, intents, now)
         out = {row.offer.offer_id for row in rows if row.state is ReservationState.FAILED}
         out.add(refused.offer.offer_id)
         if len(out) > self._rules.most_refusals:
             return None
-        shut = refused.offer.provider if isinstance(error, CredentialsRejected) else None
         rest = tuple(o for o in offers if o.offer_id not in out and o.provider != shut)
-        intents = await self._plan_again(record, workload, rest)
+        intents = await self._plan(record, request_of_one(request, record.plan, workload), rest)
         if intents is None:
             return None
-        stay = [r for r in rows if r.is_open and r.state is not ReservationState.RELEASING]
-        others = [r for r in stay if r.reservation_id != refused.reservation_id]
         return find_exchange(refused, others, intents, self._rules.price_tolerance)
+
+    def _request(self, record: PlanRecord) -> PlanRequest | None:
+        try:
+            return self._read_request(record.document)
+        except BrokerError as error:
+            log.warning("the workloads of %s cannot be read again: %s", record.plan_id, error)
+            return None
+
+    def _in_the_gap(
+        self, refused: Reservation, intents: tuple[Intent, ...] | None, now: datetime
+    ) -> Exchange | None:
+        """``intents`` in place of what is left of ``refused``."""
+        if intents is None:
+            return None
+        rest = replace(refused, start=max(refused.start, now))
+        exchange = find_exchange(rest, (), intents, self._rules.price_tolerance)
+        return None if exchange is None else replace(exchange, leaving=(refused,))
 
     async def _offers(self, uow: UnitOfWork) -> tuple[Offer, ...]:
         now = self._clock.now()
@@ -137,20 +165,18 @@ class NextBest:
         known = await uow.reservations.find_open()
         return tuple(left for left in (less_held(offer, known, now) for offer in told) if left is not None)
 
-    async def _plan_again(
-        self, record: PlanRecord, workload: str, offers: Collection[Offer]
+    async def _plan(
+        self, record: PlanRecord, request: PlanRequest | None, offers: Collection[Offer]
     ) -> tuple[Intent, ...] | None:
-        """The workload's holdings in a new plan of it alone; None when it finds none in time."""
+        """The holdings in a plan of ``request``; None without one, and when none is found in time."""
+        if request is None or not offers:
+            return None
         options = replace(
             record.options, time_limit_s=self._rules.solve_s, baselines=False, label=record.plan_id
         )
         now = self._clock.now()
         try:
-            request = self._read_request(record.document)
-            alone = None if record.plan is None else request_of_one(request, record.plan, workload)
-            if alone is None:
-                return None
-            future = self._executor.submit(self._plan_call, alone, tuple(offers), now, options)
+            future = self._executor.submit(self._plan_call, request, tuple(offers), now, options)
             plan = await asyncio.wait_for(asyncio.wrap_future(future), self._rules.patience_s)
             by_id = {offer.offer_id: offer for offer in offers}
             rules = self._rules
@@ -158,9 +184,9 @@ class NextBest:
                 return None
             return intents_of(plan, by_id, now, rules.start_patience, rules.price_tolerance)
         except (BrokerError, TimeoutError) as error:
-            log.info("no other way for %s of %s: %s", workload, record.plan_id, error)
+            log.info("no other way in %s: %s", record.plan_id, error)
         except Exception:  # the planner's own fault: the refusal stands as it was
-            log.exception("planning %s of %s again failed unexpectedly", workload, record.plan_id)
+            log.exception("planning a part of %s again failed unexpectedly", record.plan_id)
         return None
 
 

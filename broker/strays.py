@@ -15,6 +15,8 @@ from broker.domain.strays import UNATTRIBUTED, offer_like, taken_in
 from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
 
 PAGE = 200
+ORDERED = frozenset({"reservation.order", "reservation.unknown"})
+"""Lines of a trail that end with the tag of an order: it was sent, or its answer was lost."""
 
 
 class Strays:
@@ -80,13 +82,14 @@ async def _owner(uow: UnitOfWork, reservation_id: str) -> Reservation | None:
 
 
 async def _ordered_at(uow: UnitOfWork, owner: Reservation | None, tag: str) -> datetime | None:
-    """When the order with ``tag`` was sent, as its reservation's trail says."""
+    """When the order with ``tag`` was sent, as its reservation or its trail says."""
     if owner is None:
         return None
+    for unit in owner.units:
+        if unit.tag == tag and unit.ordered_at is not None:
+            return unit.ordered_at
     trail = await uow.accounts.find_audit(None, PAGE, None, owner.reservation_id)
     sent = [
-        entry.at
-        for entry in trail.items
-        if entry.action == "reservation.order" and entry.detail.endswith(f"tag {tag}")
+        entry.at for entry in trail.items if entry.action in ORDERED and entry.detail.endswith(f"tag {tag}")
     ]
     return min(sent, default=None)

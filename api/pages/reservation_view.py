@@ -33,7 +33,8 @@ STEP_WORDS: Mapping[str, str] = {
     "reservation.too_dear": "Given back: dearer than its limit",
     "reservation.unknown": "The provider's answer was lost",
     "reservation.abandon": "Given up",
-    "reservation.parked": "Waits",
+    "reservation.release_taken": "Release taken at last",
+    "reservation.short": "Capacity is missing",
     "reservation.moving": "Being moved",
     "reservation.move_failed": "Move failed, stays where it is",
 }

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from broker.domain.errors import PriceAboveLimit
 from broker.domain.holding_orders import leaves_cheaply
-from broker.domain.money import MICRO, ZERO, format_rate
+from broker.domain.money import MICRO, ZERO, price_words
 from broker.domain.offer import Offer
 from broker.domain.reservation import Lease, PriceBasis, Reservation, Unit, UnitState
 
@@ -115,7 +115,7 @@ def money_in_words(reservation: Reservation) -> str:
         if unit.paid_usd is not None and reservation.offer.window is not None:
             words.append(f"unit {unit.ordinal}: {unit.paid_usd} USD")
         elif unit.is_price_confirmed and unit.price_usd_per_node_hour is not None:
-            words.append(f"unit {unit.ordinal}: {format_rate(unit.price_usd_per_node_hour)} per node-hour")
+            words.append(f"unit {unit.ordinal}: {price_words(unit.price_usd_per_node_hour)} per node-hour")
     return ", ".join(words)
 
 
@@ -143,7 +143,7 @@ def dearer(reservation: Reservation, rate: Decimal, verb: str = "asks") -> Price
     limit, offer = reservation.limit_usd_per_node_hour, reservation.offer
     if limit is None or offer.contract is not None or rate <= limit:
         return None
-    words = f"{verb} {format_rate(rate)} per node-hour; the limit was {format_rate(limit)}"
+    words = f"{verb} {price_words(rate)} per node-hour; the limit was {price_words(limit)}"
     return PriceAboveLimit(offer.provider, words, asks_usd_per_node_hour=rate)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from broker.domain.back_off import untried
 from broker.domain.ending import never_came_up
 from broker.domain.money import ZERO
 from broker.domain.reconciling import (
@@ -59,7 +60,7 @@ def progressed(row: Reservation, leases: Sequence[Lease], now: datetime) -> Rese
 def in_state(row: Reservation, state: ReservationState, now: datetime) -> Reservation:
     """``row`` in ``state``; the first time that it is active is kept."""
     active_at = row.active_at or (now if state is ReservationState.ACTIVE else None)
-    return replace(row.moved_to(state), active_at=active_at, reason="")
+    return replace(untried(row.moved_to(state)), active_at=active_at, reason="")
 
 
 def without(

@@ -64,6 +64,13 @@ def format_usd(usd: Decimal) -> str:
     return format(usd, "f")
 
 
-def format_rate(usd_per_hour: Decimal) -> str:
-    """A price for a person: dollars and cents, and more digits where cents would hide a small price."""
-    return f"${usd_per_hour:,.2f}" if usd_per_hour >= 1 else f"${usd_per_hour:.4f}"
+def usd_words(usd: Decimal) -> str:
+    """Money as people read it, to the cent: ``$1,234.56``, ``-$7.31``."""
+    return f"{'-' if usd < 0 else ''}${abs(to_cents(usd)):,.2f}"
+
+
+def price_words(usd_per_hour: Decimal) -> str:
+    """A price as people read it: four significant digits, and never less than the cent (``$2.906``)."""
+    places = max(2, 3 - usd_per_hour.adjusted()) if usd_per_hour else 2
+    whole, _, part = f"{usd_per_hour:,.{places}f}".partition(".")
+    return f"${whole}.{part[:2]}{part[2:].rstrip('0')}"

@@ -23,15 +23,18 @@ REFUSALS = (
     CredentialsRejected,
     RateLimited,
 )
-HOPELESS = (OrderRejected, CredentialsRejected)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A reservation after a step, and what the provider said when it did not go well."""
+    """A reservation after a step, and what the provider said when it did not go well.
+
+    ``is_news`` False: it said the same at the try before.
+    """
 
     reservation: Reservation
     error: ProviderError | None = None
+    is_news: bool = True
 
     @property
     def refused(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from broker.domain.back_off import is_hopeless, is_too_early, untried
 from broker.domain.ending import end_times
 from broker.domain.holding_orders import bought_later, ends_by_itself, order_at, rank_of
 from broker.domain.identity import is_ours, next_tag
@@ -126,11 +127,18 @@ def _decide_releasing(reservation: Reservation, sight: Sight) -> Action:
         elif not in_flight and (unit.state is not UnitState.HELD or _is_gone(unit, sight)):
             gone.append(unit.ordinal)
     if gone or all(unit.state is UnitState.GONE for unit in reservation.units):
-        return Lost(tuple(gone), reservation.reason, _ends(reservation, gone, sight))
+        return Lost(tuple(gone), _why_released(reservation), _ends(reservation, gone, sight))
     if _will_end_by_itself(reservation, sight.now):
         return Wait()
     endable = tuple(lease for lease in live if lease.state is not LeaseState.ENDING)
-    return Release(endable) if endable else Wait()
+    return Release(endable) if endable and not is_too_early(reservation, sight.now) else Wait()
+
+
+def _why_released(reservation: Reservation) -> str:
+    if not reservation.tries:
+        return reservation.reason
+    times = "once" if reservation.tries == 1 else f"{reservation.tries} times"
+    return f"ended at last; its seller had refused {times}"
 
 
 def _will_end_by_itself(reservation: Reservation, now: datetime) -> bool:
@@ -156,8 +164,9 @@ def _decide_doubtful(reservation: Reservation, unit: Unit, sight: Sight) -> Acti
     if lease_of(unit, sight.leases) is not None:
         return _adopt(unit, sight)
     if sight.idempotency is Idempotency.TOKEN:
-        died = any(lease.tag == unit.tag for lease in sight.leases)
-        return Retry(unit.ordinal) if died else Resend(unit.ordinal)
+        if any(lease.tag == unit.tag for lease in sight.leases):
+            return Retry(unit.ordinal)
+        return Wait() if is_too_early(reservation, sight.now) else Resend(unit.ordinal)
     if not settled:
         return Wait()
     if sight.idempotency is Idempotency.TAG:
@@ -172,6 +181,8 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
     unfinished = reservation.state in UNBOUGHT or reservation.state is ReservationState.HELD
     if states == {UnitState.GONE} or (unfinished and UnitState.GONE in states):
         return Abandon(reservation.reason, whole_plan=is_first_purchase(reservation))
+    if UnitState.PLANNED in states and is_hopeless(reservation, sight.now):
+        return Abandon(reservation.reason, whole_plan=False)
     if UnitState.PLANNED in states:
         return Buy() if _may_buy(reservation, sight) else Wait()
     granted = granted_window(reservation, sight.leases)
@@ -186,6 +197,8 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
 
 
 def _may_buy(reservation: Reservation, sight: Sight) -> bool:
+    if is_too_early(reservation, sight.now):
+        return False
     if reservation.state is ReservationState.SCHEDULED:
         return order_at(reservation.offer, reservation.start) <= sight.now
     if reservation.state is ReservationState.UNKNOWN:
@@ -288,7 +301,7 @@ def let_go(reservation: Reservation, reason: str, now: datetime, *, wanted: bool
     ``wanted``: somebody asked for the end, which is a release; else what never became active failed.
     """
     units = tuple(_on_its_way_out(unit, now) for unit in reservation.units)
-    left = replace(reservation, units=units)
+    left = untried(replace(reservation, units=units))
     if any(unit.state is not UnitState.GONE for unit in units):
         return left.moved_to(ReservationState.RELEASING, reason)
     if wanted or reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):

@@ -143,7 +143,8 @@ class Reservation:
     ``requested`` is what somebody asked for (None: exactly ``start`` and ``end``), ``start`` and ``end`` are
     ordered, ``granted`` is what the seller gave (None: it has not said yet). ``replaces``: the reservations
     whose place it takes once it can be used. ``limit_usd_per_node_hour``: the most that its seller may charge
-    (None: whatever it asks).
+    (None: whatever it asks). ``tries``: how often in a row what it asks for now, an order or its end, came to
+    nothing; ``tried_at``: the last time.
     """
 
     reservation_id: str
@@ -165,6 +166,8 @@ class Reservation:
     granted: Window | None = None
     replaces: tuple[str, ...] = ()
     limit_usd_per_node_hour: Decimal | None = None
+    tries: int = 0
+    tried_at: datetime | None = None
     version: int = 0
 
     @property

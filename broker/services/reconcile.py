@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker import crash_points
+from broker.domain.account import AuditEntry
 from broker.domain.ending import running_units
 from broker.domain.errors import (
     BrokerError,
@@ -20,8 +21,9 @@ from broker.domain.errors import (
     RateLimited,
 )
 from broker.domain.holding_orders import bought_later
+from broker.domain.market import ChangeKind, OfferChange
 from broker.domain.moving import handover, is_beside, successors_of
-from broker.domain.outcome import HOPELESS, Outcome
+from broker.domain.outcome import Outcome
 from broker.domain.reconciling import (
     decide,
     find_strays,
@@ -47,6 +49,7 @@ from broker.domain.reconciling_actions import (
 )
 from broker.domain.replacing import replacement_of, unreplaced
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
+from broker.domain.shortfalls import find_shortfalls, shortfall_at
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
@@ -56,6 +59,8 @@ from broker.reservation_ports import Reserver
 log = logging.getLogger(__name__)
 
 ACTOR = "reconciler"
+SHORT = "reservation.short"
+"""The event that some hours of a workload lack nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ class ReconcileRules:
 class ReconcileReport:
     """One pass: what was done to which reservation, strays seen and released, what failed.
 
-    ``alarm``: more strays were due than one pass may release.
+    ``alarm``: more strays were due than one pass may release. ``sold_out``: offers whose sellers refused what
+    a plan needs now, with nothing in its place: a change of the market, for whoever looks at plans again.
     """
 
     started_at: datetime
@@ -87,6 +93,7 @@ class ReconcileReport:
     released: tuple[Lease, ...] = ()
     alarm: bool = False
     errors: tuple[str, ...] = ()
+    sold_out: tuple[OfferChange, ...] = ()
 
 
 class ReconcileService:
@@ -117,6 +124,7 @@ class ReconcileService:
         self._replaced: frozenset[str] = frozenset()
         self._missed: dict[str, dict[int, datetime]] = {}
         self._stray_since: dict[tuple[str, str], datetime] = {}
+        self._sold_out: list[OfferChange] = []
         self._passing = asyncio.Lock()
 
     async def run_once(self) -> ReconcileReport:
@@ -125,7 +133,7 @@ class ReconcileService:
         A provider that cannot be listed is left alone in this pass, and named in ``errors``.
         """
         async with self._passing:
-            report = ReconcileReport(self._clock.now())
+            report, self._sold_out = ReconcileReport(self._clock.now()), []
             clouds, errors = await self._list_clouds()
             async with self._uow_factory() as uow:
                 rows = await uow.reservations.find_open()
@@ -140,7 +148,9 @@ class ReconcileService:
                         errors.append(f"{row.reservation_id}: {error}")
                     if name != Wait.__name__:
                         actions.append((row.reservation_id, name))
-            report = replace(report, actions=tuple(actions), errors=tuple(errors))
+            report = replace(
+                report, actions=tuple(actions), errors=tuple(errors), sold_out=tuple(self._sold_out)
+            )
             return await self._sweep(report, clouds, install_id)
 
     async def _list_clouds(self) -> tuple[dict[str, Sequence[Lease]], list[str]]:
@@ -261,21 +271,21 @@ class ReconcileService:
             case Wait():
                 return
             case Buy():
-                await self._follow_up(await leasing.buy(row, ACTOR), first_try=not row.reason)
+                await self._follow_up(await leasing.buy(row, ACTOR))
             case Resend(ordinal):
                 outcome = await leasing.ask(row, ordinal, ACTOR, list(sight.leases))
-                await self._follow_up(outcome, first_try=False)
+                await self._follow_up(outcome)
             case Adopt(ordinal, lease, extras):
                 adopted = await leasing.adopt(row, ordinal, lease, sight.leases, ACTOR)
                 for extra in extras:
                     await leasing.take_in(extra, sight.now, ACTOR)
-                await self._follow_up(await leasing.within_limit(adopted, ACTOR), first_try=True)
+                await self._follow_up(await leasing.within_limit(adopted, ACTOR))
             case Retry(ordinal):
                 await leasing.retry(row, ordinal, ACTOR)
             case Book():
                 outcome = await leasing.book(row, sight.leases, ACTOR)
                 if outcome.error is not None:
-                    await self._follow_up(outcome, first_try=True)
+                    await self._follow_up(outcome)
             case Release(leases):
                 await leasing.ask_release(row, leases, ACTOR)
             case _:
@@ -326,19 +336,21 @@ class ReconcileService:
             )
         await self._tell(left, "reservation.lost")
 
-    async def _follow_up(self, outcome: Outcome, *, first_try: bool) -> None:
+    async def _follow_up(self, outcome: Outcome) -> None:
         """After an order: a refusal ends a first purchase with its plan, and delays a later one.
 
-        Either may find another way; a later one is looked for after its first refusal only.
+        Either may find another way, a later one after each of its refusals.
         """
         row = outcome.reservation
         is_leaving = not row.is_open or row.state is ReservationState.RELEASING
         was_given_back = isinstance(outcome.error, PriceAboveLimit)
         if not outcome.refused or (is_leaving and not was_given_back):
-            await self._tell(row)
+            if outcome.is_news:
+                await self._tell(row)
         elif bought_later(row.offer, row.start, row.created_at):
-            if not (first_try and await self._take_next_best(outcome, later=True)):
-                await self._refused_later(outcome)
+            limited = isinstance(outcome.error, RateLimited)
+            if (limited or not await self._take_next_best(outcome, later=True)) and outcome.is_news:
+                await self._tell_short(row, outcome.error)
         elif not isinstance(outcome.error, RateLimited) and not await self._take_next_best(outcome):
             for left in await self._leasing.abandon(row, str(outcome.error), ACTOR, whole_plan=True):
                 await self._tell(left)
@@ -352,14 +364,34 @@ class ReconcileService:
         )
         return bool(taken)
 
-    async def _refused_later(self, outcome: Outcome) -> None:
-        row, reason = outcome.reservation, str(outcome.error)
-        held = any(unit.state is UnitState.HELD for unit in row.units)
-        if isinstance(outcome.error, HOPELESS):
-            for left in await self._leasing.abandon(row, reason, ACTOR, whole_plan=False):
-                await self._tell(left)
-        elif row.state is ReservationState.PENDING and not held:
-            await self._tell(await self._leasing.park(row, reason, ACTOR))
+    async def _tell_short(self, row: Reservation, error: ProviderError | None) -> None:
+        """Says which hours are short of what, and has the plan looked at again without that offer."""
+        now = self._clock.now()
+        async with self._uow_factory() as uow:
+            beside = [
+                other
+                for other in await uow.reservations.find_open()
+                if (other.plan_id, other.workload) == (row.plan_id, row.workload)
+                and (row.plan_id is not None or other.reservation_id == row.reservation_id)
+            ]
+            short = shortfall_at(find_shortfalls(beside, now), max(row.start, now))
+            if short is None:
+                return
+            words = str(short)
+            if row.plan_id is not None:
+                words += "; nothing else was found within the price tolerance"
+            await uow.accounts.add_audit(
+                AuditEntry(now, ACTOR, SHORT, "reservation", row.reservation_id, row.team, words)
+            )
+            crash_points.here("reservation.short.before")
+            await uow.commit()
+            crash_points.here("reservation.short.after")
+        await self._tell(row, SHORT)
+        if row.plan_id is not None and not isinstance(error, RateLimited):
+            price = row.offer.price_usd_per_node_hour
+            self._sold_out.append(
+                OfferChange(ChangeKind.STOCK, row.offer.offer_id, row.offer.provider, now, price, price)
+            )
 
     async def _sweep(
         self, report: ReconcileReport, clouds: Mapping[str, Sequence[Lease]], install_id: str

@@ -248,6 +248,8 @@ def _values(reservation: Reservation) -> Values:
         "owed_until": owed_until,
         "replaces": list(reservation.replaces) or None,
         "limit_per_node_hour_micro_usd": _micro(reservation.limit_usd_per_node_hour),
+        "tries": reservation.tries,
+        "tried_at": reservation.tried_at,
         "version": reservation.version,
     }
 
@@ -296,6 +298,8 @@ def _reservation(row: ReservationRow) -> Reservation:
         granted=_granted(row),
         replaces=tuple(row.replaces or ()),
         limit_usd_per_node_hour=_usd(row.limit_per_node_hour_micro_usd),
+        tries=row.tries,
+        tried_at=row.tried_at,
         version=row.version,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, false
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from broker.store.columns import Document, Identifier, Prose, Serial, UtcDateTime
@@ -211,6 +211,8 @@ class ReservationRow(Row):
     owed_until: Mapped[datetime | None]
     replaces: Mapped[list[Any] | None]
     limit_per_node_hour_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    tries: Mapped[int] = mapped_column(server_default=text("0"))
+    tried_at: Mapped[datetime | None]
     rolled_up: Mapped[bool] = mapped_column(index=True, server_default=false())
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]

@@ -31,7 +31,7 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.money import format_rate
+from broker.domain.money import price_words
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.client import Seller, ordered
@@ -194,11 +194,11 @@ class SfCompute(Seller):
             rate = None if quote is None else usd_per_node_hour(quote, order.offer.observed_at)
         except (ProviderError, RowRejected):
             return InsufficientCapacity(
-                PROVIDER, f"nobody sells {block} at {format_rate(limit)} per node-hour"
+                PROVIDER, f"nobody sells {block} at {price_words(limit)} per node-hour"
             )
         if rate is None or rate <= limit:
             return InsufficientCapacity(PROVIDER, f"{order.nodes} nodes are not free from {block}")
-        words = f"asks {format_rate(rate)} per node-hour for {block}; the limit was {format_rate(limit)}"
+        words = f"asks {price_words(rate)} per node-hour for {block}; the limit was {price_words(limit)}"
         return PriceAboveLimit(PROVIDER, words, asks_usd_per_node_hour=rate)
 
     async def _watch(self, created: orders.CreatedOrder) -> orders.PlacedOrder | None:

@@ -45,7 +45,7 @@ ALIKE = {
     "extended": ["reservation.extend"],
     "lost_with_effect": ["reservation.unknown"],
     "refused_halfway": ["reservation.refused", "reservation.abandon"],
-    "later": ["reservation.parked", "reservation.claim"],
+    "later": ["reservation.refused", "reservation.claim"],
     "stray": ["lease.release_stray"],
     "not_released": ["call.release_again"],
 }
