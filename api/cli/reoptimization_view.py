@@ -54,10 +54,16 @@ def print_look(console: Console, look: ReoptimizationForm) -> None:
         table.add_row(
             Text.assemble(move.workload, "\n", (str(move.state), "dim")),
             "\n".join(("\n".join(move.from_offers) or "nowhere", "→", "\n".join(move.to_offers))),
-            f"{usd(move.saving_usd)}\n-{usd(move.cost.total_usd)}\n{usd(move.net_usd)}",
+            _money(move),
             Text.assemble(_why(move), (risks, "yellow")),
         )
     console.print(table)
+
+
+def _money(move: MoveForm) -> str:
+    if move.stay_usd is None:
+        return f"cannot stay\n-{usd(move.cost.total_usd)}"
+    return f"{usd(move.saving_usd)}\n-{usd(move.cost.total_usd)}\n{usd(move.net_usd)}"
 
 
 def _why(move: MoveForm) -> str:

@@ -70,7 +70,8 @@ async def proposal_page(
     product = product_of(request)
     look = await product.reoptimize.find_one(caller, reoptimization_id)
     titles = await titles_of(product, caller, [look])
-    net_usd = sum((move.net_usd for move in look.moves), ZERO)
+    stays = all(move.stay_usd is not None for move in look.moves)
+    net_usd = sum((move.net_usd for move in look.moves), ZERO) if stays else None
     return show(
         request,
         "proposal.html",
@@ -85,10 +86,18 @@ async def proposal_page(
     )
 
 
-def _cards(look: Reoptimization, net_usd: Decimal) -> tuple[Card, ...]:
+def _cards(look: Reoptimization, net_usd: Decimal | None) -> tuple[Card, ...]:
+    """``net_usd`` None: something cannot stay, so that there is nothing to compare with."""
+    good = net_usd is not None and net_usd > 0
     moving = sum((move.cost.total_usd for move in look.moves), ZERO)
     return (
-        Card("Net saving", usd(net_usd), "once moving is paid", "good" if net_usd > 0 else "", lead=True),
+        Card(
+            "Net saving",
+            usd(net_usd),
+            "it cannot stay where it is" if net_usd is None else "once moving is paid",
+            "good" if good else "",
+            lead=True,
+        ),
         Card("As it is, from now on", usd(look.before_usd), "at the prices of the look"),
         Card("With the moves", usd(look.after_usd), "what moving costs apart"),
         Card("Moving costs once", usd(moving), "overlap, work done again, data"),

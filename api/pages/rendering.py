@@ -20,6 +20,7 @@ from api.pages import TEMPLATES, words
 from api.strategies import strategy
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
+from broker.domain.money import price_words
 from providers.market_clock import MarketClock
 
 SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
@@ -37,6 +38,7 @@ templates = Jinja2Templates(TEMPLATES)
 templates.env.filters.update(
     usd=words.usd,
     signed_usd=words.signed_usd,
+    node_price=price_words,
     instant=words.instant,
     moment=words.moment,
     price=words.price,

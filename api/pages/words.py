@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from markupsafe import Markup
 
-from broker.domain.money import from_micro_usd
+from broker.domain.money import from_micro_usd, usd_words
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
 from broker.domain.workload import WorkloadKind
@@ -46,7 +46,7 @@ METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
 
 def usd(amount: Decimal | None) -> str:
     """``$1,234.56``, or a dash."""
-    return DASH if amount is None else f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
+    return DASH if amount is None else usd_words(amount)
 
 
 def signed_usd(amount: Decimal | None) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.account import AuditEntry
-from broker.domain.money import ZERO, format_usd
+from broker.domain.money import ZERO, usd_words
 from broker.domain.reoptimization import Move, MoveState, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, rules_of
 from broker.domain.reoptimizing import Decision
@@ -42,15 +42,20 @@ def past_moves(moved: Iterable[Reoptimization], team: str) -> tuple[PastMove, ..
     """Moves of a team that came to be or are under way."""
     done = (MoveState.MOVING, MoveState.DONE)
     return tuple(
-        PastMove(move.workload, look.decided_at or look.started_at, move.cost.total_usd)
+        PastMove(move.workload, look.decided_at or look.started_at)
         for look in moved
         for move in look.moves
         if look.team == team and move.state in done
     )
 
 
-def found(blank: Reoptimization, decision: Decision, rules: Mapping[str, MoveRules]) -> Reoptimization:
-    """``blank`` with what ``decision`` says; a proposal where moves pay."""
+def found(
+    blank: Reoptimization, decision: Decision, rules: Mapping[str, MoveRules], disbelieved: str = ""
+) -> Reoptimization:
+    """``blank`` with what ``decision`` says; a proposal where moves pay.
+
+    ``disbelieved``: the cheaper price that was left out, told where nothing moves.
+    """
     seen = replace(blank, before_usd=decision.before_usd, after_usd=decision.after_usd)
     if decision.left_out:
         words = f"it would leave out {', '.join(decision.left_out)}"
@@ -58,8 +63,10 @@ def found(blank: Reoptimization, decision: Decision, rules: Mapping[str, MoveRul
     if decision.moves:
         return _proposal(seen, decision, rules)
     if not decision.declined:
-        return replace(seen, state=ProposalState.UNCHANGED, reason="every workload stays where it is")
+        words = disbelieved or "every workload stays where it is"
+        return replace(seen, state=ProposalState.UNCHANGED, reason=words)
     reasons = "; ".join(dict.fromkeys(f"{m.workload}: {m.reason}" for m in decision.declined))
+    reasons += f"; {disbelieved}" if disbelieved else ""
     if all(move.net_usd <= 0 for move in decision.declined):
         return replace(seen, state=ProposalState.UNCHANGED, reason=f"nothing cheaper was found; {reasons}")
     after = _less(decision.before_usd, decision.declined)
@@ -98,8 +105,8 @@ def _words(proposal: Reoptimization) -> str:
     before, saving = proposal.before_usd, proposal.saving_usd
     if before is None or saving is None:
         return "the plan can no longer be had as it is"
-    words = f"saves {format_usd(saving)} of {format_usd(before)} USD"
-    return words + (f", moving costs {format_usd(proposal.cost_usd)} USD" if proposal.cost_usd else "")
+    words = f"saves {usd_words(saving)} of {usd_words(before)}"
+    return words + (f", moving costs {usd_words(proposal.cost_usd)}" if proposal.cost_usd else "")
 
 
 def is_same(one: Reoptimization, other: Reoptimization) -> bool:

@@ -53,6 +53,21 @@ def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: dat
     return tuple(offer for offer in left if offer is not None)
 
 
+def less_refused(
+    offers: Iterable[Offer], held: Iterable[HeldCapacity], refused: frozenset[str]
+) -> tuple[Offer, ...]:
+    """``offers`` of which those whose ids were ``refused`` have no more nodes than are bought already."""
+    bought: Counter[str] = Counter()
+    for one in held:
+        if one.is_bought:
+            bought[one.offer.offer_id] += one.nodes
+    return tuple(
+        _alone(offer, bought[offer.offer_id]) if offer.offer_id in refused else offer
+        for offer in offers
+        if offer.offer_id not in refused or bought[offer.offer_id]
+    )
+
+
 def _with(offer: Offer, nodes: int, ours: int, pools: Counter[str]) -> Offer:
     """``nodes`` are missing from the seller's count, of ``ours``; ``pools``: GPUs missing from each."""
     stock = offer.stock

@@ -36,7 +36,7 @@ class ReoptimizePolicy:
 @dataclass(frozen=True, slots=True)
 class MoveRules:
     """What counts for one workload: a move must save at least ``min_saving_usd`` and, of what staying
-    costs, ``min_saving_share``; within ``cooldown`` of its last move it must pay for both moves over again.
+    costs, ``min_saving_share``; within ``cooldown`` of its last move it moves only where it cannot stay.
     """
 
     mode: ReoptimizeMode = ReoptimizeMode.PROPOSE

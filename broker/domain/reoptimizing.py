@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.market import ChangeKind, OfferChange
-from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.money import ZERO, to_cents, usd_words
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.plan import Plan
 from broker.domain.remaining import is_fixed
@@ -121,30 +122,40 @@ def _objection(situation: Situation, changed: Sequence[Counted], rules: Mapping[
             return f"{name} is at work and may not be interrupted"
     if any(one.stay is None for one in changed):
         return ""
-    net = sum((one.move.net_usd for one in changed if one.move is not None), ZERO)
-    cost = sum((one.move.cost.total_usd for one in changed if one.move is not None), ZERO)
+    net = to_cents(sum((one.move.net_usd for one in changed if one.move is not None), ZERO))
     if net <= 0:
-        return f"it would save {format_usd(net + cost)} USD and cost {format_usd(cost)} USD to move"
-    needed = needed_usd(situation, changed, rules)
-    if net < needed:
-        return f"saves {format_usd(net)} USD, a move needs {format_usd(needed)} USD"
+        return f"moving would cost {usd_words(-net)} more" if net else "moving would save nothing"
+    resting = _cooldown(situation, changed, rules)
+    if resting:
+        return resting
+    needed = needed_usd(changed, rules)
+    return f"saves {usd_words(net)}, a move needs {usd_words(needed)}" if net < needed else ""
+
+
+def _cooldown(situation: Situation, changed: Sequence[Counted], rules: Mapping[str, MoveRules]) -> str:
+    """The pause after a move, for whoever of a party is in one; empty where nobody is."""
+    for one in changed:
+        name = one.workload.name
+        last = max((past.at for past in situation.past if past.workload == name), default=None)
+        if last is None:
+            continue
+        over = last + rules.get(name, MoveRules()).cooldown
+        if situation.now < over:
+            return f"it moved at {_at(last, over)}; the cooldown ends at {_at(over, last)}"
     return ""
 
 
-def needed_usd(situation: Situation, changed: Sequence[Counted], rules: Mapping[str, MoveRules]) -> Decimal:
-    """What a move must save, all paid: the threshold, and within the cooldown both moves over again."""
+def _at(instant: datetime, other: datetime) -> str:
+    """``09:12 UTC``, with its day where ``other`` is of another day."""
+    day = "" if instant.date() == other.date() else f"{instant.day} {instant:%b} "
+    return f"{day}{instant:%H:%M} UTC"
+
+
+def needed_usd(changed: Sequence[Counted], rules: Mapping[str, MoveRules]) -> Decimal:
+    """What a move must save, all paid."""
     stay = sum((one.stay or ZERO for one in changed), ZERO)
     each = [rules.get(one.workload.name, MoveRules()) for one in changed]
-    needed = max(max(r.min_saving_usd, stay * r.min_saving_share) for r in each)
-    for one, rule in zip(changed, each, strict=True):
-        last = [
-            past
-            for past in situation.past
-            if past.workload == one.workload.name and situation.now - past.at < rule.cooldown
-        ]
-        if last and one.move is not None:
-            needed += one.move.cost.total_usd + sum((past.cost_usd for past in last), ZERO)
-    return to_cents(needed)
+    return to_cents(max(max(r.min_saving_usd, stay * r.min_saving_share) for r in each))
 
 
 def _left_out(situation: Situation, new: Plan) -> tuple[str, ...]:

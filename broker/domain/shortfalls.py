@@ -64,6 +64,15 @@ def find_shortfalls(reservations: Iterable[Reservation], now: datetime) -> tuple
     return tuple(sorted(found, key=lambda one: (one.start, one.workload or "")))
 
 
+def refused_workloads(reservations: Iterable[Reservation], now: datetime) -> dict[str, str]:
+    """Workloads that lack nodes, each with its first shortfall in words."""
+    found: dict[str, str] = {}
+    for one in find_shortfalls(reservations, now):
+        if one.workload is not None:
+            found.setdefault(one.workload, str(one))
+    return found
+
+
 def shortfall_at(shortfalls: Iterable[Shortfall], at: datetime) -> Shortfall | None:
     """The one that lasts ``at`` an instant."""
     return next((one for one in shortfalls if one.start <= at < (one.end or FOREVER)), None)

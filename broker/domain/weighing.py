@@ -14,7 +14,7 @@ from decimal import Decimal
 from broker.domain.billing import holding_cost_usd
 from broker.domain.holding_orders import Intent, intents_of
 from broker.domain.learned import GUESS
-from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.money import ZERO, price_words, to_cents, usd_words
 from broker.domain.move_risks import find_risks
 from broker.domain.moving import find_change
 from broker.domain.moving_costs import MovingTerms, egress_usd, rework_usd, since_checkpoint, usable_at
@@ -32,11 +32,10 @@ PATIENCE = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class PastMove:
-    """A move that was made: what it cost counts against one back within the cooldown."""
+    """A move that was made: until its cooldown is over the workload is not moved again."""
 
     workload: str
     at: datetime
-    cost_usd: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +261,7 @@ def _move(
     if stay is None:
         words += (
             f"; {situation.must_leave.get(workload.name, 'it can no longer be had where it was planned')}"
+            f"; {_more_words(to - rework + cost.total_usd - _as_ordered_usd(situation, workload, held, old))}"
         )
     zones = len({(p.provider, p.zone or p.region) for p in old})
     return Move(
@@ -304,9 +304,30 @@ def price_move(offer_id: str, situation: Situation) -> PriceMove:
     return PriceMove(offer_id, situation.prices_then.get(offer_id), after)
 
 
+def _as_ordered_usd(
+    situation: Situation, workload: Workload, held: Sequence[HeldCapacity], old: Sequence[Placement]
+) -> Decimal:
+    """What the rest of a workload that cannot stay was to cost: as it was ordered, else as it was planned."""
+    late = late_usd(workload, old)
+    if held:
+        return late + to_cents(sum((stay_usd(one, situation.now, one.offer) or ZERO for one in held), ZERO))
+    return late + sum((placement.cost_usd for placement in old), ZERO)
+
+
+def _more_words(more_usd: Decimal) -> str:
+    if not to_cents(more_usd):
+        return "it costs the same elsewhere"
+    return f"it costs {usd_words(abs(more_usd))} {'more' if more_usd > 0 else 'less'} elsewhere"
+
+
 def _price_words(price: PriceMove) -> str:
-    before = "not on sale" if price.before_usd is None else format_usd(price.before_usd)
-    after = "gone" if price.after_usd is None else format_usd(price.after_usd)
+    if price.after_usd is None:
+        was = "" if price.before_usd is None else f" (it was {price_words(price.before_usd)} a node-hour)"
+        return f"{price.offer_id}: no longer offered{was}"
+    after = price_words(price.after_usd)
+    if price.before_usd is None:
+        return f"{price.offer_id}: offered at {after} a node-hour"
+    before = price_words(price.before_usd)
     if before == after:
-        return f"{price.offer_id}: {after} USD per node-hour as before"
-    return f"{price.offer_id}: {before} → {after} USD per node-hour"
+        return f"{price.offer_id}: price unchanged at {after} a node-hour"
+    return f"{price.offer_id}: {before} → {after} a node-hour"

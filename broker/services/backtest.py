@@ -257,4 +257,4 @@ class _Broker:
         self._outcome.overlap_usd += move.cost.overlap_usd
         self._outcome.rework_usd += move.cost.rework_usd
         self._outcome.egress_usd += move.cost.egress_usd
-        self._past.append(PastMove(move.workload, now, move.cost.total_usd))
+        self._past.append(PastMove(move.workload, now))

@@ -13,6 +13,7 @@ from decimal import Decimal
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.approvals import ApprovalState
+from broker.domain.disbelief import disbelieved
 from broker.domain.errors import BrokerError
 from broker.domain.finding import found, less_saved, past_moves, rules_by_workload
 from broker.domain.identity import ENTROPY_BYTES, make_id
@@ -20,15 +21,17 @@ from broker.domain.market import OfferChange
 from broker.domain.merging import merged
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
-from broker.domain.own_stock import less_others, with_own
+from broker.domain.own_stock import less_others, less_refused, with_own
 from broker.domain.page import Page
 from broker.domain.plan import Plan
+from broker.domain.price_gate import Quarantined
 from broker.domain.quotas import held_beside
 from broker.domain.remaining import remaining
 from broker.domain.reoptimization import MOVED, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.reservation import Reservation
+from broker.domain.shortfalls import is_refused, refused_workloads
 from broker.domain.spot_fallback import behind_on_spot
 from broker.domain.staying import held_of
 from broker.domain.weighing import Situation, leaving_usd
@@ -82,19 +85,22 @@ def _clock_of(options: PlanOptions) -> LimitClock:
 
 @dataclass(frozen=True, slots=True)
 class _Market:
-    """What all plans of one pass see: offers with what we learned, open reservations, moves of the past."""
+    """What all plans of one pass see: offers with what we learned, open reservations, moves of the past, and
+    offers whose prices are not believed."""
 
     now: datetime
     offers: tuple[Offer, ...]
     reservations: tuple[Reservation, ...]
     moved: tuple[Reoptimization, ...]
+    doubted: tuple[Quarantined, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     """One plan of a pass: what may change of it, and what counts.
 
-    ``shares`` of the time limit: what each search in turn may take.
+    ``shares`` of the time limit: what each search in turn may take. ``disbelieved``: the cheaper price that
+    was left out, in words.
     """
 
     record: PlanRecord
@@ -102,6 +108,7 @@ class _Look:
     situation: Situation
     rules: dict[str, MoveRules]
     shares: Sequence[float]
+    disbelieved: str
 
     @property
     def names(self) -> frozenset[str]:
@@ -209,7 +216,8 @@ class ReoptimizeService:
             offers = await usable_offers(uow, now, self._rules.offers)
             reservations = await uow.reservations.find_open()
             moved = await uow.reoptimizations.find_in(MOVED, now - LONGEST_COOLDOWN)
-        return _Market(now, offers, reservations, moved)
+            doubted = await uow.quarantine.find(None)
+        return _Market(now, offers, reservations, moved, doubted)
 
     async def _look_at(
         self, record: PlanRecord, market: _Market, trigger: str, shares: Sequence[float]
@@ -283,9 +291,10 @@ class ReoptimizeService:
         mine = [row for row in market.reservations if row.plan_id in plan_ids]
         others = [row for row in market.reservations if row.plan_id not in plan_ids]
         held = tuple(one for row in mine if (one := held_of(row)) is not None)
-        must_leave = behind_on_spot(request, plan, held, now, terms)
-        left = remaining(request, plan, held, now, terms, frozenset(must_leave))
-        offers = with_own(less_others(market.offers, others, now), held)
+        off_spot = behind_on_spot(request, plan, held, now, terms)
+        left = remaining(request, plan, held, now, terms, frozenset(off_spot))
+        empty = frozenset(row.offer.offer_id for row in market.reservations if is_refused(row))
+        offers = less_refused(with_own(less_others(market.offers, others, now), held), held, empty)
         situation = Situation(
             request=replace(left.request, held=held_beside(left.request, market.reservations)),
             plan=plan,
@@ -294,10 +303,11 @@ class ReoptimizeService:
             prices_then={},
             now=now,
             past=past_moves(market.moved, record.team),
-            must_leave=must_leave,
+            must_leave=refused_workloads(mine, now) | off_spot,
         )
         rules = rules_by_workload(request, self._rules.moves)
-        return _Look(record, request, situation, rules, shares)
+        doubt = disbelieved(plan, offers, market.doubted)
+        return _Look(record, request, situation, rules, shares, doubt)
 
     async def _weigh(self, look: _Look, blank: Reoptimization) -> tuple[Reoptimization, Plan | None]:
         """What may move by itself first; only when nothing of that pays, all that may be proposed."""
@@ -318,7 +328,7 @@ class ReoptimizeService:
             decision, new = await self._decide(look, look.names - movable)
             if decision.moves:
                 break
-        result = found(blank, decision, look.rules)
+        result = found(blank, decision, look.rules, look.disbelieved)
         if result.state is not ProposalState.PROPOSED:
             return result, None
         return result, merged(look.situation.plan, new, decision.moved, look.request)

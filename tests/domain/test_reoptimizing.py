@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_a_held_fleet_counts_what_is_left_and_what_the_handover_costs() -> None:
     assert move.cost.overlap_usd == Decimal(10), "an hour of the old beside the new"
     assert move.cost.egress_usd == Decimal("0.00"), "2 MB of weights"
     assert move.net_usd == Decimal(210)
-    assert "b: 5 USD per node-hour as before" in move.why
+    assert "b: price unchanged at $5.00 a node-hour" in move.why
     assert {risk.kind for risk in move.risks} == {
         RiskKind.UNPROVEN_SELLER, RiskKind.SINGLE_ZONE, RiskKind.OLD_PRICE,
     }  # fmt: skip
@@ -132,15 +133,43 @@ def test_what_runs_and_may_not_move_is_not_asked_for_again() -> None:
     assert left.fixed == {"train": NOON + 10 * HOUR}
 
 
-def test_within_the_cooldown_a_move_back_must_pay_for_both() -> None:
-    a, b, now = an_offer("a", "9.5"), an_offer("b", "10"), NOON + 4 * HOUR
+@pytest.mark.parametrize("price", ["9.5", "0.01"])
+def test_within_the_cooldown_nothing_is_cheap_enough_to_move_again(price: str) -> None:
+    a, b, now = an_offer("a", price), an_offer("b", "10"), NOON + 4 * HOUR
     plan, new = plan_of({"chat": b}), plan_of({"chat": a}, now)
-    past = (PastMove("chat", NOON + 3 * HOUR, Decimal(5)),)
-    rules = replace(EAGER, cooldown=24 * HOUR)
+    past = (PastMove("chat", NOON - 48 * HOUR), PastMove("chat", NOON + 3 * HOUR))
+    rules = replace(EAGER, cooldown=12 * HOUR)
     assert decide(situation(plan, [a, b], now, past=past), new, EAGER).moved == {"chat"}
     back = decide(situation(plan, [a, b], now, past=past), new, rules)
     assert back.moves == ()
-    assert back.declined[0].reason == "saves 12.00 USD, a move needs 15.00 USD"
+    assert back.declined[0].reason == "it moved at 23 Nov 15:00 UTC; the cooldown ends at 24 Nov 03:00 UTC"
+    short = decide(situation(plan, [a, b], now, past=past), new, replace(rules, cooldown=2 * HOUR))
+    assert short.declined[0].reason == "it moved at 15:00 UTC; the cooldown ends at 17:00 UTC"
+    over = situation(plan, [a, b], NOON + 15 * HOUR, past=past)
+    assert decide(over, plan_of({"chat": a}, over.now), rules).moved == {"chat"}
+
+
+def test_what_must_leave_moves_in_its_cooldown_and_says_what_that_costs() -> None:
+    a, b, now = an_offer("a", "10.50"), an_offer("b", "10"), NOON + 4 * HOUR
+    seen = situation(
+        plan_of({"chat": b}),
+        [a, b],
+        now,
+        past=(PastMove("chat", NOON + 3 * HOUR),),
+        must_leave={"chat": "its seller takes it away"},
+    )
+    (move,) = decide(seen, plan_of({"chat": a}, now), replace(EAGER, cooldown=24 * HOUR)).moves
+    assert move.why == (
+        "b: price unchanged at $10.00 a node-hour; a: price unchanged at $10.50 a node-hour; "
+        "its seller takes it away; it costs $32.00 more elsewhere"
+    ), "44 hours at half a dollar more, and an hour of both"
+
+
+def test_a_move_that_costs_more_says_how_much() -> None:
+    a, b, now = an_offer("a", "10.20"), an_offer("b", "10"), NOON + 4 * HOUR
+    seen = situation(plan_of({"chat": b}), [a, b], now)
+    (declined,) = decide(seen, plan_of({"chat": a}, now)).declined
+    assert declined.reason == "moving would cost $18.80 more", "44 hours at 20 cents, and an hour of both"
 
 
 def test_never_means_never_and_a_workload_only_narrows_its_team() -> None:

@@ -157,7 +157,7 @@ async def test_a_proposal_says_its_money_and_waits() -> None:
     assert (look.state, look.mode) == (P.PROPOSED, ReoptimizeMode.PROPOSE)
     assert (look.before_usd, look.after_usd) == (Decimal(460), Decimal(230))
     assert (look.saving_usd, look.cost_usd, look.net_usd) == (Decimal(230), Decimal(10), Decimal(220))
-    assert look.reason == "saves 230.00 of 460.00 USD, moving costs 10.00 USD"
+    assert look.reason == "saves $230.00 of $460.00, moving costs $10.00"
     assert look.lapses_at == desk.house.clock.now() + timedelta(hours=6)
     await desk.passes()
     assert desk.open_skus() == ["sku-old"]
@@ -204,7 +204,7 @@ async def test_auto_moves_by_itself_and_a_price_that_returns_moves_nothing_back(
     assert desk.open_skus() == ["sku-new"]
 
 
-async def test_within_the_cooldown_small_savings_do_not_move_it_again() -> None:
+async def test_within_the_cooldown_nothing_moves_it_again() -> None:
     desk = await Desk(ReoptimizeMode.AUTO).hold()
     desk.price("new", "6")
     await desk.once()
@@ -212,11 +212,14 @@ async def test_within_the_cooldown_small_savings_do_not_move_it_again() -> None:
     desk.price("old", "5.5")
     back = await desk.once()
     assert back.state is P.REJECTED
-    assert back.reason == "chat: saves 17.00 USD, a move needs 20.00 USD", (
-        "10 at least, and the last one's 10"
-    )
-    desk.price("old", "2")
-    assert (await desk.once()).state is P.PROPOSED, "what pays for both moves is no flapping"
+    assert "chat: it moved at 23 Nov 1" in back.reason
+    assert "the cooldown ends at 24 Nov 1" in back.reason
+    desk.price("old", "0.1")
+    assert (await desk.once()).state is P.REJECTED
+    await desk.later(hours=23)
+    assert (await desk.once()).state is P.REJECTED
+    await desk.later(hours=1)
+    assert (await desk.once()).state is P.PROPOSED
 
 
 async def test_never_is_never() -> None:

@@ -8,8 +8,9 @@ from broker.domain.errors import ApprovalRequired, Conflict, NotFound, NotPermit
 from broker.domain.market import ChangeKind, OfferChange
 from broker.domain.offer import Offer
 from broker.domain.plan import Obstacle, Plan, Unplaced
+from broker.domain.price_gate import Doubt, Quarantined
 from broker.domain.reoptimization import ProposalState
-from broker.domain.workload import PlanRequest
+from broker.domain.workload import PlanRequest, WorkloadKind
 from broker.plan_ports import PlanCall, PlanOptions, PlanState
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from tests.fakes.clock import NOON
@@ -18,15 +19,18 @@ from tests.fakes.examples import (
     ALICE,
     BOB,
     READER,
+    a_placement,
     a_plan,
     a_record,
     a_request,
+    a_segment,
     an_offer,
     anew,
     plan_on_cheapest,
     refuse_to_plan,
 )
 from tests.fakes.notifier import InlineExecutor
+from tests.fakes.provider import Fault
 from tests.services.conftest import House
 
 seen: list[tuple[PlanRequest, datetime]] = []
@@ -79,7 +83,7 @@ async def test_a_price_drop_becomes_a_proposal_with_its_saving(planned: House) -
         ("train", ("a",), ("b",), Decimal(50)),
         ("chat", ("a",), ("b",), Decimal(240)),
     ]
-    assert "a: 10 USD per node-hour as before; b: 5 USD" in look.moves[0].why
+    assert "a: price unchanged at $10.00 a node-hour; b: price unchanged at $5.00" in look.moves[0].why
     assert look.new_plan_id is not None
     proposal = planned.tables.plans[look.new_plan_id]
     assert (proposal.state, proposal.needs_approval) == (PlanState.PROPOSED, True)
@@ -106,16 +110,49 @@ async def test_small_savings_are_rejected_and_say_what_is_needed(planned: House)
     planned.sell(an_offer("b", "9.9"))
     (look,) = await service_of(planned).run("timetable")
     assert (look.state, look.new_plan_id) == (ProposalState.REJECTED, None)
-    assert look.reason == (
-        "train: saves 1.00 USD, a move needs 10.00 USD; chat: saves 4.80 USD, a move needs 10.00 USD"
-    )
+    assert look.reason == ("train: saves $1.00, a move needs $10.00; chat: saves $4.80, a move needs $10.00")
 
 
 async def test_an_offer_that_went_away_calls_for_another(planned: House) -> None:
     del planned.tables.offers["a"]
     (look,) = await service_of(planned).run("timetable")
     assert (look.state, look.before_usd, look.saving_usd) == (ProposalState.PROPOSED, None, None)
-    assert "gone" in look.moves[0].why
+    assert look.moves[0].why.startswith("a: no longer offered")
+    assert "costs $20.00 more elsewhere" in look.moves[0].why
+
+
+async def test_a_cheaper_price_that_nobody_believes_is_said_to_be_there(planned: House) -> None:
+    planned.sell(an_offer("c", "11", provider="other"))
+    cheap = an_offer("d", "1.04", provider="vast")
+    for entry in (
+        Quarantined(cheap, Doubt.OUTLIER, "far off", NOON),
+        Quarantined(an_offer("e", "0.5", provider="vast"), Doubt.FLOOR, "released", NOON, released_at=NOON),
+        Quarantined(an_offer("f", "90", provider="vast"), Doubt.JUMP, "dearer than what is paid", NOON),
+    ):
+        planned.tables.quarantine[entry.offer.offer_id] = entry
+    (look,) = await service_of(planned).run("timetable")
+    assert (look.state, look.reason) == (
+        ProposalState.UNCHANGED,
+        "the price at vast, $0.13 a GPU-hour, is not believed (others ask $1.25 or more): see quarantine",
+    )
+
+
+async def test_what_a_seller_refuses_is_looked_for_elsewhere(planned: House) -> None:
+    """The service was to begin at one; its seller has none, and nobody else within the tolerance."""
+    a, b = an_offer("a", "10"), an_offer("b", "12")
+    planned.store_plan(a_plan(a_placement(a, [a_segment(1, 48)], "chat", WorkloadKind.SERVING)))
+    await planned.reservations.reserve_plan(ALICE, "plan-1")
+    planned.clock.advance(hours=1)
+    planned.sell(*(replace(o, observed_at=planned.clock.now()) for o in (a, b)))
+    planned.provider.fail("reserve", Fault.NO_CAPACITY)
+    report = await planned.reconcile.run_once()
+    (look,) = await service_of(planned).run_if_touched(report.sold_out)
+    assert look.state is ProposalState.PROPOSED
+    (move,) = [one for one in look.moves if one.workload == "chat"]
+    assert move.to_offers == ("b",)
+    assert "chat is short of 1 of 1 nodes from 23 Nov 13:00 UTC to 25 Nov 12:00 UTC" in move.why
+    assert "it costs $94.00 more elsewhere" in move.why
+    assert move.leaves == (planned.rows()[0].reservation_id,)
 
 
 async def test_a_plan_that_leaves_more_out_is_rejected(planned: House) -> None:
