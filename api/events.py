@@ -19,7 +19,8 @@ class PlanEvents:
 
     def __init__(self) -> None:
         self._last: OrderedDict[str, dict[str, object]] = OrderedDict()
-        self._queues: defaultdict[str, list[asyncio.Queue[dict[str, object]]]] = defaultdict(list)
+        self._queues: defaultdict[str, list[asyncio.Queue[dict[str, object] | None]]] = defaultdict(list)
+        self._is_closed = False
 
     def publish(self, plan_id: str, event: dict[str, object]) -> None:
         """Remembers ``event`` as the last of its plan and hands it to every listener."""
@@ -30,15 +31,23 @@ class PlanEvents:
         for queue in self._queues.get(plan_id, ()):
             queue.put_nowait(event)
 
+    def close(self) -> None:
+        """Ends every stream; the plans go on, or are taken up at the next start."""
+        self._is_closed = True
+        for queues in self._queues.values():
+            for queue in queues:
+                queue.put_nowait(None)
+
     async def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:
-        """The last event, then each new one; ends after ``done`` or ``failed``."""
-        queue: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        """The last event, then each new one; ends after ``done`` or ``failed``, and with the server."""
+        queue: asyncio.Queue[dict[str, object] | None] = asyncio.Queue()
         self._queues[plan_id].append(queue)
         try:
             if plan_id in self._last:
                 queue.put_nowait(self._last[plan_id])
-            while True:
-                event = await queue.get()
+            if self._is_closed:
+                queue.put_nowait(None)
+            while (event := await queue.get()) is not None:
                 yield event
                 if event.get("state") in FINAL_STATES:
                     return

@@ -117,7 +117,8 @@ class Timetable:
         return task
 
     async def _in_background(self, job: Job) -> None:
-        await self._start(job())
+        """Begins a pass and leaves it: its end is the product's business, and being cut off is no failure."""
+        self._start(job())
 
     async def _first_pass(self) -> None:
         await self.poll()

@@ -437,8 +437,14 @@ class Leasing:
     ) -> Reservation:
         noted = release_refused(tried(reservation, self._clock.now()), error)
         is_news = str(error).removeprefix(f"{error.provider}: ") not in reservation.reason
-        action, request_id = "reservation.release_refused", error.request_id
-        return await self._write(noted, action, actor, noted.reason, request_id, is_news=is_news)
+        return await self._write(
+            noted,
+            "reservation.release_refused",
+            actor,
+            noted.reason,
+            error.request_id,
+            is_news=is_news,
+        )
 
     async def reload(self, reservation: Reservation) -> Reservation:
         """The row as it stands."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
+import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,6 +20,7 @@ from broker import logs
 from broker.domain.errors import BrokerError, Conflict
 
 GRACE_S = 5
+ENDING = (signal.SIGINT, signal.SIGTERM)
 ALLOCATIONS_BETWEEN = 20_000
 SWITCH_S = 0.0005
 """How long a thread may keep the interpreter from the event loop, which asks for it several times a request.
@@ -69,6 +74,35 @@ class _OfStrangers(logging.Filter):
 _of_strangers = _OfStrangers()
 
 
+class _Server(uvicorn.Server):
+    """Ends as a program that is done, not by the signal that asked for it.
+
+    uvicorn raises the signal again once it has served, which ends the process before it could give back what
+    it shares with its workers. ``stopping`` is called first: it ends the streams that would hold up the end.
+    """
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Takes SIGINT and SIGTERM as the wish to stop while it serves."""
+        loop = asyncio.get_running_loop()
+        for wish in ENDING:
+            loop.add_signal_handler(wish, self.handle_exit, wish, None)
+        try:
+            yield
+        finally:
+            for wish in ENDING:
+                loop.remove_signal_handler(wish)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Lets answers end, then the application."""
+        self._stopping()
+        await super().shutdown(sockets)
+
+
 async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
     config = uvicorn.Config(
@@ -80,7 +114,7 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
         ws="none",
         timeout_graceful_shutdown=GRACE_S,  # an open progress stream must not hold up the end
     )
-    server = uvicorn.Server(config)
+    server = _Server(config, app.state.product.events.close)
     logging.getLogger("uvicorn.error").addFilter(_of_strangers)
     spare_collections()
     sys.setswitchinterval(SWITCH_S)

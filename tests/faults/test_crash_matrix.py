@@ -45,7 +45,7 @@ ALIKE = {
     "extended": ["reservation.extend"],
     "lost_with_effect": ["reservation.unknown"],
     "refused_halfway": ["reservation.refused", "reservation.abandon"],
-    "later": ["reservation.refused", "reservation.claim"],
+    "later": ["reservation.refused", "reservation.short", "reservation.claim"],
     "stray": ["lease.release_stray"],
     "not_released": ["call.release_again"],
 }
@@ -59,7 +59,7 @@ OF_ONE_KIND = {
     },
     Idempotency.TOKEN: {
         "held_and_released": ["call.quote", "call.look"],
-        "released_too_early": ["reservation.release_refused"],
+        "released_too_early": ["reservation.release_refused", "reservation.release_taken"],
     },
     Idempotency.NEITHER: {"lost_with_effect": ["reservation.gone"]},
 }

@@ -1,0 +1,46 @@
+"""A server that is told to stop ends as a program that is done, and has nothing to tell."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.e2e.processes import ROOT, start_sandbox, start_server, wait_for
+
+KEY = "a-key-of-forty-characters-for-this-test-"
+EXAMPLE = ROOT / "fixtures" / "examples" / "pretrain-then-serve.yaml"
+
+
+def test_a_server_at_work_ends_cleanly(tmp_path: Path) -> None:
+    """It polls, reconciles, plans in a process of its own, and a reader follows the plan."""
+    market = start_sandbox(tmp_path)
+    database = f"sqlite:///{tmp_path / 'broker.db'}"
+    every = {"BROKER_POLL_SECONDS": "1", "BROKER_RECONCILE_SECONDS": "1", "BROKER_SOLVER_EXECUTOR": "process"}
+    server = start_server(tmp_path, market.url, database, KEY, **every)
+    heard: list[str] = []
+    try:
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/yaml"}
+        with httpx.Client(base_url=server.url, headers=headers, timeout=60) as client:
+            plan_id = client.post("/v1/plans", content=EXAMPLE.read_bytes()).json()["plan_id"]
+
+            def follow() -> None:
+                with client.stream("GET", f"/v1/plans/{plan_id}/events") as stream:
+                    heard.extend(stream.iter_lines())
+
+            reader = threading.Thread(target=follow)
+            reader.start()
+            wait_for("the first line of its progress", 60, lambda: heard or None)
+            time.sleep(1.0)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(60) == 0
+            reader.join(10)
+            assert not reader.is_alive(), "the stream ended with the server"
+    finally:
+        server.stop()
+        market.stop()
+    lines = server.log.read_text().splitlines()
+    assert [line for line in lines if not line.startswith("serving on")] == []
