@@ -21,7 +21,7 @@ from api.schemas.plan_record import AcceptedPlanForm, PlanRecordForm, PlanSummar
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage
-from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm
+from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm, ShortfallForm
 from api.schemas.spend import AS_OF_HEADER, SpendForm
 from broker.domain.approvals import ApprovalState, Verdict
 from broker.domain.budgets import BudgetPeriod
@@ -113,6 +113,11 @@ class BrokerClient:
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
         """Every reservation, newest first, page by page."""
         return self._pages(ReservationPage, "/v1/reservations", {"plan_id": plan_id})
+
+    def list_shortfalls(self, plan_id: str | None = None) -> list[ShortfallForm]:
+        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+        answer = self._call("GET", "/v1/reservations/shortfalls", params={"plan_id": plan_id})
+        return self._parsed(PageForm[ShortfallForm].model_validate, answer).items
 
     def release(self, reservation_id: str) -> ReservationForm:
         """Asks for the end of a reservation; a second time is no error."""

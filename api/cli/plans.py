@@ -19,6 +19,7 @@ from api.cli.errors import ExitCode, TimedOut
 from api.cli.figures import day_and_time, usd
 from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
 from api.cli.plan_view import misses_something, print_plan
+from api.cli.reservation_view import print_shortfalls
 from api.client import BrokerClient, connect
 from api.schemas.plan_record import PlanRecordForm, PlanSummaryForm
 from broker.domain.approvals import ApprovalState
@@ -63,11 +64,16 @@ def plans(
             if intend is not None:
                 raise InputError("command line", (FieldProblem("PLAN_ID", "nothing", "a plan's id"),))
             _list(list(client.list_plans()), as_json=as_json)
+            if not as_json:
+                print_shortfalls(stdout(), client.list_shortfalls())
             return
         found = _made(client, plan_id, timeout)
         if intend is not None:
             client.set_intended(plan_id, intended=intend)
             found = _made(client, plan_id, timeout)
+        short = client.list_shortfalls(plan_id)
+    if not as_json:
+        print_shortfalls(stderr(), short)
     _show(found, output, as_json=as_json)
 
 

@@ -17,7 +17,7 @@ from api.cli.figures import day_and_time, hours, plural, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
 from api.schemas.audit import AuditForm
-from api.schemas.reservation import ReservationForm
+from api.schemas.reservation import ReservationForm, ShortfallForm
 from broker.domain.reservation import ReservationState
 
 UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
@@ -57,6 +57,13 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> Non
     states = Counter(row.state for row in rows)
     told = ", ".join(f"{states[state]} {state}" for state in ReservationState if states[state])
     console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
+
+
+def print_shortfalls(console: Console, short: Sequence[ShortfallForm]) -> None:
+    """A line for each time that lacks nodes; nothing where none does."""
+    for one in short:
+        again = "" if one.next_try_at is None else f"; asked again at {day_and_time(one.next_try_at)}"
+        console.print(f"{one.text}{again}", style="bold yellow", markup=False)
 
 
 def _node(row: ReservationForm) -> str:

@@ -9,7 +9,7 @@ import typer
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, stdout
-from api.cli.reservation_view import print_history, print_reservations
+from api.cli.reservation_view import print_history, print_reservations, print_shortfalls
 from api.client import connect
 from broker.domain.reservation import OPEN_STATES
 
@@ -40,10 +40,12 @@ def reservations(
         return
     with connect(load_settings()) as client:
         rows = [row for row in client.list_reservations(plan) if not open_only or row.state in OPEN_STATES]
+        short = client.list_shortfalls(plan)
     if as_json:
         print_json({"items": [row.model_dump(mode="json") for row in rows], "next_cursor": None})
     else:
         print_reservations(stdout(), rows)
+        print_shortfalls(stdout(), short)
 
 
 def _show_history(reservation_id: str, *, as_json: bool) -> None:

@@ -131,6 +131,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         step=plan_view.next_step(record, held.items),
         standing=(await product.planning.find_standings([record])).get(plan_id),
         held=held.items,
+        short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),
         approval=asked,
         proof=proof_of(request),
         once=new_once(),

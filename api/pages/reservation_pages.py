@@ -34,6 +34,7 @@ async def reservations_page(
         "reservations.html",
         "Reservations",
         held=held_rows(page.items),
+        short=await product.reservations.find_shortfalls(caller, plan_id=plan_id or None),
         cards=reservation_cards(page.items),
         plan_id=plan_id,
         address=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),

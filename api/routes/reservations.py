@@ -17,13 +17,16 @@ from api.dependencies import (
     listing,
     product_of,
 )
+from api.schemas.parts import PageForm
 from api.schemas.reservation import (
     ExtensionRequest,
     Fit,
     ReservationForm,
     ReservationPage,
     ReservationRequest,
+    ShortfallForm,
     reservation_to_document,
+    shortfall_to_document,
 )
 from api.schemas.times import format_time
 from broker.domain.errors import FieldProblem, InputError
@@ -89,6 +92,15 @@ async def list_reservations(
         caller, limit, cursor, plan_id=plan_id, team=team
     )
     return listing([reservation_to_document(row) for row in page.items], page.next_cursor)
+
+
+@router.get("/shortfalls", responses={200: {"model": PageForm[ShortfallForm]}})
+async def list_shortfalls(
+    request: Request, caller: PlanReader, plan_id: str | None = None, team: str | None = None
+) -> JSONResponse:
+    """Hours for which sellers refuse nodes that are reserved, earliest first."""
+    found = await product_of(request).reservations.find_shortfalls(caller, plan_id=plan_id, team=team)
+    return listing([shortfall_to_document(one) for one in found], None)
 
 
 @router.get("/{reservation_id}", responses={200: {"model": ReservationForm}})

@@ -11,10 +11,12 @@ from api.schemas.parts import Money, NotNegativeMoney, PageForm, SpanForm
 from api.schemas.times import Instant, ToldInstant, format_time
 from api.schemas.validation import PRINTABLE
 from api.schemas.windows import span_to_document
+from broker.domain.back_off import next_try_at
 from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.money import format_usd
 from broker.domain.offer import Tier
 from broker.domain.reservation import PriceBasis, Reservation, ReservationState
+from broker.domain.shortfalls import Shortfall
 
 
 class WishForm(BaseModel):
@@ -40,6 +42,8 @@ class ReservationForm(BaseModel):
     ``price_usd_per_node_hour``: at which it is billed; ``price_basis``: ``confirmed`` by the seller for all
     that is bought, ``estimated`` from what it asked before the order, or fixed by a ``contract``.
     ``limit_usd_per_node_hour``: the most that the seller may charge (null: whatever it asks).
+    ``tries``: how often in a row its seller refused what is asked now, an order or its end; ``next_try_at``:
+    when that is asked again.
     """
 
     reservation_id: str
@@ -71,6 +75,8 @@ class ReservationForm(BaseModel):
     price_usd_per_node_hour: Money | None = None
     price_basis: PriceBasis | None = None
     limit_usd_per_node_hour: Money | None = None
+    tries: int = 0
+    next_try_at: Instant | None = None
 
 
 ReservationPage = PageForm[ReservationForm]
@@ -120,6 +126,7 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
         )
     }
     use, wish, limit = reservation.use, reservation.wish, reservation.limit_usd_per_node_hour
+    again = next_try_at(reservation)
     return {
         "reservation_id": reservation.reservation_id,
         "state": str(reservation.state),
@@ -151,4 +158,47 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
         "price_usd_per_node_hour": format_usd(rate_usd_per_node_hour(reservation)),
         "price_basis": str(price_basis(reservation)),
         "limit_usd_per_node_hour": format_usd(limit) if limit is not None else None,
+        "tries": reservation.tries,
+        "next_try_at": format_time(again) if again is not None else None,
+    }
+
+
+class RefusalForm(BaseModel):
+    """Who refuses, in its own words."""
+
+    provider: str
+    said: str
+
+
+class ShortfallForm(BaseModel):
+    """``nodes_short`` of the ``nodes`` that a workload is to have from ``start`` to ``end`` are refused.
+
+    ``end`` null: until they are had. ``next_try_at`` null: at the next pass. ``text``: it all as a sentence.
+    """
+
+    team: str
+    plan_id: str | None
+    workload: str | None
+    start: Instant
+    end: Instant | None
+    nodes_short: int
+    nodes: int
+    refused_by: list[RefusalForm]
+    next_try_at: Instant | None
+    text: str
+
+
+def shortfall_to_document(one: Shortfall) -> dict[str, Any]:
+    """The JSON form of ``one`` as plain data."""
+    return {
+        "team": one.team,
+        "plan_id": one.plan_id,
+        "workload": one.workload,
+        "start": format_time(one.start),
+        "end": format_time(one.end) if one.end is not None else None,
+        "nodes_short": one.nodes_short,
+        "nodes": one.nodes,
+        "refused_by": [{"provider": provider, "said": said} for provider, said in one.said],
+        "next_try_at": format_time(one.next_try_at) if one.next_try_at is not None else None,
+        "text": str(one),
     }

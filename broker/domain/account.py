@@ -57,12 +57,18 @@ class RequestClaim:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the key's id, its team and scopes; ``claim``: under which idempotency key, if any."""
+    """Who asks: the key, its team and scopes; ``claim``: under which idempotency key, if any."""
 
     key_id: str
     team: str
     scopes: frozenset[Scope]
     claim: RequestClaim | None = None
+    name: str = ""
+
+    @property
+    def called(self) -> str:
+        """What people know the key by."""
+        return self.name or self.key_id
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller has ``scope``."""

@@ -257,7 +257,7 @@ def _entry(key: ApiKey, action: str, at: datetime, by: Caller | None = None, *, 
 
 
 def _caller(key: ApiKey) -> Caller:
-    return Caller(key.key_id, key.team, key.scopes)
+    return Caller(key.key_id, key.team, key.scopes, name=key.name)
 
 
 def _sha256(secret: str) -> str:

@@ -36,6 +36,7 @@ from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.shortfalls import Shortfall, find_shortfalls
 from broker.domain.window import Wish
 from broker.domain.window_orders import (
     default_window,
@@ -254,7 +255,7 @@ class ReservationsService:
         reservation = await self.find_reservation(caller, reservation_id)
         if not reservation.is_open or reservation.state is ReservationState.RELEASING:
             return reservation
-        reason = f"released by {caller.key_id}"
+        reason = f"released by {caller.called}"
         if reservation.provider_references and ends_by_itself(reservation.offer):
             reason += "; the seller takes it back at its end only, and it stays paid"
         leaving = await self._leasing.begin_release(reservation, reason, caller.key_id)
@@ -310,6 +311,19 @@ class ReservationsService:
         """Reservations, newest first; only the caller's team unless an administrator asks."""
         async with self._uow_factory() as uow:
             return await uow.reservations.find_page(team_filter(caller, team), limit, cursor, plan_id)
+
+    async def find_shortfalls(
+        self, caller: Caller, *, plan_id: str | None = None, team: str | None = None
+    ) -> tuple[Shortfall, ...]:
+        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+        wanted = team_filter(caller, team)
+        async with self._uow_factory() as uow:
+            rows = [
+                row
+                for row in await uow.reservations.find_open()
+                if wanted in (None, row.team) and plan_id in (None, row.plan_id)
+            ]
+        return find_shortfalls(rows, self._clock.now())
 
     async def _reload(self, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:
         async with self._uow_factory() as uow:

@@ -48,7 +48,6 @@ class _StillMade(InsufficientCapacity):
 
 
 _ERRORS: Mapping[str, type[ProviderError]] = {
-    "no_such_ask": InsufficientCapacity,
     "no_such_instance": LeaseNotFound,
     "auth_error": CredentialsRejected,
     "invalid_args": OrderRejected,
@@ -65,6 +64,8 @@ def classify(reply: Reply) -> ProviderError:
         return classify_by_status(reply)
     code = str(body.get("error") or "")
     text = f"{code}: {body.get('msg') or ''}"
+    if code == "no_such_ask":
+        return InsufficientCapacity(NAME, "that Vast machine was just rented")
     if body.get("new_contract"):
         return _StillMade(NAME, text, str(body["new_contract"]))
     if "invalid user key" in text.lower():

@@ -183,3 +183,41 @@ async def test_the_trail_of_one_reservation_is_for_its_own_team(home: Home) -> N
     assert all(entry["actor"] and entry["detail"] for entry in trail)
     hidden = await theirs.get("/v1/audit", params={"object_id": row["reservation_id"]})
     assert hidden.json()["items"] == []
+
+
+async def test_hours_that_sellers_refuse_are_told_with_the_next_try(home: Home) -> None:
+    team, other = await home.team("research"), await home.team("product")
+    start = NOON + timedelta(hours=1)
+    wish = {**WISH, "start": start.isoformat(), "end": (start + timedelta(hours=3)).isoformat()}
+    row = (await team.post("/v1/reservations", json=wish)).json()
+    home.house.clock.advance(hours=1)
+    home.house.provider.fail("reserve", Fault.NO_CAPACITY)
+    await home.product.reconcile.run_once()
+    assert (await team.get("/v1/reservations/shortfalls")).json()["items"] == [
+        {
+            "team": "research",
+            "plan_id": None,
+            "workload": "probe",
+            "start": "2026-11-23T13:00:00Z",
+            "end": "2026-11-23T16:00:00Z",
+            "nodes_short": 2,
+            "nodes": 2,
+            "refused_by": [{"provider": "fake", "said": "no stock"}],
+            "next_try_at": "2026-11-23T13:00:30Z",
+            "text": "probe is short of 2 of 2 nodes from 23 Nov 13:00 UTC to 16:00 UTC: "
+            "refused at fake (no stock)",
+        }
+    ]
+    assert (await other.get("/v1/reservations/shortfalls")).json()["items"] == []
+    seen = (await team.get(f"/v1/reservations/{row['reservation_id']}")).json()
+    assert (seen["tries"], seen["next_try_at"]) == (1, "2026-11-23T13:00:30Z")
+
+
+async def test_a_release_names_the_key_as_people_know_it(home: Home) -> None:
+    team = await home.team("research")
+    row = await held(team)
+    await team.delete(f"/v1/reservations/{row['reservation_id']}")
+    trail = (await team.get("/v1/audit", params={"object_id": row["reservation_id"]})).json()["items"]
+    told = {entry["action"]: entry["detail"] for entry in trail}
+    assert told["reservation.release"] == "releasing: released by test", "the name that its key was given"
+    assert told["reservation.gone"] == "released: 2 of 2 nodes gone"
