@@ -255,6 +255,13 @@ class Leasing:
             return None
         return await self.release_held(row, actor)
 
+    async def book_orphans(
+        self, leases: Sequence[Lease], first_seen: Mapping[tuple[str, str], datetime], actor: str
+    ) -> tuple[Reservation, ...]:
+        """Books leases without a tag that orders with a lost answer have probably left, and ends none."""
+        found = await self._strays.find_orphans(leases, first_seen)
+        return tuple([await self._strays.book_orphan(one, actor) for one in found])
+
     async def retry(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
         """Plans another attempt at a unit whose order came to nothing."""
         unit = replanned(reservation.units[ordinal])

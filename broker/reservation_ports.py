@@ -97,6 +97,10 @@ class ReservationRepository(Protocol):
         """Everything that the broker still has to act on."""
         ...
 
+    async def find_lost(self, since: datetime) -> tuple[Reservation, ...]:
+        """Failed ones since then with an order whose answer never came."""
+        ...
+
     async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
         """Those of some plans, and those of some ids that have no plan."""
         ...

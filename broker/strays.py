@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from broker import crash_points
 from broker.domain.account import AuditEntry
 from broker.domain.errors import NotFound
 from broker.domain.identity import ENTROPY_BYTES, made_at, make_id, reservation_of
 from broker.domain.reservation import Lease, Reservation
-from broker.domain.strays import UNATTRIBUTED, offer_like, taken_in
+from broker.domain.strays import UNATTRIBUTED, Orphan, find_orphans, left_running, offer_like, taken_in
 from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
 
 PAGE = 200
+REMEMBERED = timedelta(days=30)
+"""How long ago the order may be that has left a lease."""
 ORDERED = frozenset({"reservation.order", "reservation.unknown"})
 """Lines of a trail that end with the tag of an order: it was sent, or its answer was lost."""
 
@@ -58,6 +60,31 @@ class Strays:
             crash_points.here("lease.release_stray.before")
             await uow.commit()
             crash_points.here("lease.release_stray.after")
+        return row
+
+    async def find_orphans(
+        self, leases: Sequence[Lease], first_seen: Mapping[tuple[str, str], datetime]
+    ) -> tuple[Orphan, ...]:
+        """Leases without a tag that orders with a lost answer have probably left."""
+        async with self._uow_factory() as uow:
+            known = await uow.reservations.find_open()
+            before = await uow.reservations.find_page(UNATTRIBUTED, PAGE, None)
+            lost = await uow.reservations.find_lost(self._clock.now() - REMEMBERED)
+        return find_orphans(leases, lost, (*known, *before.items), first_seen)
+
+    async def book_orphan(self, orphan: Orphan, actor: str) -> Reservation:
+        """Stores ``orphan`` as a reservation of no team, which a person may release."""
+        now = self._clock.now()
+        row = left_running(orphan, make_id("rsv", now, self._random_bytes(ENTROPY_BYTES)), now)
+        entry = AuditEntry(
+            now, actor, "lease.orphaned", "reservation", row.reservation_id, UNATTRIBUTED, row.reason
+        )
+        async with self._uow_factory() as uow:
+            await uow.reservations.add(row)
+            await uow.accounts.add_audit(entry)
+            crash_points.here("lease.orphaned.before")
+            await uow.commit()
+            crash_points.here("lease.orphaned.after")
         return row
 
 

@@ -71,9 +71,8 @@ def plans(
         if intend is not None:
             client.set_intended(plan_id, intended=intend)
             found = _made(client, plan_id, timeout)
-        short = client.list_shortfalls(plan_id)
-    if not as_json:
-        print_shortfalls(stderr(), short)
+        short = [] if as_json else client.list_shortfalls(plan_id)
+    print_shortfalls(stderr(), short)
     _show(found, output, as_json=as_json)
 
 

@@ -40,7 +40,7 @@ def reservations(
         return
     with connect(load_settings()) as client:
         rows = [row for row in client.list_reservations(plan) if not open_only or row.state in OPEN_STATES]
-        short = client.list_shortfalls(plan)
+        short = [] if as_json else client.list_shortfalls(plan)
     if as_json:
         print_json({"items": [row.model_dump(mode="json") for row in rows], "next_cursor": None})
     else:

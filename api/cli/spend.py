@@ -16,7 +16,7 @@ from rich.table import Table
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.download import DataSet, download
-from api.cli.figures import usd
+from api.cli.figures import plural, usd
 from api.cli.output import Json, print_json, stderr, stdout, write_text
 from api.cli.spend_views import show_bands, show_changes, show_closed, show_savings, show_units
 from api.client import connect
@@ -29,7 +29,7 @@ from api.schemas.spend import (
 )
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusVersion
-from broker.domain.money import ZERO
+from broker.domain.money import ZERO, price_words
 from broker.domain.spend import NARROWED_BY, ChargeBasis, CostView, Interval
 
 app = typer.Typer(add_completion=False)
@@ -146,6 +146,7 @@ def spend(
         print_json(form.model_dump(mode="json"))
     elif not files:
         print_spend(stdout(), form)
+        print_orphaned(stdout(), form)
 
 
 def _write(
@@ -219,6 +220,18 @@ def print_spend(console: Console, form: SpendForm) -> None:
         console.print(words, soft_wrap=True)
     if form.intended_usd:
         console.print(f"{usd(form.intended_usd)} of it is of drafts that are not reserved", soft_wrap=True)
+
+
+def print_orphaned(console: Console, form: SpendForm) -> None:
+    """A line a seller whose leases run for no team, and what to do; nothing where there are none."""
+    for one in form.orphaned:
+        ids, count = ", ".join(one.reservation_ids), plural(len(one.reservation_ids), "orphaned lease")
+        console.print(
+            f"{one.provider}: {count}, {usd(one.owed_usd)} so far, {price_words(one.usd_per_hour)} an hour; "
+            f"release what nobody uses with `broker release`: {ids}",
+            style="bold yellow",
+            markup=False,
+        )
 
 
 def _sum(form: SpendForm, basis: ChargeBasis) -> Decimal:

@@ -34,6 +34,7 @@ STEP_WORDS: Mapping[str, str] = {
     "reservation.unknown": "The provider's answer was lost",
     "reservation.abandon": "Given up",
     "reservation.release_taken": "Release taken at last",
+    "lease.orphaned": "Found running for nobody",
     "reservation.short": "Capacity is missing",
     "reservation.moving": "Being moved",
     "reservation.move_failed": "Move failed, stays where it is",

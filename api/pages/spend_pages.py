@@ -75,6 +75,7 @@ async def spend_page(
         reckoned_at=sums.as_of,
         closed_until=sums.closed_until,
         problem=notice,
+        orphaned=await product.spend.find_orphaned(caller),
         notice=DONE.get(done, ""),
         presets=spend_view.presets(now, window, address),
         interval=interval.value,

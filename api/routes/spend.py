@@ -22,6 +22,7 @@ from api.schemas.spend import (
     PROJECTION_TOTALS,
     ManifestForm,
     SpendForm,
+    orphaned_to_document,
     spend_csv,
     spend_to_document,
 )
@@ -63,7 +64,14 @@ async def projection_document(
         caller, window, interval, group_by, team, view, narrowed=narrowed
     )
     document = spend_to_document(found.by_basis, interval=interval, group_by=group_by, window=(since, until))
-    return {**document, "view": str(view), "as_of": format_time(found.as_of), "narrowed_by": narrowed}
+    orphaned = await product_of(request).spend.find_orphaned(caller)
+    return {
+        **document,
+        "view": str(view),
+        "as_of": format_time(found.as_of),
+        "narrowed_by": narrowed,
+        "orphaned": [orphaned_to_document(one) for one in orphaned],
+    }
 
 
 def focus_export(

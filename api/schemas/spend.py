@@ -15,6 +15,7 @@ from api.schemas.parts import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.money import ZERO, format_usd
 from broker.domain.spend import TAXES, ChargeBasis, CostView, Interval, SpendRow
+from broker.domain.strays import OrphanedLeases
 
 NO_GROUP = "-"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -48,8 +49,28 @@ class ManifestForm(BaseModel):
     taxes: str
 
 
+class OrphanedForm(BaseModel):
+    """Leases of one seller that run for no team: owed until now, and what each hour more costs."""
+
+    provider: str
+    reservation_ids: list[str]
+    owed_usd: Money
+    usd_per_hour: Money
+
+
+def orphaned_to_document(one: OrphanedLeases) -> dict[str, Any]:
+    """The JSON form of ``one`` as plain data."""
+    return {
+        "provider": one.provider,
+        "reservation_ids": list(one.reservation_ids),
+        "owed_usd": format_usd(one.owed_usd),
+        "usd_per_hour": format_usd(one.usd_per_hour),
+    }
+
+
 class SpendForm(BaseModel):
-    """The answer of ``GET /v1/spend/projection``."""
+    """The answer of ``GET /v1/spend/projection``. ``orphaned``: what runs for no team, in the sums of the
+    team ``unattributed``; told to administrators."""
 
     interval: Interval
     group_by: str
@@ -63,6 +84,7 @@ class SpendForm(BaseModel):
     intended_usd: Money = ZERO
     items: list[SpendRowForm]
     next_cursor: str | None = None
+    orphaned: list[OrphanedForm] = Field(default_factory=list)
 
 
 def spend_to_document(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from broker.domain.holding_orders import Intent
 from broker.domain.reconciling import OVER
 from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.strays import UNATTRIBUTED
 from broker.domain.window import Wish
 
 AT_ONCE = timedelta(seconds=1)
@@ -18,11 +19,13 @@ asked for again while there is none, and its refusal is no reason to give the re
 def replacement_of(reservation: Reservation, ordinals: Sequence[int], now: datetime) -> Intent | None:
     """The nodes that were lost, wanted again for the rest of their time.
 
-    None for what was never usable, for what is on its way out or over, and where a minimum term of more than
-    an hour outlasts the rest. None for windows too: the rest of a paid window is its seller's debt, and
-    another one is another plan.
+    None for what was never usable, for what is on its way out or over, for what is no team's, and where a
+    minimum term of more than an hour outlasts the rest. None for windows too: the rest of a paid window is
+    its seller's debt, and another one is another plan.
     """
     begin, end = now + AT_ONCE, reservation.ends_at
+    if reservation.team == UNATTRIBUTED:
+        return None
     wanted = reservation.state is ReservationState.ACTIVE and reservation.offer.window is None
     if not wanted or (end is not None and end - begin < _least(reservation)):
         return None

@@ -6,12 +6,19 @@ other, and what it cost stands in spend: under the team that its tag leads to, o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
 
+from broker.domain.charging import reservation_charges
+from broker.domain.money import ZERO
 from broker.domain.offer import Offer, Tier
-from broker.domain.reservation import Lease, Reservation, ReservationState, Unit, UnitState
+from broker.domain.reservation import Lease, LeaseState, Reservation, ReservationState, Unit, UnitState
+from broker.domain.spend import ChargeBasis
 
+CLOCKS_DIFFER = timedelta(minutes=1)
+LIVE = frozenset(LeaseState) - {LeaseState.ENDED, LeaseState.FAILED, LeaseState.ENDING}
 UNATTRIBUTED = "unattributed"
 """The team of what carries the tag of a reservation that is not known (any more)."""
 
@@ -53,6 +60,120 @@ def taken_in(
         workload=None if owner is None else owner.workload,
         reason=f"stray: {why}",
         requested_by="" if owner is None else owner.requested_by,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A lease without a tag that ``unit`` of ``owner``, whose answer was lost, has probably made."""
+
+    lease: Lease
+    owner: Reservation
+    unit: Unit
+
+
+def find_orphans(
+    leases: Iterable[Lease],
+    lost: Iterable[Reservation],
+    known: Sequence[Reservation],
+    first_seen: Mapping[tuple[str, str], datetime],
+) -> tuple[Orphan, ...]:
+    """The leases that lost orders have probably left, the newest for the latest order.
+
+    ``leases``: as providers list them, oldest first. ``lost``: reservations that came to nothing. ``known``:
+    all whose leases are accounted for, with orphans that were found before. ``first_seen``: since when each
+    lease is known; what was there before the order is somebody else's. Leases do not say enough of
+    themselves for more: nobody is asked to end one of these without a person's word.
+    """
+    references = {unit.reference for row in known for unit in row.units if unit.reference is not None}
+    settled = {unit.tag for row in known if row.team == UNATTRIBUTED for unit in row.units}
+    orders = [
+        (unit.ordered_at, row, unit)
+        for row in lost
+        for unit in row.units
+        if is_lost_order(unit) and unit.ordered_at is not None and unit.tag not in settled
+    ]
+    found: list[Orphan] = []
+    nameless = (one for one in leases if one.tag is None and one.state in LIVE)
+    free = [one for one in nameless if one.reference not in references]
+    for ordered_at, row, unit in sorted(orders, key=lambda order: order[0], reverse=True):
+        mine = [
+            one
+            for one in free
+            if one.provider == row.offer.provider
+            and first_seen.get((one.provider, one.reference), ordered_at) >= ordered_at
+            and (one.began_at is None or one.began_at >= ordered_at - CLOCKS_DIFFER)
+            and one.sku in ("", row.offer.sku.name)
+        ]
+        if mine:
+            found.append(Orphan(mine[-1], row, unit))
+            free.remove(mine[-1])
+    return tuple(found)
+
+
+def is_lost_order(unit: Unit) -> bool:
+    """Whether it was ordered, and nobody could say what became of that."""
+    return unit.state is UnitState.GONE and unit.reference is None and unit.gone_at is not None
+
+
+def left_running(orphan: Orphan, reservation_id: str, now: datetime) -> Reservation:
+    """``orphan`` as a reservation of no team, at the price of the order, until somebody releases it."""
+    lease, owner, ordered_at = orphan.lease, orphan.owner, orphan.unit.ordered_at or now
+    unit = replace(
+        orphan.unit,
+        ordinal=0,
+        nodes=lease.nodes,
+        state=UnitState.HELD,
+        reference=lease.reference,
+        began_at=lease.began_at,
+        gone_at=None,
+        paid_usd=None,
+    )
+    return Reservation(
+        reservation_id=reservation_id,
+        team=UNATTRIBUTED,
+        state=ReservationState.ACTIVE,
+        offer=owner.offer,
+        nodes=lease.nodes,
+        start=ordered_at,
+        end=None,
+        units=(unit,),
+        created_at=now,
+        active_at=ordered_at,
+        reason=(
+            f"orphaned lease: an order for {owner.reservation_id} of team {owner.team}, whose answer was "
+            f"lost, has probably made {lease.reference}; release it if nobody uses it"
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedLeases:
+    """What runs at one seller for no team. ``owed_usd``: until now; ``usd_per_hour``: from now on."""
+
+    provider: str
+    reservation_ids: tuple[str, ...]
+    owed_usd: Decimal
+    usd_per_hour: Decimal
+
+
+def orphaned_leases(reservations: Iterable[Reservation], now: datetime) -> tuple[OrphanedLeases, ...]:
+    """The open ones of no team, by seller."""
+    rows: dict[str, list[Reservation]] = {}
+    for row in reservations:
+        if row.team == UNATTRIBUTED and row.is_open:
+            rows.setdefault(row.offer.provider, []).append(row)
+    return tuple(
+        OrphanedLeases(
+            provider,
+            tuple(row.reservation_id for row in held),
+            sum(
+                (c.usd for c in reservation_charges(held, {}, now) if c.basis is ChargeBasis.ACTUAL),
+                ZERO,
+            ),
+            sum((row.nodes * row.offer.price_usd_per_node_hour for row in held), ZERO),
+        )
+        for provider, held in sorted(rows.items())
     )
 
 

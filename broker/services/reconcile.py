@@ -124,6 +124,7 @@ class ReconcileService:
         self._replaced: frozenset[str] = frozenset()
         self._missed: dict[str, dict[int, datetime]] = {}
         self._stray_since: dict[tuple[str, str], datetime] = {}
+        self._untagged_since: dict[tuple[str, str], datetime] = {}
         self._sold_out: list[OfferChange] = []
         self._passing = asyncio.Lock()
 
@@ -407,6 +408,7 @@ class ReconcileService:
             for provider, leases in clouds.items()
             for lease in find_strays(leases, by_provider[provider], install_id)
         ]
+        await self._book_orphans(rows, clouds)
         due = self._past_grace(strays, clouds)
         released = []
         if not self._rules.report_only:
@@ -417,6 +419,23 @@ class ReconcileService:
         if alarm:
             log.error("%d leases carry our tag and nobody asked for them", len(due))
         return replace(report, strays=tuple(strays), released=tuple(released), alarm=alarm)
+
+    async def _book_orphans(self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]]) -> None:
+        """Takes leases that carry no tag and that nobody holds for what lost orders have left."""
+        held = {unit.reference for row in rows for unit in row.units}
+        free = [
+            lease
+            for leases in clouds.values()
+            for lease in leases
+            if lease.tag is None and lease.reference not in held
+        ]
+        now, before = self._clock.now(), self._untagged_since
+        gone = {key: since for key, since in before.items() if key[0] not in clouds}
+        keys = ((lease.provider, lease.reference) for lease in free)
+        self._untagged_since = gone | {key: before.get(key, now) for key in keys}
+        booked = await self._leasing.book_orphans(free, self._untagged_since, ACTOR) if free else ()
+        for row in booked:
+            await self._tell(row, "lease.orphaned")
 
     def _past_grace(self, strays: Sequence[Lease], clouds: Mapping[str, object]) -> list[Lease]:
         now = self._clock.now()

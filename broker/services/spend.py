@@ -28,6 +28,7 @@ from broker.domain.spend import (
     Interval,
     SpendRow,
 )
+from broker.domain.strays import UNATTRIBUTED, OrphanedLeases, orphaned_leases
 from broker.domain.window import Window
 from broker.finance_ports import RollupUnits
 from broker.ledger import find_charges
@@ -215,6 +216,15 @@ class SpendService:
         require_scope(caller, Scope.SPEND_READ)
         async with self._units() as uow:
             return await uow.rollups.find_closed()
+
+    async def find_orphaned(self, caller: Caller) -> tuple[OrphanedLeases, ...]:
+        """What runs for no team, by seller; nothing for whoever does not see it."""
+        require_scope(caller, Scope.SPEND_READ)
+        if not caller.sees(UNATTRIBUTED):
+            return ()
+        async with self._units() as uow:
+            rows = await uow.reservations.find_open()
+        return orphaned_leases(rows, self._clock.now())
 
     async def roll_up(self) -> int:
         """Rolls up what is settled, so that sums need not read it again; how many bills."""

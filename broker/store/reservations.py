@@ -88,6 +88,15 @@ class SqlReservationRepository:
         """Everything that the broker still has to act on, oldest first."""
         return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS)))
 
+    async def find_lost(self, since: datetime) -> tuple[Reservation, ...]:
+        """Failed ones since then with an order whose answer never came, oldest first."""
+        lost = select(UnitRow.reservation_id).where(
+            UnitRow.state == UnitState.GONE.value, UnitRow.reference.is_(None), UnitRow.gone_at.is_not(None)
+        )
+        failed = ReservationRow.state == ReservationState.FAILED.value
+        recent = ReservationRow.released_at >= since
+        return await self._fetch(_whole().where(failed, recent, ReservationRow.reservation_id.in_(lost)))
+
     async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
         """Those of some plans, and those of some ids that have no plan, oldest first."""
         found: list[Reservation] = []

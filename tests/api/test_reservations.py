@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.api.house import Home
-from tests.fakes.clock import NOON
+from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer, slot_terms
 from tests.fakes.provider import Fault
 
@@ -190,6 +190,7 @@ async def test_hours_that_sellers_refuse_are_told_with_the_next_try(home: Home) 
     start = NOON + timedelta(hours=1)
     wish = {**WISH, "start": start.isoformat(), "end": (start + timedelta(hours=3)).isoformat()}
     row = (await team.post("/v1/reservations", json=wish)).json()
+    assert isinstance(home.house.clock, FakeClock)
     home.house.clock.advance(hours=1)
     home.house.provider.fail("reserve", Fault.NO_CAPACITY)
     await home.product.reconcile.run_once()

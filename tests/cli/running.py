@@ -120,8 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def fake_server(answers: Mapping[tuple[str, str], list[tuple[int, Any]]]) -> Iterator[FakeServer]:
-    """A running FakeServer."""
-    with FakeServer(answers) as server:
+    """A running FakeServer, at which nothing is short unless ``answers`` say so."""
+    nothing_short = {("GET", "/v1/reservations/shortfalls"): [(200, {"items": []})]}
+    with FakeServer({**nothing_short, **answers}) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -40,6 +40,7 @@ RESERVE = ("POST", "/v1/plans/plan_1/reserve")
 ONE = ("GET", "/v1/reservations/rsv_1")
 DELETE = ("DELETE", "/v1/reservations/rsv_1")
 LIST = ("GET", "/v1/reservations")
+SHORT = ("GET", "/v1/reservations/shortfalls")
 SPEND = ("GET", "/v1/spend/projection")
 
 
@@ -116,10 +117,24 @@ def test_reservations_reads_every_page() -> None:
 
 def test_reservations_can_leave_out_what_is_over() -> None:
     rows = [reservation("active"), reservation("released", "rsv_0")]
-    with fake_server({LIST: [(200, {"items": rows, "next_cursor": None})]}) as server:
+    short = {
+        "team": "research",
+        "plan_id": "plan_1",
+        "workload": "chat",
+        "start": "2026-11-27T18:00:00Z",
+        "end": "2026-11-27T22:00:00Z",
+        "nodes_short": 2,
+        "nodes": 6,
+        "refused_by": [{"provider": "vast", "said": "no stock"}],
+        "next_try_at": "2026-11-27T18:04:00Z",
+        "text": "chat is short of 2 of 6 nodes",
+    }
+    answers = {LIST: [(200, {"items": rows, "next_cursor": None})], SHORT: [(200, {"items": [short]})]}
+    with fake_server(answers) as server:
         done = broker("reservations", "--open", env=server.env)
     assert "rsv_1" in done.stdout
     assert "rsv_0" not in done.stdout
+    assert "chat is short of 2 of 6 nodes; asked again at 27 Nov 18:04" in done.stdout
 
 
 def test_reservations_show_what_was_asked_granted_and_usable() -> None:

@@ -20,6 +20,7 @@ from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.strays import is_lost_order
 from broker.domain.window import Window
 from broker.finance_ports import RollupRepository
 from broker.key_ports import KeyRepository
@@ -162,6 +163,11 @@ class Reservations(Rows):
 
     async def find_open(self) -> tuple[Reservation, ...]:
         return tuple(row for row in self._tables.reservations.values() if row.is_open)
+
+    async def find_lost(self, since: datetime) -> tuple[Reservation, ...]:
+        rows = self._tables.reservations.values()
+        failed = [r for r in rows if r.state is ReservationState.FAILED and (r.released_at or since) >= since]
+        return tuple(row for row in failed if any(is_lost_order(unit) for unit in row.units))
 
     async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
         rows = self._tables.reservations.values()

@@ -17,6 +17,7 @@ from sqlalchemy.orm import configure_mappers
 from broker.domain.errors import ConcurrentChange, ProviderError
 from broker.domain.offer import Offer, OfferBatch, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
+from broker.domain.strays import UNATTRIBUTED
 from broker.services.offers import OffersService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService
@@ -28,7 +29,7 @@ from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.sandbox import Durations, SandboxHandle, create_sandbox
 from providers.sandbox.server import serve_in_background
 from providers.spec import ProviderAdapter
-from tests.fakes.examples import ALICE
+from tests.fakes.examples import ADMIN, ALICE
 from tests.fakes.notifier import RecordingNotifier
 from tests.faults.bills import compared_bills, names
 
@@ -199,7 +200,8 @@ class Broker:
         """Asks for the end of every reservation."""
         for row in await self.rows():
             try:
-                await self.reservations.release(ALICE, row.reservation_id)
+                caller = ADMIN if row.team == UNATTRIBUTED else ALICE
+                await self.reservations.release(caller, row.reservation_id)
             except ConcurrentChange:
                 continue
 

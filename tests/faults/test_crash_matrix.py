@@ -61,7 +61,7 @@ OF_ONE_KIND = {
         "held_and_released": ["call.quote", "call.look"],
         "released_too_early": ["reservation.release_refused", "reservation.release_taken"],
     },
-    Idempotency.NEITHER: {"lost_with_effect": ["reservation.gone"]},
+    Idempotency.NEITHER: {"lost_with_effect": ["reservation.gone", "lease.orphaned"]},
 }
 OF_WINDOWS = {"reservation.granted", "reservation.scheduled", "reservation.billed"}
 """Passed in the stories of sellers of windows, which the nightly profile plays."""

@@ -193,3 +193,27 @@ async def test_what_is_being_written_is_not_waited_for(store: Store) -> None:
             await noting.reservations.note_seen([("r", 0)], NOON)
             await noting.commit()
         await writing.commit()
+
+
+async def test_lost_orders_are_found_by_what_their_units_say(store: Store) -> None:
+    """Failed, ordered, never answered: neither a refusal, nor what was held, nor what is long over."""
+    gone = Unit(0, "tag", 1, UnitState.GONE, ordered_at=NOON, gone_at=NOON + HOUR)
+    failed = replace(reservation("rsv-0"), state=ReservationState.FAILED, released_at=NOON + HOUR)
+    rows = {
+        "lost": replace(failed, units=(gone,)),
+        "refused": replace(failed, units=(replace(gone, gone_at=None),)),
+        "held": replace(failed, units=(replace(gone, reference="i-1"),)),
+        "old": replace(failed, units=(gone,), released_at=NOON - HOUR),
+        "open": replace(failed, units=(gone,), state=ReservationState.PENDING),
+    }
+    await add(store, *(replace(row, reservation_id=f"rsv-{name}") for name, row in rows.items()))
+    async with store.unit_of_work() as uow:
+        assert [row.reservation_id for row in await uow.reservations.find_lost(NOON)] == ["rsv-lost"]
+
+
+async def test_tries_come_back(store: Store) -> None:
+    row = replace(reservation("rsv-0"), tries=7, tried_at=NOON + HOUR)
+    await add(store, row)
+    async with store.unit_of_work() as uow:
+        found = await uow.reservations.find(row.reservation_id)
+    assert (found.tries, found.tried_at) == (7, NOON + HOUR)
