@@ -66,7 +66,8 @@ def format_usd(usd: Decimal) -> str:
 
 def usd_words(usd: Decimal) -> str:
     """Money as people read it, to the cent: ``$1,234.56``, ``-$7.31``."""
-    return f"{'-' if usd < 0 else ''}${abs(to_cents(usd)):,.2f}"
+    cents = to_cents(usd)
+    return f"{'-' if cents < 0 else ''}${abs(cents):,.2f}"
 
 
 def price_words(usd_per_hour: Decimal) -> str:
