@@ -129,7 +129,10 @@ def test_reservations_can_leave_out_what_is_over() -> None:
         "next_try_at": "2026-11-27T18:04:00Z",
         "text": "chat is short of 2 of 6 nodes",
     }
-    answers = {LIST: [(200, {"items": rows, "next_cursor": None})], SHORT: [(200, {"items": [short]})]}
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        LIST: [(200, {"items": rows, "next_cursor": None})],
+        SHORT: [(200, {"items": [short]})],
+    }
     with fake_server(answers) as server:
         done = broker("reservations", "--open", env=server.env)
     assert "rsv_1" in done.stdout
