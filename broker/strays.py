@@ -15,8 +15,8 @@ from broker.domain.strays import UNATTRIBUTED, Orphan, find_orphans, left_runnin
 from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
 
 PAGE = 200
-REMEMBERED = timedelta(days=30)
-"""How long ago the order may be that has left a lease."""
+REMEMBERED = timedelta(days=1)
+"""How long after a lost order a lease may still be found to be of it."""
 ORDERED = frozenset({"reservation.order", "reservation.unknown"})
 """Lines of a trail that end with the tag of an order: it was sent, or its answer was lost."""
 

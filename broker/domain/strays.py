@@ -82,11 +82,18 @@ def find_orphans(
 
     ``leases``: as providers list them, oldest first. ``lost``: reservations that came to nothing. ``known``:
     all whose leases are accounted for, with orphans that were found before. ``first_seen``: since when each
-    lease is known; what was there before the order is somebody else's. Leases do not say enough of
+    lease is known; what was there before the order is somebody else's. While an order is in doubt nothing of
+    its seller is told apart, as it may have made what is found. Leases do not say enough of
     themselves for more: nobody is asked to end one of these without a person's word.
     """
     references = {unit.reference for row in known for unit in row.units if unit.reference is not None}
     settled = {unit.tag for row in known if row.team == UNATTRIBUTED for unit in row.units}
+    in_doubt = {
+        row.offer.provider
+        for row in known
+        for unit in row.units
+        if row.is_open and (unit.state is UnitState.ORDERING or is_lost_order(unit))
+    }
     orders = [
         (unit.ordered_at, row, unit)
         for row in lost
@@ -95,7 +102,7 @@ def find_orphans(
     ]
     found: list[Orphan] = []
     nameless = (one for one in leases if one.tag is None and one.state in LIVE)
-    free = [one for one in nameless if one.reference not in references]
+    free = [one for one in nameless if one.reference not in references and one.provider not in in_doubt]
     for ordered_at, row, unit in sorted(orders, key=lambda order: order[0], reverse=True):
         mine = [
             one

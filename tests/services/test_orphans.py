@@ -107,3 +107,29 @@ async def test_an_orphan_that_its_seller_ends_is_not_bought_again() -> None:
     await house.settle(4)
     assert house.states() == [S.FAILED, S.RELEASED]
     assert len(house.provider.ledger) == 1
+
+
+async def test_an_orphan_is_of_the_latest_order_before_it() -> None:
+    """The first order had no effect; the second is still in doubt when its machine shows."""
+    house = nameless_house()
+    house.provider.fail("reserve", Fault.LOST_BEFORE, Fault.LOST_AFTER)
+    await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    await house.settle(20)
+    second = await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    house.clock.advance(seconds=30)
+    await house.reconcile.run_once()
+    await house.settle(4)
+    (orphan,) = [row for row in house.rows() if row.team == "unattributed"]
+    assert orphan.start == second.units[0].ordered_at == house.provider.ledger[0].created_at
+    assert owed(house) == ledger_usd(house)
+
+
+async def test_what_shows_days_after_a_lost_order_is_not_of_it() -> None:
+    house = nameless_house()
+    house.provider.fail("reserve", Fault.LOST_BEFORE)
+    await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    await house.settle(4)
+    house.clock.advance(days=2)
+    await house.provider.reserve(Order("colleague", an_offer(price="2.50"), 1))
+    await house.settle(4)
+    assert house.states() == [S.FAILED]
