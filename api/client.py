@@ -116,8 +116,8 @@ class BrokerClient:
 
     def list_shortfalls(self, plan_id: str | None = None) -> list[ShortfallForm]:
         """Hours for which sellers refuse nodes that are reserved, earliest first."""
-        answer = self._call("GET", "/v1/reservations/shortfalls", params={"plan_id": plan_id})
-        return self._parsed(PageForm[ShortfallForm].model_validate, answer).items
+        path = "/v1/reservations/shortfalls"
+        return list(self._pages(PageForm[ShortfallForm], path, {"plan_id": plan_id}))
 
     def release(self, reservation_id: str) -> ReservationForm:
         """Asks for the end of a reservation; a second time is no error."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from api.cursors import SortKey, by_instant, page_of
 from api.dependencies import (
     Cursor,
     Limit,
@@ -31,6 +32,7 @@ from api.schemas.reservation import (
 from api.schemas.times import format_time
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
+from broker.domain.shortfalls import Shortfall
 from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
@@ -96,11 +98,21 @@ async def list_reservations(
 
 @router.get("/shortfalls", responses={200: {"model": PageForm[ShortfallForm]}})
 async def list_shortfalls(
-    request: Request, caller: PlanReader, plan_id: str | None = None, team: str | None = None
+    request: Request,
+    caller: PlanReader,
+    plan_id: str | None = None,
+    team: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> JSONResponse:
     """Hours for which sellers refuse nodes that are reserved, earliest first."""
     found = await product_of(request).reservations.find_shortfalls(caller, plan_id=plan_id, team=team)
-    return listing([shortfall_to_document(one) for one in found], None)
+    page, next_cursor = page_of(found, _by_start, limit, cursor)
+    return listing([shortfall_to_document(one) for one in page], next_cursor)
+
+
+def _by_start(one: Shortfall) -> SortKey:
+    return by_instant(one.start, " ".join((one.team, *one.reservation_ids)))
 
 
 @router.get("/{reservation_id}", responses={200: {"model": ReservationForm}})

@@ -183,6 +183,7 @@ class ShortfallForm(BaseModel):
     end: Instant | None
     nodes_short: int
     nodes: int
+    reservation_ids: list[str]
     refused_by: list[RefusalForm]
     next_try_at: Instant | None
     text: str
@@ -198,6 +199,7 @@ def shortfall_to_document(one: Shortfall) -> dict[str, Any]:
         "end": format_time(one.end) if one.end is not None else None,
         "nodes_short": one.nodes_short,
         "nodes": one.nodes,
+        "reservation_ids": list(one.reservation_ids),
         "refused_by": [{"provider": provider, "said": said} for provider, said in one.said],
         "next_try_at": format_time(one.next_try_at) if one.next_try_at is not None else None,
         "text": str(one),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -18,8 +18,8 @@ IN_DOUBT = frozenset({ReservationState.RELEASING, ReservationState.UNKNOWN})
 class Shortfall:
     """``nodes_short`` of the ``nodes`` that ``workload`` is to have over ``[start, end)`` are refused.
 
-    ``end`` None: until they are had. ``said``: each seller's last words. ``next_try_at``: when one of the
-    sellers is asked again, None: at the next pass.
+    ``end`` None: until they are had. ``reservation_ids``: which wait. ``said``: each seller's last words.
+    ``next_try_at``: when one of the sellers is asked again, None: at the next pass.
     """
 
     team: str
@@ -29,6 +29,7 @@ class Shortfall:
     end: datetime | None
     nodes_short: int
     nodes: int
+    reservation_ids: tuple[str, ...]
     said: tuple[tuple[str, str], ...]
     next_try_at: datetime | None = None
 
@@ -110,6 +111,7 @@ def _between(rows: Sequence[Reservation], start: datetime, end: datetime) -> Sho
         end=None if end == FOREVER else end,
         nodes_short=sum(_nodes(row, UnitState.PLANNED) for row in refused),
         nodes=sum(_nodes(row, *UnitState) - _nodes(row, UnitState.GONE) for row in rows),
+        reservation_ids=tuple(row.reservation_id for row in refused),
         said=tuple(dict.fromkeys((row.offer.provider, _words(row)) for row in refused)),
         next_try_at=min(tries, default=None),
     )
@@ -124,23 +126,16 @@ def _words(row: Reservation) -> str:
 
 
 def _continues(one: Shortfall, other: Shortfall) -> bool:
-    same = (one.nodes_short, one.nodes, one.said) == (other.nodes_short, other.nodes, other.said)
-    return same and one.end == other.start
+    return _told(one) == _told(other) and one.end == other.start
+
+
+def _told(one: Shortfall) -> tuple[object, ...]:
+    return one.nodes_short, one.nodes, one.reservation_ids, one.said
 
 
 def _joined(one: Shortfall, other: Shortfall) -> Shortfall:
     tries = [at for at in (one.next_try_at, other.next_try_at) if at is not None]
-    return Shortfall(
-        one.team,
-        one.plan_id,
-        one.workload,
-        one.start,
-        other.end,
-        one.nodes_short,
-        one.nodes,
-        one.said,
-        min(tries, default=None),
-    )
+    return replace(one, end=other.end, next_try_at=min(tries, default=None))
 
 
 def _moment(at: datetime) -> str:

@@ -203,6 +203,7 @@ async def test_hours_that_sellers_refuse_are_told_with_the_next_try(home: Home) 
             "end": "2026-11-23T16:00:00Z",
             "nodes_short": 2,
             "nodes": 2,
+            "reservation_ids": [row["reservation_id"]],
             "refused_by": [{"provider": "fake", "said": "no stock"}],
             "next_try_at": "2026-11-23T13:00:30Z",
             "text": "probe is short of 2 of 2 nodes from 23 Nov 13:00 UTC to 16:00 UTC: "

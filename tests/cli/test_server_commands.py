@@ -125,6 +125,7 @@ def test_reservations_can_leave_out_what_is_over() -> None:
         "end": "2026-11-27T22:00:00Z",
         "nodes_short": 2,
         "nodes": 6,
+        "reservation_ids": ["rsv_1"],
         "refused_by": [{"provider": "vast", "said": "no stock"}],
         "next_try_at": "2026-11-27T18:04:00Z",
         "text": "chat is short of 2 of 6 nodes",
