@@ -2,11 +2,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.domain.errors import Conflict, StalePlan
-from broker.domain.holding_orders import Intent, find_drifts, free_nodes, intents_of, units_of
+from broker.domain.holding_orders import (
+    Intent,
+    find_drifts,
+    free_nodes,
+    intents_of,
+    limit_usd_per_node_hour,
+    units_of,
+)
 from broker.domain.identity import is_ours, make_id, make_tag, next_tag
 from broker.domain.next_best import less_held
 from broker.domain.offer import GpuPool, Offer
@@ -140,3 +150,15 @@ def test_nothing_is_reserved_longer_than_it_is_there() -> None:
     require_stock(Intent(short, 1, NOON, NOON + 2 * HOUR), ())
     with pytest.raises(Conflict, match="there until"):
         require_stock(Intent(short, 1, NOON, NOON + 3 * HOUR), ())
+
+
+@given(st.integers(1, 10**9), st.integers(1, 600))
+def test_a_limit_allows_what_was_planned_and_two_percent(micro_usd: int, hours: int) -> None:
+    price = Decimal(micro_usd) / 10**6
+    offer = an_offer(price=f"{price:f}")
+    limit = limit_usd_per_node_hour(a_placement(offer, [a_segment(0, hours)]), offer, 0.02)
+    rounding = Decimal("0.01") / hours
+    assert price <= limit <= price * Decimal("1.02") + rounding * 2
+    dearer = replace(offer, price_usd_per_node_hour=price * 2)
+    again = limit_usd_per_node_hour(a_placement(offer, [a_segment(0, hours)]), dearer, 0.02)
+    assert abs(again - limit) <= rounding * 4
