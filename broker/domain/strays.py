@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.charging import reservation_charges
+from broker.domain.lease_money import rate_usd_per_node_hour
 from broker.domain.money import ZERO
 from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import Lease, LeaseState, Reservation, ReservationState, Unit, UnitState
@@ -178,7 +179,7 @@ def orphaned_leases(reservations: Iterable[Reservation], now: datetime) -> tuple
                 (c.usd for c in reservation_charges(held, {}, now) if c.basis is ChargeBasis.ACTUAL),
                 ZERO,
             ),
-            sum((row.nodes * row.offer.price_usd_per_node_hour for row in held), ZERO),
+            sum((row.nodes * rate_usd_per_node_hour(row) for row in held), ZERO),
         )
         for provider, held in sorted(rows.items())
     )
