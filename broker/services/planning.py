@@ -226,11 +226,11 @@ class PlanningService:
         """
         require_scope(caller, Scope.PLANS_WRITE)
         record = await self.find_plan(caller, plan_id)
-        if (record.intended_by is not None) == intended and record.reserved_at is None:
-            return record
         async with self._uow_factory() as uow:
             standing = (await uow.plans.find_standings([record])).get(plan_id)
             _require_draft(record, standing, intended=intended)
+            if (record.intended_by is not None) == intended:
+                return record
             if intended:
                 await uow.plans.withdraw_intentions(record)
             who = caller.key_id if intended else None

@@ -248,3 +248,85 @@ async def test_pauses_keep_what_comes_later() -> None:
             paused.set()
     assert [item for item in seen if item is not None] == [1, 2]
     assert (seen[0], seen[-1]) == (None, 2)
+
+
+NOTHING = (Decimal(0), Decimal(0))
+
+
+async def projected(client: Any) -> tuple[Decimal, Decimal]:
+    """What is expected in all, and of drafts."""
+    found = (await client.get("/v1/spend/projection")).json()
+    expected = [Decimal(row["usd"]) for row in found["items"] if row["basis"] == "projected"]
+    return sum(expected, Decimal(0)), Decimal(found["intended_usd"])
+
+
+async def made(client: Any, **params: Any) -> dict[str, Any]:
+    plan_id = (await client.post("/v1/plans", json=DOCUMENT, params=params)).json()["plan_id"]
+    await client.get(f"/v1/plans/{plan_id}/events")
+    return await shown(client, plan_id)
+
+
+async def shown(client: Any, plan_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get(f"/v1/plans/{plan_id}")).json()
+    return found
+
+
+async def test_drafts_count_once_and_only_where_somebody_intends_them(home: Home) -> None:
+    team = await home.team("research")
+    first = await made(team)
+    assert (first["standing"], first["intended"]) == ("draft", False)
+    assert await projected(team) == NOTHING
+    said = await team.post(f"/v1/plans/{first['plan_id']}/intend")
+    assert (said.status_code, said.json()["intended"], said.json()["standing"]) == (200, True, "draft")
+    cost = Decimal(first["cost_usd"])
+    assert await projected(team) == (cost, cost)
+    assert (await team.post(f"/v1/plans/{first['plan_id']}/intend")).status_code == 200
+
+    second = await made(team, intended=True)
+    assert (await shown(team, first["plan_id"]))["intended"] is False
+    assert await projected(team) == (cost, cost), "the same workloads count once"
+    back = await team.post(f"/v1/plans/{first['plan_id']}/intend", json={"intended": True})
+    assert back.json()["standing"] == "draft", "an older draft may be the one that counts"
+    assert (await shown(team, second["plan_id"]))["standing"] == "superseded"
+    none = await team.post(f"/v1/plans/{first['plan_id']}/intend", json={"intended": False})
+    assert none.json()["intended"] is False
+    assert await projected(team) == NOTHING
+
+
+async def test_what_is_reserved_stays_in_force_beside_later_drafts(home: Home) -> None:
+    """After a restart the same document is planned once more; what holds capacity is still the plan."""
+    team = await home.team("research")
+    held = await made(team, intended=True)
+    assert (await team.post(f"/v1/plans/{held['plan_id']}/reserve")).status_code == 202
+    again = await made(team)
+    stands = {one["plan_id"]: one["standing"] for one in (await team.get("/v1/plans")).json()["items"]}
+    assert stands == {held["plan_id"]: "reserved", again["plan_id"]: "superseded"}
+    assert [look.plan_id for look in await home.product.reoptimize.run("a test")] == [held["plan_id"]]
+    assert (await projected(team))[1] == Decimal(0)
+
+    refused = await team.post(f"/v1/plans/{held['plan_id']}/intend")
+    assert refused.status_code == 409
+    assert "only a draft can be intended" in refused.json()["detail"]
+    for row in (await team.get("/v1/reservations")).json()["items"]:
+        await team.delete(f"/v1/reservations/{row['reservation_id']}")
+    for _ in range(3):
+        await home.product.reconcile.run_once()
+    assert (await shown(team, held["plan_id"]))["standing"] == "done"
+    assert await projected(team) == NOTHING, "work that is over is not projected again"
+
+
+async def test_a_rejected_plan_is_looked_at_no_more(house: House) -> None:
+    house.rules = limit("0.01")
+    async with house.open() as home:
+        team = await home.team("research")
+        plan = await made(team, intended=True)
+        assert (plan["standing"], plan["intended"]) == ("waiting", True)
+        assert len(await home.product.reoptimize.run("a test")) == 1
+        no = await home.client().post(f"/v1/plans/{plan['plan_id']}/reject", json={"comment": "too dear"})
+        assert no.json()["standing"] == "rejected"
+        assert await home.product.reoptimize.run("a test") == ()
+        assert await projected(team) == NOTHING
+        assert (await team.post(f"/v1/plans/{plan['plan_id']}/intend")).status_code == 409
+        yes = await home.client().post(f"/v1/plans/{plan['plan_id']}/approve", json={"comment": "after all"})
+        assert (yes.json()["standing"], yes.json()["intended"]) == ("draft", True)
+        assert (await projected(team))[1] == Decimal(plan["cost_usd"])

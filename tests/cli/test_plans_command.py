@@ -8,7 +8,7 @@ from typing import Any
 
 from api.schemas.plan import read_plan
 from api.schemas.plan_record import record_to_document, record_to_summary
-from broker.plan_ports import PlanState
+from broker.plan_ports import PlanState, Standing
 from tests.cli.running import QUICKSTART, broker, fake_server
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
@@ -43,11 +43,22 @@ def test_a_plan_that_takes_long_goes_on_and_one_that_failed_says_why() -> None:
     assert broker("plans", "plan_1", "--new", QUICKSTART).exit_code == 2
 
 
+def test_a_draft_is_intended() -> None:
+    intend = ("POST", "/v1/plans/plan_1/intend")
+    with fake_server({SHOW: [(200, PLAN)], intend: [(200, PLAN), (409, {"title": "no draft"})]}) as server:
+        assert broker("plans", "plan_1", "--intend", "--json", env=server.env).exit_code == 0
+        assert [seen[:2] for seen in server.seen if seen[:2] == intend] == [intend]
+        assert broker("plans", "plan_1", "--no-intend", env=server.env).exit_code == 5
+    assert broker("plans", "--intend").exit_code == 2
+
+
 def test_plans_are_listed() -> None:
-    page = {"items": [WAITING, record_to_summary(a_record(PLACED))], "next_cursor": None}
+    draft = record_to_summary(a_record(PLACED), Standing.DRAFT)
+    page = {"items": [WAITING, draft], "next_cursor": None}
     with fake_server({("GET", "/v1/plans"): [(200, page)]}) as server:
         done = broker("plans", env=server.env)
         listed = broker("plans", "--json", env=server.env)
     assert done.exit_code == 0, done.output
     assert "running" in done.stdout
+    assert "draft, intended" in done.stdout
     assert {one["plan_id"] for one in json.loads(listed.stdout)["items"]} == {"plan_1"}
