@@ -33,7 +33,7 @@ from broker.domain.lease_steps import in_state, lease_for, order_of, progressed,
 from broker.domain.leaving import leaving_bill
 from broker.domain.moving import is_beside
 from broker.domain.outcome import REFUSALS, Outcome
-from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
+from broker.domain.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
 from broker.domain.release_words import release_refused
 from broker.domain.reservation import Idempotency, Lease, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
@@ -360,7 +360,9 @@ class Leasing:
             rows = [first]
             if whole_plan and first.plan_id is not None:
                 rows.extend(other for other in await uow.reservations.find_open() if is_beside(other, first))
-            left = await self.give_up_rows(uow, rows, reason, actor)
+            left = await self.give_up_rows(uow, rows[:1], reason, actor)
+            others = f"{WITH_THE_REST}: {first.offer.provider} refused {first.workload or 'a part of it'}"
+            left += await self.give_up_rows(uow, rows[1:], others, actor)
             if whole_plan and first.plan_id is not None and not first.replaces:
                 plan = await uow.plans.find(first.plan_id)
                 await uow.plans.update(replace(plan, reserved_at=None))

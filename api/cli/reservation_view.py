@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rich import box
 from rich.console import Console
@@ -16,9 +16,10 @@ from api.cli.errors import ExitCode
 from api.cli.figures import day_and_time, hours, plural, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
+from api.held import Line, lines_of
 from api.schemas.audit import AuditForm
 from api.schemas.reservation import ReservationForm, ShortfallForm
-from broker.domain.reservation import ReservationState
+from broker.domain.reservation import OPEN_STATES, ReservationState
 
 UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
 PAUSE_S = 0.5
@@ -32,24 +33,36 @@ STYLES = {
 }
 
 
-def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> None:
-    """A table, newest first as they came, and how many stand how; one line when there are none."""
+def print_reservations(console: Console, rows: Sequence[ReservationForm], *, each: bool = False) -> None:
+    """A table, newest first as they came, and how many stand how; one line when there are none.
+
+    What belongs together is one row, unless ``each`` is asked for.
+    """
     if not rows:
         console.print("no reservations")
         return
+    now = datetime.now(UTC)
+    lines = (
+        [line for row in rows for line in lines_of([row], _offer, now)]
+        if each
+        else lines_of(rows, _offer, now)
+    )
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("reservation, workload,\nprovider's ids", no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
     table.add_column("what, price, when (UTC)", overflow="fold")
-    for row in rows:
-        references = "".join(f"\n{reference}" for reference in row.provider_references)
+    for line in lines:
+        row = line.first
+        named = row.reservation_id if len(line.rows) == 1 else row.workload or row.reservation_id
+        under = [row.workload or "-"] if len(line.rows) == 1 else [f"{len(line.rows)} steps"]
+        under += [reference for one in line.rows for reference in one.provider_references]
         table.add_row(
-            Text.assemble(row.reservation_id, "\n", (f"{row.workload or '-'}{references}", "dim")),
+            Text.assemble(named, "\n", ("\n".join(under), "dim")),
             Text(str(row.state), STYLES.get(row.state, "")),
             Text.assemble(
-                f"{row.nodes} × {_node(row)}{_price(row)}\n",
+                f"{_size(line)} × {_node(row)}{_price(row)}\n",
                 (f"{row.provider} {row.region}\n", "dim"),
-                _span(row.start, row.end),
+                _span(line.start, line.end),
                 *((f"\n{line}", "dim") for line in (*_apart(row), *filter(None, [row.reason]))),
             ),
         )
@@ -57,6 +70,21 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> Non
     states = Counter(row.state for row in rows)
     told = ", ".join(f"{states[state]} {state}" for state in ReservationState if states[state])
     console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
+
+
+def _offer(row: ReservationForm) -> str:
+    return row.offer_id
+
+
+def _size(line: Line[ReservationForm]) -> str:
+    """How many nodes there are now and next, and between which sizes."""
+    if len(line.rows) == 1:
+        return str(line.most)
+    sizes = f"{line.least} to {line.most}" if line.least != line.most else str(line.most)
+    if line.state not in OPEN_STATES:
+        return sizes
+    following = "" if line.next is None else f", {line.next[1]} from {day_and_time(line.next[0])}"
+    return f"{line.nodes} now{following} ({sizes})"
 
 
 def print_shortfalls(console: Console, short: Sequence[ShortfallForm]) -> None:

@@ -15,7 +15,7 @@ from broker.domain.reservation import OPEN_STATES
 
 app = typer.Typer(add_completion=False)
 
-ANSWERS = {"": frozenset({"plan", "open_only"}), "history": frozenset[str]()}
+ANSWERS = {"": frozenset({"plan", "open_only", "each"}), "history": frozenset[str]()}
 
 
 @app.command()
@@ -26,6 +26,9 @@ def reservations(
     history: Annotated[
         str | None, typer.Option(metavar="ID", help="Every step of this reservation: who, what and why.")
     ] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="A row for every step of a fleet, with its id.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List reservations on the running server, newest first, or the history of one, oldest first.
@@ -44,7 +47,7 @@ def reservations(
     if as_json:
         print_json({"items": [row.model_dump(mode="json") for row in rows], "next_cursor": None})
     else:
-        print_reservations(stdout(), rows)
+        print_reservations(stdout(), rows, each=each)
         print_shortfalls(stdout(), short)
 
 

@@ -9,9 +9,11 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.errors import TimedOut
+from api.cli.figures import plural
 from api.cli.output import Json, print_json, stderr, stdout
 from api.cli.reservation_view import UNSETTLED, exit_code_of_rows, print_reservations, wait_until
 from api.client import ServerTimedOut, connect
+from broker.domain.reservation import ReservationState
 
 app = typer.Typer(add_completion=False)
 
@@ -38,7 +40,10 @@ def reserve(
             rows = client.reserve_plan(plan_id, key)
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
-        stderr().print(f"{len(rows)} reservations ordered; waiting for the providers", markup=False)
+        later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in rows)
+        due = f"; {later} more are bought when their time comes" if later else ""
+        ordered = plural(len(rows) - later, "reservation")
+        stderr().print(f"{ordered} ordered, waiting for the providers{due}", markup=False)
         rows, in_time = wait_until(client, rows, lambda row: row.state not in UNSETTLED, timeout)
     if as_json:
         print_json({"reservations": [row.model_dump(mode="json") for row in rows]})

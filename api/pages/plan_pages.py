@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -12,15 +12,18 @@ from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.dependencies import product_of
+from api.held import Line
 from api.pages import plan_view
 from api.pages.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show, templates
+from api.pages.reservation_view import held_lines, size_words
 from api.pages.session import PlanVisitor, PlanWritingVisitor
 from api.pages.words import usd
 from api.plan_requests import ask_for_plan, options_of, plan_events
 from broker.catalogue import CONFIG
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import Conflict, InputError
+from broker.domain.reservation import Reservation
 from broker.plan_ports import PlanRecord
 
 if TYPE_CHECKING:
@@ -130,7 +133,8 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         notice=DONE.get(done, ""),
         step=plan_view.next_step(record, held.items),
         standing=(await product.planning.find_standings([record])).get(plan_id),
-        held=held.items,
+        not_bought=plan_view.why_not_bought(record, held.items),
+        open_lines=_open_lines(held.items, product.clock.now()),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),
         approval=asked,
         proof=proof_of(request),
@@ -138,6 +142,12 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         least=await _least_owed(product, record),
         **_of_plan(record, product.clock.now()),
     )
+
+
+def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Line[Reservation], str]]:
+    """What is held and will be, a line for each offer of a workload, with its size in words."""
+    lines = held_lines([row for row in held if row.is_open], now)
+    return [(line, size_words(line)) for line in lines]
 
 
 async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:

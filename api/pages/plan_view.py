@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -19,6 +19,7 @@ from broker.domain.billing import holding_cost_usd
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Placement, Plan
+from broker.domain.reconciling import WITH_THE_REST
 from broker.domain.reservation import Reservation
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
@@ -130,11 +131,19 @@ def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
         return Step.MAKING
     if any(row.is_open for row in reservations):
         return Step.HELD
-    if any(row.released_at is not None for row in reservations):
+    if record.reserved_at is not None:
         return Step.OVER
     if record.plan is None or not record.plan.placements:
         return Step.NOTHING
     return STEP_OF_APPROVAL.get(record.approval, Step.RESERVING)
+
+
+def why_not_bought(record: PlanRecord, reservations: Iterable[Reservation]) -> str:
+    """What a seller said at the last try to buy the plan, newest first; empty where it did not fail."""
+    if record.reserved_at is not None:
+        return ""
+    said = (row.reason for row in reservations if not row.is_open)
+    return next((reason for reason in said if reason and not reason.startswith(WITH_THE_REST)), "")
 
 
 def bought_at_once_usd(plan: Plan) -> Decimal:

@@ -10,7 +10,14 @@ from fastapi.responses import Response
 from api.dependencies import product_of
 from api.pages.forms import act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show
-from api.pages.reservation_view import held_rows, money_card, reservation_cards, steps_of
+from api.pages.reservation_view import (
+    held_lines,
+    money_card,
+    reservation_cards,
+    size_words,
+    steps_of,
+    steps_words,
+)
 from api.pages.session import PlanVisitor
 from broker.domain.account import Caller
 
@@ -33,7 +40,10 @@ async def reservations_page(
         request,
         "reservations.html",
         "Reservations",
-        held=held_rows(page.items),
+        held=[
+            (line, size_words(line), steps_words(line))
+            for line in held_lines(page.items, product.clock.now())
+        ],
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id or None),
         cards=reservation_cards(page.items),
         plan_id=plan_id,

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from api.held import Line, lines_of, most_nodes
 from api.pages.cards import Card
-from api.pages.words import counted, usd
+from api.pages.words import counted, moment, usd
 from broker.domain.account import AuditEntry
 from broker.domain.charging import reservation_charges
 from broker.domain.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
 from broker.domain.money import ZERO
-from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend import ChargeBasis, projection_end
 
 STEP_WORDS: Mapping[str, str] = {
@@ -67,33 +68,30 @@ def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
     return tuple(reversed(steps))
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRow:
-    """Reservations that are one thing to a reader: a fleet's steps on one offer, all in one state.
-
-    ``start``: the first of them begins; ``end``: the last is over (None: until released).
-    """
-
-    first: Reservation
-    rows: tuple[Reservation, ...]
-    start: datetime
-    end: datetime | None
+def held_lines(rows: Iterable[Reservation], now: datetime) -> tuple[Line[Reservation], ...]:
+    """Rows that belong together, as one line each."""
+    return lines_of(rows, lambda row: row.offer.offer_id, now)
 
 
-def held_rows(rows: Iterable[Reservation]) -> tuple[HeldRow, ...]:
-    """Rows that belong together, in the order that each first appears in."""
-    groups: dict[tuple[object, ...], list[Reservation]] = {}
-    for row in rows:
-        key = (row.plan_id or row.reservation_id, row.workload, row.offer.offer_id, row.state, row.reason)
-        groups.setdefault(key, []).append(row)
-    return tuple(_held_row(group) for group in groups.values())
+def size_words(line: Line[Reservation]) -> str:
+    """How many nodes a line has now and next: ``4 nodes, 6 from 27 Nov 18:00``."""
+    if line.state not in OPEN_STATES or len(line.rows) == 1:
+        return counted(line.most, "node")
+    words = counted(line.nodes, "node")
+    if line.next is None:
+        return words
+    at, nodes = line.next
+    return f"{words} now, {nodes} from {moment(at)}" if nodes else f"{words} until {moment(at)}"
 
 
-def _held_row(group: list[Reservation]) -> HeldRow:
-    ends = [row.end for row in group if row.end is not None]
-    end = max(ends) if len(ends) == len(group) else None
-    in_time = tuple(sorted(group, key=lambda row: row.start))
-    return HeldRow(group[0], in_time, in_time[0].start, end)
+def steps_words(line: Line[Reservation]) -> str:
+    """In how many steps, between which sizes, and how many of them are bought; empty for a single one."""
+    if len(line.rows) == 1:
+        return ""
+    sizes = f"{line.least} to {line.most}" if line.least != line.most else f"{line.most}"
+    words = f"{sizes} nodes in {len(line.rows)} steps"
+    later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in line.rows)
+    return f"{words}, {later} bought when their time comes" if later else words
 
 
 def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
@@ -102,8 +100,9 @@ def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
     active = [row for row in rows if row.state is ReservationState.ACTIVE]
     ahead = [row for row in is_open if row.state in (ReservationState.SCHEDULED, ReservationState.HELD)]
     trouble = [row for row in rows if row.state in (ReservationState.UNKNOWN, ReservationState.FAILED)]
+    at_once = f"{counted(most_nodes(is_open), 'node')} at most at once"
     return (
-        Card("Open", f"{len(is_open):,}", counted(sum(row.nodes for row in is_open), "node"), lead=True),
+        Card("Open", f"{len(is_open):,}", at_once, lead=True),
         Card("Usable now", f"{len(active):,}", counted(sum(row.nodes for row in active), "node")),
         Card("Still to begin", f"{len(ahead):,}", "ordered or scheduled"),
         Card("Failed or unclear", f"{len(trouble):,}", "of those listed", tone="bad" if trouble else ""),

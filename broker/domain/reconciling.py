@@ -44,6 +44,8 @@ from broker.domain.window import Window
 
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 OVER = "its time is over"
+WITH_THE_REST = "given back with the rest of its plan"
+"""Of what was bought, or was to be, beside that which a seller refused."""
 LOST_FOR_GOOD = "the answer was lost, and this provider cannot say what became of the order"
 OVERDUE = timedelta(hours=1)
 """How long after its end a window that ends by itself may still be shown before its end is asked for."""

@@ -186,6 +186,23 @@ def test_reservations_are_told_with_node_and_price_on_eighty_columns() -> None:
     assert lines[-1].strip() == "2 reservations: 1 scheduled, 1 failed"
 
 
+def test_a_fleet_is_one_row_unless_each_step_is_asked_for() -> None:
+    steps = [
+        reservation(
+            "scheduled", f"rsv_{n}", start=f"2099-11-2{n}T00:00:00Z", end=f"2099-11-2{n + 1}T00:00:00Z"
+        )
+        for n in range(5)
+    ]
+    with fake_server({LIST: [(200, {"items": steps, "next_cursor": None})]}) as server:
+        whole = broker("reservations", env=server.env, width=80).stdout
+        each = broker("reservations", "--each", env=server.env, width=80).stdout
+    assert "0 now, 2 from 20 Nov 00:00 (2)" in whole
+    assert "5 steps" in whole
+    assert "rsv_3" not in whole
+    assert all(f"rsv_{n}" in each for n in range(5))
+    assert max(len(line) for line in (whole + each).splitlines()) <= 80
+
+
 def test_release_waits_and_twice_is_no_error() -> None:
     gone = reservation("released")
     answers = {DELETE: [(202, reservation("releasing")), (202, gone)], ONE: [(200, gone)]}

@@ -13,11 +13,12 @@ from defusedxml import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.held import most_nodes
 from api.pages.budget_view import budget_rows, pace_of, running_charts, running_days
 from api.pages.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
 from api.pages.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.market_view import breakers
-from api.pages.reservation_view import held_rows
+from api.pages.reservation_view import held_lines, size_words, steps_words
 from api.pages.spend_groups import group_rows
 from api.pages.steps import Step, steps
 from api.pages.tables import Address, paged, wished_sorting
@@ -186,15 +187,41 @@ def held(reservation_id: str, hours_on: float = 0, **changed: Any) -> Reservatio
     return replace(row, **changed)
 
 
-def test_a_fleets_steps_are_one_row() -> None:
-    fleet = [held(f"r{hours_on}", hours_on, plan_id="p") for hours_on in (3, 1, 2)]
-    failed = held("f", plan_id="p", state=ReservationState.FAILED)
-    rows = held_rows([*fleet, failed, held("a"), held("b", end=None)])
-    assert [[one.reservation_id for one in row.rows] for row in rows] == [
-        ["r1", "r2", "r3"],
+def test_a_fleets_steps_are_one_line() -> None:
+    """Two nodes all day and two more in the evening, of which one hour is refused."""
+    base = held("base", nodes=2, end=NOON + timedelta(hours=10), state=ReservationState.ACTIVE, plan_id="p")
+    peak = [held(f"peak-{on}", on, nodes=2, plan_id="p") for on in (6, 5)]
+    failed = held("f", 7, plan_id="p", state=ReservationState.FAILED, reason="no stock")
+    lines = held_lines([*peak, base, failed, held("a"), held("b", end=None)], NOON + timedelta(hours=1))
+    assert [[one.reservation_id for one in line.rows] for line in lines] == [
+        ["base", "peak-5", "peak-6"],
         ["f"],
         ["a"],
         ["b"],
     ]
-    assert (rows[0].start, rows[0].end) == (NOON + timedelta(hours=1), NOON + timedelta(hours=4))
-    assert rows[-1].end is None
+    fleet = lines[0]
+    assert (fleet.nodes, fleet.next, fleet.least, fleet.most) == (2, (NOON + timedelta(hours=5), 4), 2, 4)
+    assert (fleet.state, fleet.start, fleet.end) == (
+        ReservationState.ACTIVE,
+        NOON,
+        NOON + timedelta(hours=10),
+    )
+    assert size_words(fleet) == "2 nodes now, 4 from 2026-11-23 17:00 UTC"
+    assert steps_words(fleet) == "2 to 4 nodes in 3 steps, 2 bought when their time comes"
+    assert lines[-1].end is None
+    assert most_nodes([*peak, base]) == 4
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(1, 4)), min_size=1, max_size=8))
+def test_the_size_of_a_line_is_what_its_rows_hold(drawn: list[tuple[int, int, int]]) -> None:
+    rows = [
+        held(f"r{n}", start, nodes=nodes, end=NOON + timedelta(hours=start + hours), plan_id="p")
+        for n, (start, hours, nodes) in enumerate(drawn)
+    ]
+    by_hour = [sum(n for start, hours, n in drawn if start <= at < start + hours) for at in range(40)]
+    for now in range(0, 40, 7):
+        (line,) = held_lines(rows, NOON + timedelta(hours=now))
+        assert line.nodes == by_hour[now]
+        later = next((at for at in range(now, 40) if by_hour[at] != by_hour[now]), None)
+        assert line.next == (None if later is None else (NOON + timedelta(hours=later), by_hour[later]))
+        assert line.most == max(by_hour) == most_nodes(rows)
