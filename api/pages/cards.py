@@ -58,8 +58,12 @@ def overview_cards(
     held = [row for row in reservations if row.is_open]
     nodes = sum(row.nodes for row in held)
     return (
-        Card("Reserved", _cost(reserved), counted(len(reserved), "plan"), lead=True),
-        Card("Intended drafts", _cost(intended), counted(len(intended), "plan")),
+        Card(
+            "Planned spend",
+            usd(_cost_usd(reserved) + _cost_usd(intended)),
+            f"{usd(_cost_usd(reserved))} reserved, {usd(_cost_usd(intended))} of intended drafts",
+            lead=True,
+        ),
         Card(
             "Saved against one shape",
             usd(sum(saved, ZERO)) if saved else DASH,
@@ -71,5 +75,5 @@ def overview_cards(
     )
 
 
-def _cost(plans: Sequence[PlanRecord]) -> str:
-    return usd(sum((one.plan.cost_usd for one in plans if one.plan is not None), ZERO))
+def _cost_usd(plans: Sequence[PlanRecord]) -> Decimal:
+    return sum((one.plan.cost_usd for one in plans if one.plan is not None), ZERO)

@@ -136,7 +136,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(world: World) -> Watched:
     """A plan of a team of its own, made once for all that only read it."""
-    answer = world.client.post("/v1/plans", json=document("finance-view"))
+    answer = world.client.post("/v1/plans?intended=true", json=document("finance-view"))
     with world.client.stream("GET", f"{answer.headers['Location']}/events") as stream:
         lines = [line for line in stream.iter_lines() if line.startswith("data:")]
     events = [json.loads(line.removeprefix("data:")) for line in lines]
