@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from broker.catalogue import load_provider_facts
@@ -58,6 +58,8 @@ MOST_PAGES = 100
 QUOTE_SECONDS = 90.0
 """The market's own clients wait up to 600 s for a quote; a poll does not."""
 FILL_WAITS_S = (0.3, 0.7, 1.5)
+QUOTES_HOLD = timedelta(minutes=5)
+"""A poll wants about a hundred quotes, so one that is younger is not asked for again."""
 GONE_STATES = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 WRONG_TYPE_REASON = "no_matching_clusters"
 
@@ -103,6 +105,7 @@ class SfCompute(Seller):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._http, self._sleep = http, sleep
+        self._known: dict[QuoteRequest, tuple[datetime, QuoteAnswer]] = {}
         self._facts = load_provider_facts(PROVIDER)
 
     async def aclose(self) -> None:
@@ -112,6 +115,11 @@ class SfCompute(Seller):
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Offers of every zone that has capacity and a price."""
         reply = await self._http.request("GET", "/v0/zones", operation=Operation.OFFERS)
+        self._known = {
+            request: (at, answer)
+            for request, (at, answer) in self._known.items()
+            if timedelta() <= observed_at - at < QUOTES_HOLD
+        }
         left = [int(self._facts.search["max_calls"])]
         asked = await asyncio.gather(
             *(self._quotes(row, observed_at, left) for _, row in read_zones(reply.body))
@@ -130,24 +138,32 @@ class SfCompute(Seller):
         except (RowRejected, ValueError):
             return "", ()
         requests = [QuoteRequest(zone.name, types[0], nodes, start, hours) for start, hours, nodes in windows]
-        first = await self._quote(requests[0], types[1:], left)
+        first = await self._quote(requests[0], types[1:], left, observed_at)
         if first is not None and first.quote is not None:
             types = (first.quote.instance_type,)
         rest = await asyncio.gather(
-            *(self._quote(replace(each, instance_type=types[0]), types[1:], left) for each in requests[1:])
+            *(
+                self._quote(replace(each, instance_type=types[0]), types[1:], left, observed_at)
+                for each in requests[1:]
+            )
         )
         return zone.name, tuple(answer for answer in (first, *rest) if answer is not None)
 
     async def _quote(
-        self, request: QuoteRequest, other_types: Sequence[str], left: list[int]
+        self, request: QuoteRequest, other_types: Sequence[str], left: list[int], observed_at: datetime
     ) -> QuoteAnswer | None:
         """A quote, asked again under the next instance type where the zone does not know the first."""
         answer: QuoteAnswer | None = None
         for instance_type in (request.instance_type, *other_types):
-            if left[0] <= 0:
+            wanted = replace(request, instance_type=instance_type)
+            if wanted in self._known:
+                answer = self._known[wanted][1]
+            elif left[0] <= 0:
                 return answer or QuoteAnswer(no_quote_reason="not asked: too many quotes")
-            left[0] -= 1
-            answer = await self._ask(replace(request, instance_type=instance_type))
+            else:
+                left[0] -= 1
+                answer = await self._ask(wanted)
+                self._known[wanted] = observed_at, answer
             if answer.quote is not None or answer.no_quote_reason != WRONG_TYPE_REASON:
                 return answer
         return answer
@@ -188,6 +204,7 @@ class SfCompute(Seller):
         limit, note = orders.limit_usd_per_node_hour(order), order.offer.reference
         hours = -(-(order.window.end - order.window.start) // HOUR)
         request = QuoteRequest(note["zone"], note["instance_type"], order.nodes, order.window.start, hours)
+        self._known.clear()
         block = f"{order.window.start:%d %b %H:%M} to {order.window.end:%d %b %H:%M} UTC"
         try:
             quote = (await self._ask(request)).quote

@@ -163,3 +163,23 @@ async def test_no_day_of_sfcompute_costs_more_than_its_offer_says(sandbox: str) 
             assert asks <= offer.price_usd_per_node_hour + Decimal("0.01"), (offer.offer_id, day)
             asked += 1
     assert asked > len(offers)
+
+
+async def test_sfcompute_is_not_asked_again_for_young_quotes(sandbox: str) -> None:
+    def calls() -> int:
+        counts = httpx.get(f"{sandbox}/_sandbox/requests").json()["requests"]["sfcompute"]
+        return int(sum(counts.values()))
+
+    seller, now = adapter("sfcompute", sandbox), market_now(sandbox)
+    try:
+        before = calls()
+        first = (await seller.list_offers(now)).offers
+        quotes = calls() - before - 1
+        again = (await seller.list_offers(now + timedelta(minutes=4))).offers
+        assert calls() - before == quotes + 2, "the zones alone"
+        prices = {one.offer_id: one.price_usd_per_node_hour for one in first}
+        assert {one.offer_id: one.price_usd_per_node_hour for one in again} == prices
+        await seller.list_offers(now + timedelta(minutes=6))
+        assert calls() - before == 2 * quotes + 3
+    finally:
+        await seller.aclose()

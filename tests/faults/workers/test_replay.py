@@ -26,6 +26,7 @@ FREE_STOCK = ("latitude", "cudo", "oci")
 RECORDED = {
     "/v1/plans": "plan.request",
     "/v1/plans/{plan_id}/approve": "plan.approve",
+    "/v1/plans/{plan_id}/intend": "plan.intend",
     "/v1/plans/{plan_id}/reject": "plan.reject",
     "/v1/plans/{plan_id}/reserve": "reservation.intend",
     "/v1/reservations": "reservation.intend",
@@ -124,6 +125,9 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         plan = one_answer(await twins(pair, "/v1/plans", "k-plan", document("twins"))).json()
         effects["/v1/plans"] = len(recorded(client, "plan.request")) - before
         plan_id = done_plan(client, plan["plan_id"])["plan_id"]
+
+        one_answer(await twins(pair, f"/v1/plans/{plan_id}/intend", "k-intend", {}))
+        effects["/v1/plans/{plan_id}/intend"] = len(recorded(client, "plan.intend", plan_id))
 
         one_answer(await twins(pair, f"/v1/plans/{plan_id}/approve", "k-approve", {}))
         effects["/v1/plans/{plan_id}/approve"] = len(recorded(client, "plan.approve", plan_id))
