@@ -40,11 +40,11 @@ def at_its_rate(reservation: Reservation) -> Offer:
 
 def rate_usd_per_node_hour(reservation: Reservation) -> Decimal:
     """What a node-hour of ``reservation`` costs, over its nodes; of windows what their seller billed."""
-    nodes = sum(unit.nodes for unit in reservation.units)
-    if not nodes:
-        return reservation.offer.price_usd_per_node_hour
-    total = sum((_rate_of(reservation, unit) * unit.nodes for unit in reservation.units), ZERO)
-    return (total / nodes).quantize(MICRO)
+    rates = [(_rate_of(reservation, unit), unit.nodes) for unit in reservation.units]
+    nodes, offer = sum(count for _, count in rates), reservation.offer
+    if not nodes or all(rate == offer.price_usd_per_node_hour for rate, _ in rates):
+        return offer.price_usd_per_node_hour
+    return (sum((rate * count for rate, count in rates), ZERO) / nodes).quantize(MICRO)
 
 
 def _rate_of(reservation: Reservation, unit: Unit) -> Decimal:
