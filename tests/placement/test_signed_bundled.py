@@ -67,6 +67,9 @@ DOCUMENTS = {
     "helpdesk": document("helpdesk-closed-at-night"),
 }
 
+CHEAPER_DAYS = "/to-"
+"""In the names of SF Compute's offers of days that cost less than its dearest one."""
+
 
 async def _listed(url: str, as_of: datetime) -> tuple[Offer, ...]:
     adapters = build_adapters(configured({}, url), hasty)
@@ -121,8 +124,8 @@ def test_no_simpler_strategy_of_a_bank_is_cheaper(bundled: Market) -> None:
 
 
 def test_the_quickstart_s_run_waits_for_a_cheaper_day_alone_and_is_one_piece(bundled: Market) -> None:
-    """The service that waits for it would cost less if it started late, which is no saving: the run itself has
-    to cost less than at once, by more than the delay is worth."""
+    """The service that waits for it would cost less if it started late, which is no saving: the run itself
+    has to cost less than at once, by more than the delay is worth."""
     written = yaml.safe_load(QUICKSTART.read_text())
     one_price = replace(bundled, offers=tuple(o for o in bundled.offers if CHEAPER_DAYS not in o.offer_id))
     at_once, request = signed(one_price, written)
