@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 
 from broker.domain.approvals import ApprovalState
 from broker.domain.charging import Movement, plan_charges, reservation_charges
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.spend import Charge, CostView, projection_end
+from broker.domain.spend import Charge, CostView, Interval, period_of, projection_end
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 from broker.plan_ports import PlanRecord
@@ -111,6 +111,8 @@ def charges_of(
     bills: defaultdict[str, list[Reservation]] = defaultdict(list)
     for row in entries.rows:
         bills[bill_of(row)].append(row)
+    # What a draft would have cost on days that are over is spent by nobody any more.
+    today = period_of(now.astimezone(UTC), Interval.DAY)
     counted: dict[tuple[str, str | None], str] = {(r.team, r.workload): "" for r in entries.rows if _holds(r)}
     for record in entries.records:
         if record.plan is not None and is_expected(record):
@@ -121,7 +123,7 @@ def charges_of(
         for record in entries.records
         if is_expected(record)
         for charge in planned(record)
-        if counted[charge.team, charge.workload] == record.plan_id
+        if counted[charge.team, charge.workload] == record.plan_id and charge.window.end > today
     )
     kinds = {
         name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
