@@ -8,12 +8,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from broker.store import Store, create_store
 from providers.sandbox import SandboxHandle, start_in_background
 from tests.depth import examples
 from tests.postgres import PostgresServer
+
+# Where nobody sets logs up, structlog draws every local of a traceback, which takes a minute of a product.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 settings.register_profile(
     "repeatable",
