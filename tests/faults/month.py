@@ -29,7 +29,7 @@ SELLERS = ("digitalocean", "hotaisle", "prime_intellect", "sfcompute", "vultr")
 ADMIN_KEY = "broker_live_month_admin_0123456789abcdef"
 TEAMS = ("chat", "research")
 SCOPES = ["plans:read", "plans:write", "reservations:write", "spend:read"]
-LONGEST_STEP, SHORT_STEP = timedelta(hours=8), timedelta(minutes=1)
+LONGEST_STEP, SHORT_STEP = timedelta(hours=12), timedelta(minutes=1)
 MOST_PASSES = 6
 POLL_SECONDS = 86_400.0
 
@@ -183,14 +183,15 @@ class Office:
 
     # Time
 
-    async def poll(self) -> None:
-        """Asks every seller what it sells."""
-        for round_ in await self.product.offers.refresh():
+    async def poll(self, *, with_windows: bool) -> None:
+        """Asks every seller what it sells; a book of windows takes a hundred calls."""
+        names = [name for name in SELLERS if with_windows or name != "sfcompute"]
+        for round_ in await self.product.offers.refresh(names):
             if round_.error is not None:
                 self.books.sellers_said.append(f"{self.now:%d %H:%M} {round_.provider}: {round_.error}")
 
-    async def settle(self) -> bool:
-        """Passes of the reconciler until nothing is left to do now; whether anything was done."""
+    async def settle(self) -> tuple[bool, list[dict[str, Any]]]:
+        """Passes of the reconciler until nothing is left to do: whether anything was, and all rows."""
         acted = False
         for _ in range(MOST_PASSES):
             report = await self.product.reconcile.run_once()
@@ -199,24 +200,27 @@ class Office:
             if not report.actions and not moved:
                 break
             acted = True
-        self.books.auditor.look(await self.rows())
-        return acted
+        rows = await self.rows()
+        self.books.auditor.look(rows)
+        return acted, rows
 
     async def live_until(self, instant: datetime) -> None:
-        """Time passes; the reconciler looks where something begins or ends, and each eight hours."""
+        """Time passes; the reconciler looks where something begins or ends, and each half day."""
+        _, rows = await self.settle()
         while self.now < instant:
             edges = [
                 datetime.fromisoformat(row[name])
-                for row in await self.rows()
+                for row in rows
                 if row["state"] in WAITING
                 for name in ("start", "end")
                 if row[name] is not None
             ]
             later = [edge for edge in edges if edge > self.now]
             await self._pass_to(min([instant, self.now + LONGEST_STEP, *later]))
-            if await self.settle() and self.now + SHORT_STEP < instant:
+            acted, rows = await self.settle()
+            if acted and self.now + SHORT_STEP < instant:
                 await self._pass_to(self.now + SHORT_STEP)
-                await self.settle()
+                _, rows = await self.settle()
 
     async def _pass_to(self, instant: datetime) -> None:
         seconds = (instant - self.now).total_seconds()

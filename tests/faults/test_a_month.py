@@ -7,25 +7,24 @@ the same, to the cent.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from providers.sandbox import SandboxHandle
 from tests.faults import haste
 from tests.faults.auditor import ZERO, Auditor, Reckoning, drafted
-from tests.faults.broker_life import START
-from tests.faults.month import SCOPES, TEAMS, Books, Office, fleet, stamp
+from tests.faults.broker_life import START, standing_market
+from tests.faults.month import SCOPES, SELLERS, TEAMS, Books, Office, fleet, stamp
 
 pytestmark = pytest.mark.timeout(900)
 
 DAYS = 30
+FLEET_DAYS = 12
 DECEMBER = datetime(2026, 12, 1, tzinfo=START.tzinfo)
 JANUARY = datetime(2027, 1, 1, tzinfo=START.tzinfo)
 NOVEMBER = {"from": "2026-11-01T00:00:00Z", "to": stamp(DECEMBER)}
@@ -48,6 +47,7 @@ class Month:
     plans: dict[str, Any] = field(default_factory=dict)
     drafts: list[Any] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    afterwards: list[str] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
     closed: tuple[Any, ...] = ()
 
@@ -62,6 +62,7 @@ class Month:
             5: self.lose_a_seller,
             6: self.follow_a_price,
             9: self.close_november,
+            1 + FLEET_DAYS: self.forget_the_duplicate,
             11: self.leave_terms,
             16: self.hold_on_at_half_past,
             19: self.let_go,
@@ -70,10 +71,9 @@ class Month:
             async with self.books.opened() as office:
                 if number == 0:
                     self.books.sell("vultr", L40S, "1.68", 6)
-                await office.poll()
+                await office.poll(with_windows=number < 3)
                 if number in acts:
                     await acts[number](office)
-                await office.settle()
                 await office.live_until(day(number + 1))
                 await office.product.spend.roll_up()
                 self.books.auditor.keep()
@@ -92,20 +92,21 @@ class Month:
             for period in ("month", "quarter"):
                 body = {"limit_usd": "1000000"}
                 await office.ask("admin", "PUT", f"/v1/budgets/{team}/{period}", body)
-        self.plans["fleet"] = fleet("chat", "chat-8b", day(1), 12, PEAK_AND_NIGHT, SERVED_BY)
+        self.plans["fleet"] = fleet("chat", "chat-8b", day(1), FLEET_DAYS, PEAK_AND_NIGHT, SERVED_BY)
         plan = await office.plan("chat", self.plans["fleet"], intended=True)
         self.drafts = [plan]
         await self.agree(office)
         await office.ask("admin", "POST", f"/v1/plans/{plan['plan_id']}/approve", {})
         await office.ask("chat", "POST", f"/v1/plans/{plan['plan_id']}/reserve")
-        self.drafts = []
+        self.drafts, self.plans["held"] = [], plan["plan_id"]
         self.seen["slots"] = len(await office.every("chat", "/v1/reservations"))
         offer = await office.offer("digitalocean", sku="gpu-h200x1-141gb")
         self.held["open"] = await office.hold("research", offer, 1)
 
     async def plan_the_same_twice(self, office: Office) -> None:
         """What is held counts, not its duplicate."""
-        await office.plan("chat", self.plans["fleet"], intended=True)
+        plan = await office.plan("chat", self.plans["fleet"], intended=True)
+        self.plans["duplicate"] = plan["plan_id"]
 
     async def take_terms(self, office: Office) -> None:
         """A minimum of a month, one of a day, and a window over the month's end."""
@@ -121,12 +122,14 @@ class Month:
             if one["min_hours"] >= 24
         )
         self.held["prepaid"] = await office.hold("chat", prepaid, 1)
-        window = next(
-            one
+        windows = [
+            (one, max(datetime.fromisoformat(part["start"]), day(5)), datetime.fromisoformat(part["end"]))
             for one in await office.every("admin", "/v1/offers", provider="sfcompute")
-            if one["tier"] == "window" and one["gpu"] == "H100-SXM-80GB"
-        )
-        await office.hold("research", window, 2, day(6.5), day(11))
+            for part in (one["window"] or {"segments": []})["segments"]
+            if part["nodes"] >= 2
+        ]
+        offer, start, end = next(one for one in windows if one[1] < DECEMBER < one[2])
+        await office.hold("research", offer, 2, start, min(end, day(11)))
 
     async def meet_refusals(self, office: Office) -> None:
         """A seller has nothing for the fleet's peak."""
@@ -134,6 +137,7 @@ class Month:
 
     async def ask_finance(self, office: Office) -> None:
         """A plan over the limit, intended until finance says no; the prepaid lease ends after its term."""
+        self.seen["short"] = len(await office.every("chat", "/v1/reservations/shortfalls"))
         document = fleet("research", "eval-8b", day(14), 10, [3.0] * 24, SERVED_BY)
         plan = await office.plan("research", document, intended=True)
         assert plan["needs_approval"], "a plan over the limit waits"
@@ -155,10 +159,10 @@ class Month:
     async def follow_a_price(self, office: Office) -> None:
         """A price falls, and the fleet follows it."""
         self.books.sell("vultr", L40S, "0.85", 6)
-        await office.poll()
+        await office.poll(with_windows=False)
         await office.product.reoptimize.run("a price fell")
         for look in await office.every("chat", "/v1/reoptimizations"):
-            if look["state"] == "proposed":
+            if look["state"] == "proposed" and look["plan_id"] == self.plans["held"]:
                 await office.ask("chat", "POST", f"/v1/reoptimizations/{look['reoptimization_id']}/accept")
                 self.seen["moves"] = self.seen.get("moves", 0) + len(look["moves"])
 
@@ -166,6 +170,11 @@ class Month:
         """The month is closed; its sums, rows and ledger are one."""
         await office.ask("admin", "POST", "/v1/spend/close", month="2026-11")
         self.closed = await self._november(office)
+
+    async def forget_the_duplicate(self, office: Office) -> None:
+        """The fleet's days are over; nobody intends its duplicate any more."""
+        path = f"/v1/plans/{self.plans['duplicate']}/intend"
+        await office.ask("chat", "POST", path, {"intended": False})
 
     async def leave_terms(self, office: Office) -> None:
         """The window has ended by itself."""
@@ -223,23 +232,43 @@ class Month:
         self._note(office, what, mine.compare(by_team, await office.sums("provider", basis)))
 
     def _note(self, office: Office, what: str, differences: list[str]) -> None:
-        self.wrong += [f"{office.now:%d %b %H:%M} {what}: {one}" for one in differences]
+        fleet_is_over = what == "projected" and office.now == day(1 + FLEET_DAYS)
+        noted = self.afterwards if fleet_is_over else self.wrong
+        noted += [f"{office.now:%d %b %H:%M} {what}: {one}" for one in differences]
 
 
-def test_a_month_is_what_the_market_billed(
-    market: SandboxHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with httpx.Client(base_url=market.url, trust_env=False, timeout=20) as control:
-        books = Books(market, tmp_path / "broker.db", control, monkeypatch, Auditor(control))
-        month = Month(books)
-        haste.run(month.live())
-    total = sum((line.billed_usd for line in books.auditor.lines.values()), ZERO)
-    print(f"{len(books.auditor.lines)} leases, {total} USD, {month.seen}, {len(books.sellers_said)} errors")
-    print("\n".join(month.wrong))
-    assert month.seen["slots"] > 5
-    assert month.seen["moves"] > 0, "the fleet followed the price"
-    assert any("digitalocean" in said for said in books.sellers_said), "the outage was met"
-    assert {line.provider for line in books.auditor.lines.values()} == {
-        "digitalocean", "hotaisle", "prime_intellect", "sfcompute", "vultr"
-    }  # fmt: skip
-    assert month.wrong == []
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Month]:
+    """The month, lived once."""
+    market = standing_market(seed=11)
+    try:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            httpx.Client(base_url=market.url, trust_env=False, timeout=20) as control,
+        ):
+            folder = tmp_path_factory.mktemp("month")
+            month = Month(Books(market, folder / "broker.db", control, patch, Auditor(control)))
+            haste.run(month.live())
+            yield month
+    finally:
+        market.stop()
+
+
+def test_a_month_is_what_the_market_billed(lived: Month) -> None:
+    lines = lived.books.auditor.lines.values()
+    total_usd = sum((line.billed_usd for line in lines), ZERO)
+    print(f"{len(lines)} leases, {total_usd} USD, {lived.seen}", *lived.wrong, sep="\n")
+    assert lived.seen["slots"] > 5, "the fleet follows its traffic"
+    assert lived.seen["moves"] > 0, "the fleet followed the price"
+    assert lived.seen["short"] > 0, "what was refused was missing"
+    assert any("digitalocean" in said for said in lived.books.sellers_said), "the outage was met"
+    assert {line.provider for line in lines} == set(SELLERS)
+    assert lived.wrong == []
+
+
+@pytest.mark.xfail(
+    reason="a draft that somebody intends is expected for ever, also when all its days are over"
+)
+def test_a_duplicate_is_not_expected_once_its_days_are_over(lived: Month) -> None:
+    print(*lived.afterwards, sep="\n")
+    assert lived.afterwards == []
