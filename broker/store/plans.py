@@ -66,13 +66,7 @@ class SqlPlanRepository:
     async def find_current(
         self, team: str | None = None, known: Collection[PlanRecord] = ()
     ) -> tuple[PlanRecord, ...]:
-        """The plans that are in force, newest first within a team: all that hold something or will buy it,
-        and of each set of workload names one draft, an intended one before others and the newest of these.
-
-        Where a plan holds the same names, a draft is among them only if somebody intends it. None is
-        rejected, superseded, or older than a plan of the same names that is done. Of ``known`` records those
-        that did not change are not read again.
-        """
+        """The plans that are in force; see ``broker.plan_ports.PlanRepository``."""
         rows = (await self._session.execute(_current(team))).all()
         by_key = {(record.plan_id, record.version): record for record in known}
         missing = [row.plan_id for row in rows if (row.plan_id, row.version) not in by_key]

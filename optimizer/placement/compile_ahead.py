@@ -15,7 +15,7 @@ import numpy as np
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_loops import cheapest_counts, group_levels, joined
-from optimizer.placement.fleets.pools import Pool, PoolTable, table_of
+from optimizer.placement.fleets.pool_table import Pool, PoolTable, table_of
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.fleets.terms import BANDS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from optimizer.placement.fleets import sets
 from optimizer.placement.fleets.hours import hour_classes
-from optimizer.placement.fleets.pools import Pool, table_of
+from optimizer.placement.fleets.pool_table import Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.problem.problem import Floats, Ints

@@ -19,7 +19,7 @@ from broker.domain.workload import NO_LIMIT, FleetLimits, PlanRequest, Policy
 from optimizer.placement.fleets.covers import STEPS, HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
-from optimizer.placement.fleets.pools import Pool, table_of
+from optimizer.placement.fleets.pool_table import Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.problem import Floats, Ints

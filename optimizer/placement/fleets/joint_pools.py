@@ -11,7 +11,7 @@ import numpy as np
 
 from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
 from optimizer.placement.fleets.pool_loops import joined_levels
-from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.problem.problem import Floats, Ints
 from optimizer.placement.runtime.compiled import compiled

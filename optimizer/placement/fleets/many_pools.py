@@ -21,7 +21,7 @@ from optimizer.placement.fleets.covers import HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.joint_pools import phased_usd
 from optimizer.placement.fleets.pattern_loops import cheapest_through, meeting, start_costs_between
-from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet, fleet_usd, linear
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch

@@ -12,7 +12,7 @@ import numpy as np
 from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
 from optimizer.placement.fleets.joint_pools import usd_per_rate
 from optimizer.placement.fleets.loops import cover_hour
-from optimizer.placement.fleets.pools import Pool, PoolTable
+from optimizer.placement.fleets.pool_table import Pool, PoolTable
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.states import (
     cheapest_walk,

@@ -28,7 +28,7 @@ from optimizer.placement.fleets.joint_pools import (
     usd_per_rate,
 )
 from optimizer.placement.fleets.loops import cover_sets
-from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.set_costs import MOST_STATES, Openings, PoolFleet, SetCosts, all_levels
 from optimizer.placement.problem.problem import Bools, Floats, Ints

@@ -15,7 +15,7 @@ import numpy as np
 
 from optimizer.placement.fleets.covers import HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import HourClasses
-from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 MOST_HOURS = 240
