@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 
 from api.schemas.document import describe, input_error, pointer_of
 from broker.domain.errors import FieldProblem
@@ -18,7 +19,9 @@ async def only_known_parameters(request: Request) -> None:
     """
     if not request.query_params:
         return
-    operations = request.app.openapi()["paths"].get(request.scope["route"].path_format, {})
+    # Until the document is derived, which takes a second at the start, others are answered meanwhile.
+    document = request.app.openapi_schema or await run_in_threadpool(request.app.openapi)
+    operations = document["paths"].get(request.scope["route"].path_format, {})
     operation = operations.get(request.method.lower())
     if operation is None:
         return

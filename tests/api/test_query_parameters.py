@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
+
+import pytest
 
 from api.openapi import build_document
 from tests.api.house import Home
@@ -78,3 +81,19 @@ async def test_budgets_come_in_parts(home: Home) -> None:
         asked["cursor"] = page["next_cursor"]
     assert seen == [["a", "b"], ["c"]]
     assert len((await client.get("/v1/budgets")).json()["items"]) == 3
+
+
+async def test_the_document_is_derived_while_others_are_answered(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derive, threads = home.app.openapi, []
+
+    def noted() -> dict[str, Any]:
+        threads.append(threading.get_ident())
+        return derive()
+
+    monkeypatch.setattr(home.app, "openapi", noted)
+    monkeypatch.setattr(home.app, "openapi_schema", None)
+    assert (await home.client().get("/v1/plans?limit=5")).status_code == 200
+    assert threads
+    assert threading.get_ident() not in threads
