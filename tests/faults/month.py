@@ -53,7 +53,14 @@ class Books:
 
     def fault(self, provider: str, operation: str, kind: str, hours: float) -> None:
         """A seller refuses, or is down, for every such call of the next hours."""
-        body = {"provider": provider, "operation": operation, "kind": kind, "seconds": hours * 3600}
+        self._arm(provider, operation, kind, seconds=hours * 3600)
+
+    def fault_once(self, provider: str, operation: str, kind: str) -> None:
+        """The next such call fails."""
+        self._arm(provider, operation, kind, count=1)
+
+    def _arm(self, provider: str, operation: str, kind: str, **how_long: float) -> None:
+        body = {"provider": provider, "operation": operation, "kind": kind, **how_long}
         self.control.post("/_sandbox/faults", json=body).raise_for_status()
 
     def sell(self, provider: str, sku: str, usd: str, nodes: int) -> None:
@@ -223,7 +230,10 @@ class Office:
                 _, rows = await self.settle()
 
     async def _pass_to(self, instant: datetime) -> None:
-        seconds = (instant - self.now).total_seconds()
+        await self.pass_seconds((instant - self.now).total_seconds())
+
+    async def pass_seconds(self, seconds: float) -> None:
+        """The market's clock goes on, and nobody does anything."""
         self.books.control.post("/_sandbox/clock", json={"advance_s": seconds}).raise_for_status()
         await self.clock.refresh()
 

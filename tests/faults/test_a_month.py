@@ -64,6 +64,8 @@ class Month:
             8: self.close_november,
             1 + FLEET_DAYS: self.forget_the_duplicate,
             11: self.leave_terms,
+            12: self.lose_an_answer,
+            13: self.take_the_next_best,
             16: self.hold_on_at_half_past,
             19: self.let_go,
         }
@@ -182,6 +184,30 @@ class Month:
         states = {row["state"] for row in await office.rows() if row["provider"] == "sfcompute"}
         assert states <= {"released", "releasing", "active"}
 
+    async def lose_an_answer(self, office: Office) -> None:
+        """A seller sells, and half of its answer arrives: the machine is found by its tag."""
+        self.books.fault_once("vultr", "create", "malformed")
+        offer = await office.offer("vultr", sku="vcg-a40-24c-120g-48vram")
+        self.held["unheard"] = await office.hold("research", offer, 1, end=day(12) + timedelta(hours=20))
+
+    async def take_the_next_best(self, office: Office) -> None:
+        """The seller of a plan has sold what it was to buy; another offer at the same price is taken."""
+        name = self.held.pop("unheard")
+        unheard = next(row for row in await office.rows() if row["reservation_id"] == name)
+        assert len(unheard["provider_references"]) == 1, unheard
+        document = fleet("research", "burst-8b", day(13) + timedelta(hours=2), 1, [3.0] * 24, ["vultr"])
+        plan = await office.plan("research", document, intended=False)
+        self.books.fault_once("vultr", "create", "out_of_capacity")
+        await office.ask("research", "POST", f"/v1/plans/{plan['plan_id']}/reserve")
+        await office.live_until(day(13) + timedelta(hours=3))
+        planned = {one["offer_id"] for one in plan["placements"]}
+        bought = {
+            row["offer_id"]
+            for row in await office.rows()
+            if row["plan_id"] == plan["plan_id"] and row["provider_references"]
+        }
+        self.seen["next best"] = len(bought - planned)
+
     async def hold_on_at_half_past(self, office: Office) -> None:
         """A lease that begins off the hour, at a price of fractions of a cent."""
         await office.live_until(day(16) + timedelta(hours=3, minutes=31))
@@ -262,6 +288,7 @@ def test_a_month_is_what_the_market_billed(lived: Month) -> None:
     assert lived.seen["slots"] > 5, "the fleet follows its traffic"
     assert lived.seen["moves"] > 0, "the fleet followed the price"
     assert lived.seen["short"] > 0, "what was refused was missing"
+    assert lived.seen["next best"] == 1, "what was sold out was bought elsewhere"
     assert any("digitalocean" in said for said in lived.books.sellers_said), "the outage was met"
     assert {line.provider for line in lines} == set(SELLERS)
     assert lived.wrong == []
