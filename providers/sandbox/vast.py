@@ -1,15 +1,20 @@
-"""Vast.ai's API v0, under ``/vast/api/v0``.
+"""Vast.ai's API v0, under ``/vast/api/v0``, and its list of own instances in v1.
 
 An offer is one slice of one machine, and renting it takes its GPUs: slices of a machine overlap, so an
 offer disappears when another took too many. Prices are USD per hour of the whole offer; ``dph_total``
 adds the disk that the search asked for. ``type: bid`` lists interruptible prices. Billed per second.
-Sources: vast-ai/docs OpenAPI files and its page on rate limits and errors.
+A search shows 64 rows at most, whatever its limit. The list in v0 is retired and answers 410.
+Sources: vast-ai/docs OpenAPI files and its page on rate limits and errors; clients' reports of 2026 on the
+64 rows and the retired list.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -33,7 +38,11 @@ _GPU_RAM_MIB = {
     288: 275040,
 }
 _HOURS_PER_MONTH = 720
-_PAGE = 25
+_LONGEST_PAGE = 25
+_USUAL_PAGE = 5
+_SHOWN_ROWS = 64
+_TERM = timedelta(days=90)
+"""How long hosts offer their machines; then they offer them anew."""
 _STORAGE_USD_PER_GB_MONTH = Decimal("0.15")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "eq": lambda found, wanted: found == wanted,
@@ -66,7 +75,7 @@ class Vast(KeyedWire):
             Route("GET", f"{base}/bundles", "list", self._search_by_query, public=True),
             Route("PUT", f"{base}/search/asks", "list", self._search_asks, public=True),
             Route("PUT", f"{base}/asks/{{id}}", "create", self._rent),
-            Route("GET", f"{base}/instances", "get", self._instances),
+            Route("GET", f"{base}/instances", "get", self._retired_list),
             Route("GET", "/api/v1/instances", "get", self._instances_by_page),
             Route("GET", f"{base}/instances/{{id}}", "get", self._instance),
             Route("DELETE", f"{base}/instances/{{id}}", "delete", self._destroy),
@@ -80,7 +89,9 @@ class Vast(KeyedWire):
             no_path=_error(404, "not_found", "no such endpoint"),
             bad_body=lambda reason: _error(400, "invalid_args", reason),
             rate_limited=text_reply("API requests too frequent: endpoint threshold=3.0", 429),
-            no_capacity=_gone_ask("the offer"),
+            no_capacity=_error(
+                400, "invalid_args", "error 400/3603: no_such_ask the offer is not available."
+            ),
             failed=_error(500, "server_error", "internal server error"),
         )
 
@@ -109,7 +120,8 @@ class Vast(KeyedWire):
         rows = [self._row(cell, taken, storage_gb, is_bid) for cell in self.books.cells()]
         filters = {name: rule for name, rule in wanted.items() if name not in _NOT_FILTERS}
         rows = [row for row in rows if all(_passes(row.get(n), rule) for n, rule in filters.items())]
-        return json_reply({"offers": _ordered(rows, wanted.get("order"))[: int(wanted.get("limit", 1000))]})
+        most = min(_SHOWN_ROWS, int(wanted.get("limit", _SHOWN_ROWS)))
+        return json_reply({"offers": _ordered(rows, wanted.get("order"))[:most], "truncated": False})
 
     def _taken_gpus(self) -> dict[int, int]:
         """GPUs in use by machine."""
@@ -142,6 +154,7 @@ class Vast(KeyedWire):
         share = cell.gpus / max(1, labels["machine_gpus"])
         cores = None if cell.vcpus is None else int(cell.vcpus / (share or 1))
         offer_id = int(cell.zone)
+        ends_at = self.world.opened_at + _TERM * (1 + (self.now - self.world.opened_at) // _TERM)
         return {
             "id": offer_id,
             "ask_contract_id": offer_id,
@@ -179,7 +192,9 @@ class Vast(KeyedWire):
             "verification": "verified" if labels["verified"] else "unverified",
             "verified": labels["verified"],
             "reliability2": labels["reliability"],
-            "cuda_max_good": 12.8,
+            "cuda_max_good": labels["cuda"],
+            "compute_cap": 900,
+            "direct_port_count": labels["ports"],
             "rentable": rentable,
             "rented": not rentable,
             "external": False,
@@ -189,8 +204,8 @@ class Vast(KeyedWire):
             "inet_up_cost": 0.004,
             "static_ip": True,
             "vms_enabled": False,
-            "duration": 2592000.0,
-            "end_date": int(self.world.opened_at.timestamp()) + 7776000,
+            "duration": (ends_at - self.now).total_seconds(),
+            "end_date": int(ends_at.timestamp()),
             "resource_type": "gpu" if cell.gpus else "cpu",
         }
 
@@ -223,9 +238,8 @@ class Vast(KeyedWire):
         for cell in self.books.cells():
             if cell.zone == offer_id:
                 return cell
-        raise Refusal(
-            _error(404, "no_such_ask", f"error 404/3603: no_such_ask Instance type by id {offer_id}")
-        )
+        words = f"error 404/3603: no_such_ask Instance type by id {offer_id} is not available."
+        raise Refusal(_error(404, "invalid_args", words))
 
     def _sell(
         self, call: Call, cell: Cell, contract: str, body: dict[str, Any], price: Decimal, *, stopped: bool
@@ -249,24 +263,32 @@ class Vast(KeyedWire):
             fails=call.loses_capacity,
         )
 
-    def _instances(self, _: Call) -> Reply:
-        rows = [self._instance_row(entry) for entry in self.books.kept()]
-        return json_reply({"success": True, "instances_found": len(rows), "instances": rows})
+    def _retired_list(self, _: Call) -> Reply:
+        words = "/api/v0/instances/ is deprecated. Use /api/v1/instances/ instead."
+        return _error(410, "deprecated_endpoint", words)
 
     def _instances_by_page(self, call: Call) -> Reply:
-        """v1: 25 rows a page unless fewer are asked for, oldest first; the token is where the next begins."""
-        entries = [entry for entry in self.world.ledger.entries(self.name) if entry.released_at is None]
-        size = min(_PAGE, max(1, int(call.query.get("limit", _PAGE))))
-        start = max(0, int(call.query.get("after_token") or 0))
-        rows = [self._instance_row(entry) for entry in entries]
-        page = sorted(rows, key=lambda row: int(row["id"]))[start : start + size]
-        left = len(entries) > start + size
+        """By id; 5 rows a page unless more are asked for, 25 at most. The token names the last row shown."""
+        rows = sorted((self._instance_row(entry) for entry in self.books.kept()), key=lambda row: row["id"])
+        try:
+            filters = json.loads(call.query.get("select_filters") or "{}").items()
+            asked = int(call.query.get("limit") or 0)
+        except (ValueError, AttributeError):
+            raise Refusal(
+                _error(400, "invalid_args", "limit or select_filters: no number or no object")
+            ) from None
+        rows = [row for row in rows if all(_passes(row.get(name), rule) for name, rule in filters)]
+        size = min(_LONGEST_PAGE, asked) if asked > 0 else _USUAL_PAGE
+        after = _id_of_token(call.query.get("after_token") or "")
+        left = [row for row in rows if row["id"] > after]
+        page = left[:size]
         return json_reply(
             {
                 "success": True,
+                "instances_found": len(page),
+                "total_instances": len(rows),
+                "next_token": _token_of_id(page[-1]["id"]) if len(left) > size else None,
                 "instances": page,
-                "total_instances": len(entries),
-                "next_token": str(start + size) if left else None,
             }
         )
 
@@ -363,4 +385,18 @@ def _error(status: int, code: str, message: str) -> Reply:
 
 
 def _gone_ask(offer: str) -> Reply:
-    return _error(410, "no_such_ask", f"error 404/3603: no_such_ask {offer} is no longer available.")
+    return _error(
+        410, "no_such_ask", f"error 410/3907: no_such_ask Instance type {offer} is no longer available."
+    )
+
+
+def _token_of_id(contract: int) -> str:
+    return base64.b64encode(json.dumps({"values": {"id": contract}}).encode()).decode()
+
+
+def _id_of_token(token: str) -> int:
+    """The row that a token goes on after; the first page has none."""
+    try:
+        return int(json.loads(base64.b64decode(token))["values"]["id"]) if token else 0
+    except (ValueError, KeyError, TypeError):
+        raise Refusal(_error(400, "invalid_args", "after_token: not a token of this list")) from None

@@ -22,6 +22,8 @@ class _Odd:
     cpu_cores: int | None = 16
     rented: bool = False
     verified: bool = True
+    cuda: float = 12.8
+    ports: int = 250
 
 
 _ODD_OFFERS = (
@@ -30,8 +32,11 @@ _ODD_OFFERS = (
     _Odd("RTX 4090", 1, "Quebec, CA", "0"),
     _Odd("RTX 4090", 4, "Spain, ES", "1.52", rented=True),
     _Odd("RTX 4090", 1, "Poland, PL", "0.35", cpu_cores=None, verified=False),
+    _Odd("RTX 4090", 1, "Norway, NO", "0.21", cuda=12.2),
+    _Odd("RTX 4090", 1, "Czechia, CZ", "0.22", ports=0),
 )
-"""A CPU-only machine, an unknown GPU, a price of zero, a rented machine, one without a core count."""
+"""A CPU-only machine, an unknown GPU, a price of zero, a rented machine, one without a core count, an old
+driver, a host without open ports."""
 
 
 @drawn_once
@@ -85,6 +90,8 @@ def _cell(seed: int, row: Recorded, machines: Mapping[tuple[str, str], int], bid
             "reliability": round(0.95 + 0.0499 * draw(seed, machine, "reliability"), 4),
             "rented": False,
             "verified": True,
+            "cuda": 12.8,
+            "ports": 250,
         },
     )
 
@@ -117,6 +124,8 @@ def _odd_cell(odd: _Odd, number: int) -> Cell:
             "reliability": 0.97,
             "rented": odd.rented,
             "verified": odd.verified,
+            "cuda": odd.cuda,
+            "ports": odd.ports,
         },
     )
 

@@ -5,6 +5,8 @@ same GPUs as one offer of eight and eight of one), so machines must not be summe
 the machine. On the wire: USD per hour for the whole offer; ``dph_total`` holds the disk that the search
 asked for, ``dph_base`` and ``min_bid`` do not; GPU memory in MiB per GPU, host memory in MB of the whole
 host (the offer's share is that of its CPU cores). Traffic is billed apart.
+The list of own instances has pages of 25 rows at most. An offer ends with its host's own term (``end_date``),
+and so does every rental of it.
 Not said: the network between machines (no fabric); the link between GPUs unless ``bw_nvlink`` is measured.
 
 Environment: ``BROKER_VAST_API_KEY``; ``BROKER_VAST_IMAGE``, ``BROKER_VAST_DISK_GB``.

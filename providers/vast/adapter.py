@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from broker.domain.errors import (
@@ -14,20 +16,26 @@ from broker.domain.errors import (
     LeaseNotFound,
     OrderRejected,
     OutcomeUnknown,
+    PayloadUnreadable,
     ProviderError,
     QuotaExceeded,
 )
-from broker.domain.offer import OfferBatch
+from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, bearer, ordered
+from providers.client import Query, SellerClient, all_pages, bearer, found_again, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import PayloadModel
-from providers.rows import rate_of
+from providers.rows import rate_of, rows_under
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.vast.offers import NAME, parse_offers
+from providers.vast.search import LIMIT, Wish, search_all
 
-SEARCH_LIMIT = 3000
 LONGEST_LABEL = 255
+INSTANCES = "/api/v1/instances/"
+PAGE_ROWS = 25
+MOST_PAGES = 400
+LEAST_COMPUTE_CAPABILITY = 500
+"""Five dot zero; a search by CUDA version without one leaves GPUs out that support it."""
 POLICY = HttpPolicy(
     interval_s={
         Operation.OFFERS: 6.0,
@@ -52,22 +60,26 @@ _ERRORS: Mapping[str, type[ProviderError]] = {
     "auth_error": CredentialsRejected,
     "invalid_args": OrderRejected,
     "invalid_price": OrderRejected,
+    "deprecated_endpoint": PayloadUnreadable,
     "no_ssh_key_for_vm": OrderRejected,
     "insufficient_credit": QuotaExceeded,
 }
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"success": false, "error", "msg"}``; rate limits are plain text."""
+    """JSON ``{"success": false, "error", "msg"}``; rate limits are plain text.
+
+    That an offer is gone is said by the word ``no_such_ask``, as the code or within the message.
+    """
     body = reply.json_or_none()
     if reply.status == 429 or not isinstance(body, dict):
         return classify_by_status(reply)
     code = str(body.get("error") or "")
     text = f"{code}: {body.get('msg') or ''}"
-    if code == "no_such_ask":
-        return InsufficientCapacity(NAME, "that Vast machine was just rented")
     if body.get("new_contract"):
         return _StillMade(NAME, text, str(body["new_contract"]))
+    if "no_such_ask" in text:
+        return InsufficientCapacity(NAME, "that Vast machine was just rented")
     if "invalid user key" in text.lower():
         return CredentialsRejected(NAME, text)
     if code in _ERRORS:
@@ -94,6 +106,7 @@ class _InstanceAnswer(PayloadModel):
 
 class _InstancesAnswer(PayloadModel):
     instances: tuple[_Instance, ...]
+    next_token: str | None = None
 
 
 class _Created(PayloadModel):
@@ -110,6 +123,9 @@ _STATES: Mapping[str, LeaseState] = {
     "created": LeaseState.PROVISIONING,
     "loading": LeaseState.PROVISIONING,
     "running": LeaseState.ACTIVE,
+    "rebooting": LeaseState.ACTIVE,
+    "frozen": LeaseState.ACTIVE,
+    "stopped": LeaseState.FAILED,
     "exited": LeaseState.FAILED,
     "offline": LeaseState.FAILED,
     "unknown": LeaseState.FAILED,
@@ -142,23 +158,40 @@ class Vast(SellerClient):
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
         self._disk_gb = int(settings.options["disk_gb"])
+        self._least_cuda = cuda_of(settings.options["image"])
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Two searches of verified hosts: on demand, and by bid."""
-        return parse_offers([await self._search("on-demand"), await self._search("bid")], observed_at)
+        """What verified hosts rent out that runs the image; the least bid of a row is its spot offer."""
+        rows, left_out = await search_all(self._search, self._wish)
+        batch = parse_offers(rows, observed_at, self._least_cuda)
+        return OfferBatch(batch.offers, (*batch.rejected, *left_out))
 
-    async def _search(self, kind: str) -> bytes:
+    async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
+        """One search, for the offer's id."""
+        rows = await self._search({**self._wish, "id": {"eq": int(offer.reference["ask_id"])}})
+        return found_again(offer, parse_offers(rows, asked_at, self._least_cuda))
+
+    @property
+    def _wish(self) -> dict[str, Any]:
         wish = {
             "verified": {"eq": True},
             "rentable": {"eq": True},
             "rented": {"eq": False},
+            "direct_port_count": {"gte": 1},
             "order": [["dph_total", "asc"]],
-            "type": kind,
-            "limit": SEARCH_LIMIT,
+            "type": "on-demand",
+            "limit": LIMIT,
             "allocated_storage": self._disk_gb,
         }
+        if self._least_cuda is None:
+            return wish
+        cuda = {"cuda_max_good": {"gte": float(self._least_cuda)}}
+        return {**wish, **cuda, "compute_cap": {"gte": LEAST_COMPUTE_CAPABILITY}}
+
+    async def _search(self, wish: Wish) -> list[Any]:
         path = "/api/v0/bundles/"
-        return (await self._call("POST", path, Operation.OFFERS, repeatable=True, json=wish)).body
+        reply = await self._call("POST", path, Operation.OFFERS, repeatable=True, json=wish)
+        return rows_under(NAME, reply.body, "offers")
 
     async def reserve(self, order: Order) -> Lease:
         """Rents one offer, labelled by the tag; a stopped instance left by a refusal is destroyed."""
@@ -203,9 +236,10 @@ class Vast(SellerClient):
         return _lease(reply.read(_InstanceAnswer).instances)
 
     async def list_leases(self) -> Sequence[Lease]:
-        """Every instance of the account."""
-        reply = await self._held("/api/v0/instances/")
-        return tuple(_lease(instance) for instance in reply.read(_InstancesAnswer).instances)
+        """Every instance of the account, page by page in the order of their ids."""
+        first = {"limit": str(PAGE_ROWS), "order_by": '[{"col": "id", "dir": "asc"}]'}
+        pages = await all_pages(partial(self._held, INSTANCES), _next_page, first, MOST_PAGES)
+        return tuple(_lease(instance) for page in pages for instance in page.read(_InstancesAnswer).instances)
 
     async def _give_back(self, lease: Lease) -> None:
         """Destroys: a stopped instance would go on paying for its disk."""
@@ -216,3 +250,14 @@ class Vast(SellerClient):
             reply = await self._end("DELETE", f"/api/v0/instances/{reference}/")
             if not reply.read(_Done).success:
                 raise self._http.error(reply)
+
+
+def _next_page(reply: Reply, _: int) -> Query | None:
+    token = reply.read(_InstancesAnswer).next_token
+    return {"after_token": token} if token else None
+
+
+def cuda_of(image: str) -> Decimal | None:
+    """The CUDA version that the name of a container image tells; None where it tells none."""
+    found = re.search(r"cuda[:-]?(\d+\.\d+)", image)
+    return Decimal(found[1]) if found else None

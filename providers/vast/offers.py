@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -70,21 +70,30 @@ class _Ask(PayloadModel):
     host_id: int | None = None
     reliability2: Annotated[float, Field(ge=0, le=1)] | None = None
     end_date: Annotated[float, Field(gt=0, lt=_NO_END_S)] | None = None
+    duration: Annotated[float, Field(gt=-_NO_END_S, lt=_NO_END_S)] | None = None
+    cuda_max_good: Decimal | None = None
+    direct_port_count: int | None = None
     rentable: bool = True
     rented: bool | None = None
 
 
-def parse_offers(payloads: Sequence[bytes], observed_at: datetime) -> OfferBatch:
-    """Offers of one or more searches.
+def parse_offers(rows: Sequence[Any], observed_at: datetime, least_cuda: Decimal | None = None) -> OfferBatch:
+    """Offers of the rows of one or more searches.
 
     Rows of a search for ``bid`` are spot offers. Where no such search was made, the least bid that an
-    on-demand row states is one.
+    on-demand row states is one. ``least_cuda``: the CUDA version of the image that will be ordered, which
+    the driver of the host has to support; None: any.
     """
     facts = load_provider_facts(NAME)
-    rows = [row for payload in payloads for row in rows_under(NAME, payload, "offers")]
     bids_searched = any(isinstance(row, dict) and row.get("is_bid") is True for row in rows)
-    named = ((_row_name(row), row) for row in rows)
-    batch = collect(named, lambda row: _offers_of(row, facts, bids_searched, observed_at))
+
+    def offers_of(row: Any) -> Iterator[Offer]:
+        ask = _Ask.model_validate(row)
+        sku = _sku(ask, facts)
+        _require_usable(ask, observed_at, least_cuda)
+        return _offers_of(ask, sku, facts, bids_searched, observed_at)
+
+    batch = collect(((_row_name(row), row) for row in rows), offers_of)
     return OfferBatch(_pooled(batch.offers), batch.rejected)
 
 
@@ -113,11 +122,24 @@ def _row_name(row: Any) -> str:
     return f"offer {row.get('id')}" if isinstance(row, dict) else "row that is no object"
 
 
-def _offers_of(row: Any, facts: ProviderFacts, bids_searched: bool, observed_at: datetime) -> Iterator[Offer]:
-    ask = _Ask.model_validate(row)
-    sku = _sku(ask, facts)
+def _require_usable(ask: _Ask, observed_at: datetime, least_cuda: Decimal | None) -> None:
+    """Raises RowRejected for what is taken, is over, or cannot run the order: no CUDA for it, no SSH port."""
     if ask.rented or not ask.rentable:
         raise RowRejected("already rented")
+    left_s = ask.duration
+    if left_s is None and ask.end_date is not None:
+        left_s = ask.end_date - observed_at.timestamp()
+    if left_s is not None and left_s <= 0:
+        raise RowRejected("its host's offer has ended")
+    if ask.direct_port_count is not None and ask.direct_port_count < 1:
+        raise RowRejected("no open port, which direct SSH needs")
+    if least_cuda is not None and ask.cuda_max_good is not None and ask.cuda_max_good < least_cuda:
+        raise RowRejected(f"its driver supports CUDA {ask.cuda_max_good}, the image needs {least_cuda}")
+
+
+def _offers_of(
+    ask: _Ask, sku: Sku, facts: ProviderFacts, bids_searched: bool, observed_at: datetime
+) -> Iterator[Offer]:
     disk = _disk_price(ask)
     if not ask.is_bid:
         price = require_price(ask.dph_total, "dph_total")
@@ -167,8 +189,17 @@ def _offer(
         },
         host=host,
         reliability=ask.reliability2,
-        available_until=None if ask.end_date is None else datetime.fromtimestamp(ask.end_date, UTC),
+        available_until=_available_until(ask, observed_at),
     )
+
+
+def _available_until(ask: _Ask, observed_at: datetime) -> datetime | None:
+    """When the host's offer, and every rental of it, ends: as it says, or by the time left; None: unsaid."""
+    if ask.end_date is not None:
+        return datetime.fromtimestamp(ask.end_date, UTC)
+    if ask.duration is None or observed_at.timestamp() + ask.duration >= _NO_END_S:
+        return None
+    return observed_at + timedelta(seconds=ask.duration)
 
 
 def _host(hosting_type: int | None) -> HostKind | None:
@@ -227,4 +258,6 @@ def _intra_node(ask: _Ask, gpu: str, count: int) -> IntraNode | None:
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
     """Recorded answers of searches."""
-    return parse_offers([body for _, body in payloads], observed_at)
+    return parse_offers(
+        [row for _, body in payloads for row in rows_under(NAME, body, "offers")], observed_at
+    )

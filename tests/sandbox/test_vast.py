@@ -3,6 +3,7 @@ from typing import Any
 from tests.sandbox.conftest import Bench
 
 API = "/vast/api/v0"
+MINE = "/vast/api/v1/instances/"
 RENTABLE = {"rentable": {"eq": True}, "rented": {"eq": False}}
 
 
@@ -29,11 +30,22 @@ async def test_filters_order_and_limit(bench: Bench) -> None:
 
 
 async def test_odd_rows_are_there(bench: Bench) -> None:
-    everything = (await bench.json("POST", f"{API}/bundles/", {}))["offers"]
+    cheap, dear = ({"dph_total": {rule: 0.5}} for rule in ("lt", "gte"))
+    everything = [
+        row for part in (cheap, dear) for row in (await bench.json("POST", f"{API}/bundles/", part))["offers"]
+    ]
+    assert len(everything) > 64
     assert any(offer["num_gpus"] == 0 and offer["gpu_name"] is None for offer in everything)
     assert any(offer["dph_base"] == 0 for offer in everything)
     assert any(offer["rented"] for offer in everything)
     assert any(offer["cpu_cores"] is None for offer in everything)
+    assert any(offer["cuda_max_good"] < 12.8 for offer in everything)
+    assert any(offer["direct_port_count"] == 0 for offer in everything)
+
+
+async def test_a_search_shows_64_rows_whatever_is_asked(bench: Bench) -> None:
+    answer = await bench.json("POST", f"{API}/bundles/", {"limit": 3000, "order": [["dph_total", "asc"]]})
+    assert (len(answer["offers"]), answer["truncated"]) == (64, False)
 
 
 async def test_disk_is_in_the_total_and_bids_are_their_own_list(bench: Bench) -> None:
@@ -53,11 +65,13 @@ async def test_renting_a_slice_takes_its_machine(bench: Bench) -> None:
     assert left.isdisjoint(offer["id"] for offer in slices)
     again = await rent(bench, whole["id"])
     assert (again.status_code, again.json()["error"]) == (410, "no_such_ask")
-    assert (await rent(bench, 1)).status_code == 404
+    stranger = await rent(bench, 1)
+    assert (stranger.status_code, stranger.json()["error"]) == (404, "invalid_args")
+    assert "no_such_ask" in stranger.json()["msg"]
     contract = made["new_contract"]
     assert (await bench.json("GET", f"{API}/instances/{contract}/"))["instances"]["actual_status"] is None
     await bench.advance(30)
-    shown = await bench.json("GET", f"{API}/instances/")
+    shown = await bench.json("GET", MINE)
     assert [(i["id"], i["label"], i["actual_status"]) for i in shown["instances"]] == [
         (contract, "broker-1", "running")
     ]
@@ -82,5 +96,34 @@ async def test_search_needs_no_key_but_renting_does(bench: Bench) -> None:
     assert (await bench.client.post(f"{API}/bundles/", json={}, headers=bare)).status_code == 200
     refused = await bench.client.put(f"{API}/asks/1/", json={"image": "i"}, headers=bare)
     assert (refused.status_code, refused.json()["error"]) == (401, "auth_error")
-    by_query = await bench.client.get(f"{API}/instances/?api_key=k", headers=bare)
+    by_query = await bench.client.get(f"{MINE}?api_key=k", headers=bare)
     assert by_query.status_code == 200
+
+
+async def test_the_list_in_v0_is_retired(bench: Bench) -> None:
+    retired = await bench.call("GET", f"{API}/instances/")
+    assert (retired.status_code, retired.json()["error"]) == (410, "deprecated_endpoint")
+
+
+async def test_own_instances_come_in_pages_of_25_at_most(bench: Bench) -> None:
+    singles = (await search(bench, num_gpus={"eq": 1}))[:27]
+    made = [(await rent(bench, row["id"])).json()["new_contract"] for row in singles]
+    usual = await bench.json("GET", MINE)
+    assert (len(usual["instances"]), usual["total_instances"]) == (5, 27)
+    first = await bench.json("GET", MINE, params={"limit": "1000"})
+    assert (len(first["instances"]), first["instances_found"]) == (25, 25)
+    rest = await bench.json("GET", MINE, params={"limit": "25", "after_token": first["next_token"]})
+    assert rest["next_token"] is None
+    assert [row["id"] for row in (*first["instances"], *rest["instances"])] == sorted(made)
+    one = await bench.json("GET", MINE, params={"select_filters": f'{{"id": {{"eq": {made[3]}}}}}'})
+    assert [row["id"] for row in one["instances"]] == [made[3]]
+    for wrong in ({"after_token": "x"}, {"limit": "many"}, {"select_filters": "[]"}):
+        assert (await bench.call("GET", MINE, params=wrong)).status_code == 400
+
+
+async def test_hosts_offer_their_machines_anew(bench: Bench) -> None:
+    (before,) = [row for row in await search(bench) if row["id"] == 48285735]
+    await bench.advance(91 * 86400)
+    (after,) = [row for row in await search(bench) if row["id"] == 48285735]
+    assert after["end_date"] - before["end_date"] == 90 * 86400
+    assert 0 < after["duration"] < before["duration"]
