@@ -38,6 +38,9 @@ POLLED_AT = Gauge(
 )
 POLL_FAILURES = Counter("broker_feed_failures", "Rounds of a feed that failed", ["provider"])
 JOB_FAILURES = Counter("broker_job_failures", "Passes of a job that failed", ["job"])
+LISTS_UNREAD = Counter(
+    "broker_lease_list_failures", "Passes that could not read a seller's list of leases", ["provider"]
+)
 RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
 
 HISTORY_SECONDS = 1800.0
@@ -242,6 +245,8 @@ class Timetable:
         for reservation_id, action in report.actions:
             RECONCILE_ACTIONS.labels(action.split()[0]).inc()
             log.info("reconciled", reservation_id=reservation_id, action=action)
+        for unread in report.unread:
+            LISTS_UNREAD.labels(unread.provider).inc()
         for error_text in report.errors:
             log.warning("reconcile", error=error_text)
 

@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
-from broker.domain.errors import LeaseNotFound
+from broker.domain.errors import (
+    LeaseNotFound,
+    LeasesUnreadable,
+    OrderRejected,
+    PayloadUnreadable,
+    ProviderError,
+)
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Window
@@ -27,6 +34,36 @@ def bearer(settings: ProviderSettings, credential: str) -> dict[str, str]:
     """The header of a bearer key; none where there is no key (open feeds)."""
     key = settings.secret(credential)
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+S = TypeVar("S")
+Listing = Callable[[S], Coroutine[Any, Any, Sequence[Lease]]]
+
+
+def tells_all_or_fails(list_leases: Listing[S]) -> Listing[S]:
+    """Marks ``list_leases``: an answer that is no list never means that leases are gone.
+
+    Raises LeasesUnreadable, with endpoint and answer, for a list that is not found, refused or unreadable.
+    """
+
+    @wraps(list_leases)
+    async def listed(seller: S) -> Sequence[Lease]:
+        try:
+            return await list_leases(seller)
+        except (LeaseNotFound, OrderRejected, PayloadUnreadable) as error:
+            raise _unreadable(error) from error
+
+    return listed
+
+
+def _unreadable(error: ProviderError) -> LeasesUnreadable:
+    said = str(error).removeprefix(f"{error.provider}: ")
+    meaning = {404: ": it is not there", 410: ": it is retired"}.get(error.status or 0, "")
+    status = f" (HTTP {error.status}{meaning})" if error.status is not None else ""
+    what = f"its list of leases cannot be read, {error.endpoint or 'it'} answered{status}: {said}"
+    told = LeasesUnreadable(error.provider, what, request_id=error.request_id)
+    told.endpoint, told.status = error.endpoint, error.status
+    return told
 
 
 class Seller(ABC):

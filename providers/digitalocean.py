@@ -38,7 +38,7 @@ from broker.domain.errors import (
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
-from providers.client import Query, SellerClient, all_pages, bearer
+from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -294,6 +294,7 @@ class DigitalOcean(SellerClient):
         """One Droplet; while it is new, with the word of its create action."""
         return await self._seen((await self._held(f"/v2/droplets/{reference}")).read(_DropletAnswer).droplet)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every GPU Droplet of the account."""
         ask, first = partial(self._held, "/v2/droplets"), {"type": "gpus", **FIRST_PAGE}

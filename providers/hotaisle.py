@@ -50,7 +50,7 @@ from broker.domain.errors import (
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
-from providers.client import Seller
+from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -325,13 +325,15 @@ class HotAisle(Seller):
         reply = await self._http.request("GET", f"{self._team}/{path}/{name}/", operation=Operation.LEASES)
         return _lease(reply.read(_Machine))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the team; the lists have one page."""
         return tuple([lease for path in _KINDS for lease in await self._machines(path)])
 
     async def _machines(self, path: str) -> list[Lease]:
         reply = await self._http.request("GET", f"{self._team}/{path}/", operation=Operation.LEASES)
-        return [_lease(as_payload(NAME, row, _Machine)) for row in as_list(NAME, reply.json(), path)]
+        with reply.being_read():
+            return [_lease(as_payload(NAME, row, _Machine)) for row in as_list(NAME, reply.json(), path)]
 
     async def release(self, lease: Lease) -> None:
         """Deletes, whichever kind it is; what is gone is a success."""

@@ -157,6 +157,7 @@ class ProviderHttp:
             follow_redirects=False,
         )
         self.last_request_id: str | None = None
+        self._retirements: set[tuple[object, ...]] = set()
 
     async def aclose(self) -> None:
         """Closes the connections."""
@@ -206,7 +207,7 @@ class ProviderHttp:
         if isinstance(error, ProviderUnavailable) and not reply.repeatable:
             error = OutcomeUnknown(self._provider, f"no clear answer to an order (HTTP {reply.status})")
         error.request_id = error.request_id or reply.request_id
-        return error
+        return reply.named(error)
 
     def _url(self, path: str) -> str:
         return path if path.startswith(("http://", "https://")) else f"{self._base_url}{path}"
@@ -340,6 +341,7 @@ class ProviderHttp:
     async def _reply(
         self, response: httpx.Response, operation: Operation, safe: bool, max_bytes: int
     ) -> Reply:
+        path = self._redacted(response.request.url.path.encode()).decode()
         reply = Reply(
             provider=self._provider,
             operation=operation,
@@ -347,11 +349,32 @@ class ProviderHttp:
             headers={name.lower(): value for name, value in response.headers.items()},
             body=b"",
             repeatable=safe,
+            endpoint=f"{response.request.method} {path}",
         )
+        self._note_retirement(reply)
         try:
             return replace(reply, body=await bodies.whole(_body_of(response), max_bytes))
         except bodies.BodyRefused as error:
             raise reply.unreadable(str(error)) from None
+
+    def _note_retirement(self, reply: Reply) -> None:
+        """Warns, once for each, of endpoints that are to go (``Deprecation``, ``Sunset``) or went (410).
+
+        A 410 to an order speaks of what was ordered.
+        """
+        told = {name: reply.headers[name] for name in ("deprecation", "sunset") if name in reply.headers}
+        is_gone = reply.status == 410 and reply.operation is not Operation.ORDER
+        news = (reply.operation, reply.status if is_gone else 0, *told.values())
+        if (told or is_gone) and news not in self._retirements:
+            self._retirements.add(news)
+            log.warning(
+                "provider_endpoint_retires",
+                provider=self._provider,
+                endpoint=reply.endpoint,
+                status=reply.status,
+                link=reply.headers.get("link", "")[:300],
+                **told,
+            )
 
     def _fault(self, error: Exception, *, repeatable: bool) -> ProviderError:
         kind = type(error).__name__

@@ -31,7 +31,7 @@ from broker.domain.errors import (
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
-from providers.client import SellerClient, bearer, ordered
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -246,6 +246,7 @@ class LambdaCloud(SellerClient):
         """One machine."""
         return _lease((await self._held(f"/api/v1/instances/{reference}")).read(_InstanceAnswer).data)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account; the list has one page."""
         reply = await self._held("/api/v1/instances")

@@ -6,7 +6,8 @@ body; ``classify_by_status`` is what it falls back on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -47,7 +48,10 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer with its body read in full. ``headers`` have lower-case names."""
+    """An answer with its body read in full. ``headers`` have lower-case names.
+
+    ``endpoint``: method and path of its call.
+    """
 
     provider: str
     operation: Operation
@@ -55,6 +59,7 @@ class Reply:
     headers: Mapping[str, str]
     body: bytes
     repeatable: bool
+    endpoint: str = ""
 
     @property
     def request_id(self) -> str | None:
@@ -103,7 +108,21 @@ class Reply:
     def unreadable(self, message: str) -> ProviderError:
         """The error for an answer that makes no sense: after an order nobody knows what happened."""
         kind = PayloadUnreadable if self.repeatable else OutcomeUnknown
-        return kind(self.provider, message, request_id=self.request_id)
+        return self.named(kind(self.provider, message, request_id=self.request_id))
+
+    @contextlib.contextmanager
+    def being_read(self) -> Iterator[None]:
+        """While its rows are read: what is unreadable in them is so in this answer."""
+        try:
+            yield
+        except PayloadUnreadable as error:
+            self.named(error)
+            raise
+
+    def named(self, error: ProviderError) -> ProviderError:
+        """``error`` as one of this answer: it names the call."""
+        error.endpoint, error.status = self.endpoint or None, self.status
+        return error
 
 
 Classify = Callable[[Reply], ProviderError]

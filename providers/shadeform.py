@@ -35,7 +35,7 @@ from broker.domain.errors import (
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, IntraNode, LinkKind, Sku
-from providers.client import SellerClient, ordered
+from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -283,6 +283,7 @@ class Shadeform(SellerClient):
         """One instance."""
         return _lease((await self._held(f"/v1/instances/{reference}/info")).read(_Instance))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance that is not deleted; the list has one page."""
         reply = await self._held("/v1/instances")

@@ -38,7 +38,7 @@ from broker.domain.offer import (
 )
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Sku
-from providers.client import SellerClient, bearer, ordered
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug
 from providers.rows import as_utc, gpu_node, page_by_page, rows_under, window_between
@@ -270,6 +270,7 @@ class Together(SellerClient):
         """One cluster."""
         return _lease((await self._held(f"/v1/compute/clusters/{reference}")).read(_Cluster))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every cluster of the account; the list has one page."""
         reply = await self._held("/v1/compute/clusters")

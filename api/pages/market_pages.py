@@ -53,6 +53,7 @@ async def market_page(
         "market.html",
         "Market",
         feeds=feeds,
+        unread=product.reconcile.unread_lists(),
         breakers=market_view.breakers(
             product.adapters, {feed.provider: product.offers.polling_of(feed) for feed in feeds}
         ),
@@ -82,7 +83,10 @@ async def feed_page(request: Request, caller: AnyVisitor, provider: str) -> Resp
         raise NotFound("provider", provider, "it is not configured")
     latest = await product.offers.find_rejected(provider)
     rejected = latest.rejected if latest is not None else ()
-    return show(request, "feed.html", seller(provider), feed=feeds[provider], rejected=rejected)
+    unread = product.reconcile.unread_lists().get(provider)
+    return show(
+        request, "feed.html", seller(provider), feed=feeds[provider], rejected=rejected, unread=unread
+    )
 
 
 @router.get("/market/offers/{offer_id:path}")

@@ -100,7 +100,7 @@ async def list_providers(
     request: Request, caller: AnyCaller, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
     """Every configured provider: capabilities, health and freshness of its feed, rejected rows."""
-    offers = product_of(request).offers
+    offers, unread = product_of(request).offers, product_of(request).reconcile.unread_lists()
     items = []
     feeds, next_cursor = page_of(
         await offers.find_feeds(), lambda feed: by_name(feed.provider), limit, cursor
@@ -111,7 +111,7 @@ async def list_providers(
         rows = latest.rejected if latest else ()
         items.append(
             {
-                **feed_to_document(feed, offers.polling_of(feed)),
+                **feed_to_document(feed, offers.polling_of(feed), unread.get(feed.provider)),
                 "title": spec.title if spec else feed.provider,
                 "capabilities": sorted(spec.capabilities) if spec else [],
                 "idempotency": spec.idempotency if spec else None,

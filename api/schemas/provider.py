@@ -17,6 +17,7 @@ from broker.domain.money import format_usd
 from broker.domain.offer import OfferBatch
 from broker.domain.polling import BreakerState, Polling
 from broker.domain.price_gate import Doubt, Quarantined
+from broker.services.reconcile import UnreadList
 
 
 class QuarantinedForm(BaseModel):
@@ -40,6 +41,7 @@ class FeedForm(BaseModel):
 
     It is asked every ``poll_every_s`` while it answers, and next at ``next_poll_at``. ``breaker`` ``open``:
     it failed so often that it is left alone until then; ``half_open``: the next try decides.
+    ``leases_error``: why what is held there cannot be listed, since ``leases_unread_since``; null: it can be.
     """
 
     provider: str
@@ -54,6 +56,8 @@ class FeedForm(BaseModel):
     failures_in_a_row: int
     breaker: BreakerState
     next_poll_at: Instant | None
+    leases_unread_since: Instant | None
+    leases_error: str | None
 
 
 class RejectedRowForm(BaseModel):
@@ -76,7 +80,7 @@ def _time(instant: datetime | None) -> str | None:
     return format_time(instant) if instant is not None else None
 
 
-def feed_to_document(feed: FeedHealth, polling: Polling) -> dict[str, Any]:
+def feed_to_document(feed: FeedHealth, polling: Polling, unread: UnreadList | None = None) -> dict[str, Any]:
     """The JSON form of a feed's health as plain data."""
     return {
         "provider": feed.provider,
@@ -91,6 +95,8 @@ def feed_to_document(feed: FeedHealth, polling: Polling) -> dict[str, Any]:
         "failures_in_a_row": polling.failures,
         "breaker": polling.breaker.value,
         "next_poll_at": _time(polling.next_at),
+        "leases_unread_since": None if unread is None else _time(unread.since),
+        "leases_error": None if unread is None else unread.error,
     }
 
 

@@ -29,6 +29,7 @@ BrokerError
 ├── PriceAboveLimit        it asks, or charges, more than the order allows
 ├── ReleaseRefused         not now (still provisioning) or never (a block)
 ├── LeaseNotFound          already gone: success of a release
+├── LeasesUnreadable       the list of what we hold cannot be read: nothing is known of it
 └── OutcomeUnknown         a buy may or may not have happened
 """
 
@@ -186,6 +187,10 @@ class ProviderError(BrokerError):
     """A provider failed or refused. ``provider`` names it; ``retryable`` says if waiting may help."""
 
     retryable = False
+    endpoint: str | None = None
+    """Method and path of the call that failed, where an answer of it says so."""
+    status: int | None = None
+    """Its HTTP status."""
 
     def __init__(self, provider: str, message: str, *, request_id: str | None = None) -> None:
         self.provider = provider
@@ -275,6 +280,13 @@ class ReleaseRefused(ProviderError):
 
 class LeaseNotFound(ProviderError):
     """The provider knows no such lease (any more)."""
+
+
+class LeasesUnreadable(ProviderError):
+    """The list of what is held there cannot be read, so that nobody knows what is there and what is gone.
+
+    Its endpoint is not there (404), is retired (410), refuses the question, or answers in another form.
+    """
 
 
 class OutcomeUnknown(ProviderError):

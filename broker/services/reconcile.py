@@ -80,9 +80,22 @@ class ReconcileRules:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadList:
+    """A provider whose list of leases cannot be read: since which pass, and why.
+
+    Until it can be read again its reservations stay as they are.
+    """
+
+    provider: str
+    since: datetime
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReconcileReport:
     """One pass: what was done to which reservation, strays seen and released, what failed.
 
+    ``unread``: providers whose list of leases could not be read, each also in ``errors``.
     ``alarm``: more strays were due than one pass may release. ``sold_out``: offers whose sellers refused what
     a plan needs now, with nothing in its place: a change of the market, for whoever looks at plans again.
     """
@@ -93,6 +106,7 @@ class ReconcileReport:
     released: tuple[Lease, ...] = ()
     alarm: bool = False
     errors: tuple[str, ...] = ()
+    unread: tuple[UnreadList, ...] = ()
     sold_out: tuple[OfferChange, ...] = ()
 
 
@@ -126,7 +140,12 @@ class ReconcileService:
         self._stray_since: dict[tuple[str, str], datetime] = {}
         self._untagged_since: dict[tuple[str, str], datetime] = {}
         self._sold_out: list[OfferChange] = []
+        self._unread: dict[str, UnreadList] = {}
         self._passing = asyncio.Lock()
+
+    def unread_lists(self) -> Mapping[str, UnreadList]:
+        """Providers whose list of leases could not be read in the last pass of this process."""
+        return self._unread
 
     async def run_once(self) -> ReconcileReport:
         """One pass: lists every provider, then takes one action for each open reservation.
@@ -135,7 +154,9 @@ class ReconcileService:
         """
         async with self._passing:
             report, self._sold_out = ReconcileReport(self._clock.now()), []
-            clouds, errors = await self._list_clouds()
+            clouds, unread = await self._list_clouds()
+            errors = list(unread.values())
+            self._note_unread(unread, report.started_at)
             async with self._uow_factory() as uow:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
@@ -150,11 +171,29 @@ class ReconcileService:
                     if name != Wait.__name__:
                         actions.append((row.reservation_id, name))
             report = replace(
-                report, actions=tuple(actions), errors=tuple(errors), sold_out=tuple(self._sold_out)
+                report,
+                actions=tuple(actions),
+                errors=tuple(errors),
+                unread=tuple(self._unread.values()),
+                sold_out=tuple(self._sold_out),
             )
             return await self._sweep(report, clouds, install_id)
 
-    async def _list_clouds(self) -> tuple[dict[str, Sequence[Lease]], list[str]]:
+    def _note_unread(self, unread: Mapping[str, str], at: datetime) -> None:
+        before = self._unread
+        self._unread = {
+            name: UnreadList(name, before[name].since if name in before else at, error)
+            for name, error in unread.items()
+        }
+        for name in self._unread.keys() - before.keys():
+            log.error(
+                "leases at %s stay as they are, nobody knows what became of them: %s", name, unread[name]
+            )
+        for name in before.keys() - self._unread.keys():
+            log.warning("the leases at %s can be listed again", name)
+
+    async def _list_clouds(self) -> tuple[dict[str, Sequence[Lease]], dict[str, str]]:
+        """Leases by provider, and in words why a provider's could not be listed."""
         names = list(self._reservers)
         crash_points.here("call.list.before")
         answers = await asyncio.gather(
@@ -162,18 +201,18 @@ class ReconcileService:
         )
         crash_points.here("call.list.after")
         clouds: dict[str, Sequence[Lease]] = {}
-        errors: list[str] = []
+        unread: dict[str, str] = {}
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, ProviderError):
-                errors.append(str(answer))
+                unread[name] = str(answer)
             elif isinstance(answer, Exception):
                 log.error("listing %s failed unexpectedly", name, exc_info=answer)
-                errors.append(f"{name}: unexpected {type(answer).__name__}: {answer}")
+                unread[name] = f"{name}: unexpected {type(answer).__name__}: {answer}"
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 clouds[name] = answer
-        return clouds, errors
+        return clouds, unread
 
     async def _note_seen(
         self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime

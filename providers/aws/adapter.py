@@ -35,7 +35,7 @@ from providers.aws.query import Params, listed
 from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot, spot_query
 from providers.aws.xml import Node
-from providers.client import Seller, found_again
+from providers.client import Seller, found_again, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
 from providers.payload import join_batches
 
@@ -230,6 +230,7 @@ class AwsAdapter(Seller):
             return reservation
         raise LeaseNotFound(PROVIDER, f"no capacity reservation {reference} in {region}")
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """All capacity reservations, instances and training plans of all configured regions."""
         regions = self._options.regions

@@ -29,7 +29,7 @@ from providers.aws.ec2 import CallBudget
 from providers.aws.errors import CallRefused, NameTaken
 from providers.aws.nodes import PROVIDER
 from providers.aws.query import TAG_KEY
-from providers.aws.sagemaker import SageMaker, instant_of, rows_of
+from providers.aws.sagemaker import SageMaker, instant_of
 from providers.http import Operation
 from providers.payload import Name, PayloadModel, RowRejected, as_payload
 
@@ -169,8 +169,10 @@ class PlanDesk:
         found: list[Lease] = []
         wish: dict[str, Any] = {"MaxResults": _PAGE_ROWS}
         for _ in range(_MOST_PAGES):
-            answer = await self._sagemaker.call(region, "ListTrainingPlans", wish, Operation.LEASES)
-            found += (lease_of(row, region) for row in rows_of(answer, "TrainingPlanSummaries"))
+            answer = await self._sagemaker.call(
+                region, "ListTrainingPlans", wish, Operation.LEASES, rows="TrainingPlanSummaries"
+            )
+            found += (lease_of(row, region) for row in answer["TrainingPlanSummaries"])
             token = answer.get("NextToken")
             if not token:
                 return tuple(found)

@@ -40,8 +40,12 @@ class SageMaker:
         operation: Operation,
         *,
         repeatable: bool = True,
+        rows: str | None = None,
     ) -> Mapping[str, Any]:
-        """One call's answer; an order (``repeatable`` False) is sent at most once."""
+        """One call's answer; an order (``repeatable`` False) is sent at most once.
+
+        ``rows``: the list that it has to hold, else it is unreadable.
+        """
         url, body = self._url(region), json.dumps(wish).encode()
         headers = {"content-type": CONTENT_TYPE, "x-amz-target": f"SageMaker.{action}"}
         signed = signed_headers("POST", url, headers, body, self._keys, Scope(region, SERVICE), self._now())
@@ -51,6 +55,8 @@ class SageMaker:
         answer = reply.json()
         if not isinstance(answer, dict):
             raise reply.unreadable(f"{action} answered with something else than an object")
+        if rows is not None and not isinstance(answer.get(rows), list):
+            raise reply.unreadable(f"{action} answered without a list {rows}")
         return answer
 
     def _url(self, region: str) -> str:

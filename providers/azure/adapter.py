@@ -29,7 +29,7 @@ from providers.azure.arm import MOST_PAGES, Arm, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
 from providers.azure.prices import Hold, join_pages, parse_page
 from providers.azure.windows import PROVIDER
-from providers.client import Seller, found_again, ordered
+from providers.client import Seller, found_again, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
 from providers.spec import refuse_long_tag
 
@@ -55,6 +55,10 @@ class AzureOptions:
     machine: scale_sets.Machine
     sizes_max_age: timedelta
     keyless: bool = False
+
+
+GROUP_GONE = "ParentResourceNotFound"
+"""Said of the reservations of a group that was deleted since the groups were listed."""
 
 
 class Azure(Seller):
@@ -189,7 +193,8 @@ class Azure(Seller):
         is_scale_set = reference.startswith(f"{SCALE_SETS}/")
         query = {} if is_scale_set else {"$expand": "instanceView"}
         reply = await self._arm.call("GET", reference, Operation.LEASES, query=query)
-        resource = leases.read_resource(reply.json())
+        with reply.being_read():
+            resource = leases.read_resource(reply.json())
         if is_scale_set and resource.state == "failed":
             view = await self._arm.call("GET", f"{reference}/instanceView", Operation.LEASES)
             resource = resource.with_view(view.read(leases.InstanceView))
@@ -203,19 +208,20 @@ class Azure(Seller):
                 await self.release(lease)
         return lease
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every reservation and scale set of the resource group, whoever made it."""
-        try:
-            return (*await self._list(SCALE_SETS), *await self._list_reservations())
-        except LeaseNotFound as error:
-            raise PayloadUnreadable(PROVIDER, f"no list where there is one: {error}") from error
+        return (*await self._list(SCALE_SETS), *await self._list_reservations())
 
     async def _list_reservations(self) -> list[Lease]:
         groups = [leases.read_resource(row).name async for row, _ in self._arm.rows(GROUPS)]
         found: list[Lease] = []
         for group in groups:
-            with contextlib.suppress(LeaseNotFound):
+            try:
                 found += await self._list(f"{GROUPS}/{group}/{leases.RESERVATIONS}")
+            except LeaseNotFound as error:
+                if GROUP_GONE not in str(error):
+                    raise
         return found
 
     async def _list(self, path: str) -> list[Lease]:

@@ -164,8 +164,10 @@ class Arm:
         links: set[str] = set()
         while len(links) < MOST_PAGES:
             reply = await self.call("GET", path, operation, query=query)
-            page = as_dict(PROVIDER, reply.json(), "the answer")
-            for row in as_list(PROVIDER, page.get("value"), "value"):
+            with reply.being_read():
+                page = as_dict(PROVIDER, reply.json(), "the answer")
+                rows = as_list(PROVIDER, page.get("value"), "value")
+            for row in rows:
                 yield row, reply
             link = page.get("nextLink")
             if not isinstance(link, str) or not link:

@@ -22,7 +22,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, ordered
+from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.crusoe.offers import NAME, Market, parse_offers
 from providers.crusoe.signing import signed_headers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
@@ -260,6 +260,7 @@ class Crusoe(SellerClient):
                 return Lease(NAME, reference, LeaseState.FAILED, detail=detail)
         return None
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the project; the list has one page."""
         reply = await self._held(self._machines)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from broker.domain.errors import (
     CredentialsRejected,
@@ -24,7 +24,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, bearer, ordered
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.cudo.offers import NAME, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
@@ -108,7 +108,16 @@ class _MachineAnswer(_Price):
 
 
 class _MachinesAnswer(PayloadModel):
+    """What is empty may be left out; an answer that says something else instead is another one."""
+
     VMs: tuple[_Machine, ...] = Field(default=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_list(cls, answer: Any) -> Any:
+        if isinstance(answer, dict) and answer and "VMs" not in answer:
+            raise ValueError("no VMs")
+        return answer
 
 
 class _Created(PayloadModel):
@@ -194,6 +203,7 @@ class Cudo(SellerClient):
         lease = _lease(found.VM)
         return lease if rate is None else replace(lease, price_usd_per_node_hour=rate)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the project; the list has one page."""
         reply = await self._held(f"{self._project}/vms")

@@ -26,7 +26,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from providers.client import Seller, found_again
+from providers.client import Seller, found_again, tells_all_or_fails
 from providers.gcp import leases
 from providers.gcp.calendar import Question, parse_advice, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id
@@ -240,6 +240,7 @@ class Gcp(Seller):
                     )
         return None
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Everything held in the project; what a window made of itself is not counted twice."""
         pages = {

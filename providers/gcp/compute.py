@@ -132,7 +132,7 @@ def classify(reply: Reply) -> ProviderError:
     if not isinstance(body, dict):
         return classify_by_status(reply)
     error = body.get("error")
-    if isinstance(error, str):
+    if isinstance(error, str) and reply.operation is Operation.TOKEN:
         text = f"{error}: {body.get('error_description', '')}"
         kind = CredentialsRejected if reply.status < 500 else ProviderUnavailable
         return kind(PROVIDER, text[:300])

@@ -149,12 +149,16 @@ class Scope(PayloadModel):
 class AggregatedPage(ListPage):
     """A page of an aggregated list: rows by zone."""
 
-    items: Mapping[str, Scope] = {}
+    kind: str = ""
+    items: Mapping[str, Scope] | None = None
 
 
 def scopes_of(page: Reply) -> tuple[Scope, ...]:
-    """The zones of a page."""
-    return tuple(page.read(AggregatedPage).items.values())
+    """The zones of a page; a list without rows still says what it is."""
+    read = page.read(AggregatedPage)
+    if read.items is None and "AggregatedList" not in read.kind:
+        raise page.unreadable("an answer that is no aggregated list")
+    return tuple((read.items or {}).values())
 
 
 def reference(zone: str, kind: str, name: str) -> str:

@@ -10,14 +10,13 @@ from typing import Any
 from broker.domain.errors import (
     InsufficientCapacity,
     LeaseNotFound,
-    PayloadUnreadable,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from providers.client import Seller
+from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.hyperstack.offers import NAME, parse_offers
 from providers.payload import PayloadModel
@@ -188,6 +187,7 @@ class Hyperstack(Seller):
         reply = await self._http.request("GET", f"{MACHINES}/{reference}", operation=Operation.LEASES)
         return _lease(reply.read(_MachineAnswer).instance)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account; the number that a page says of itself leads to the next."""
         found: dict[int, Lease] = {}
@@ -201,7 +201,7 @@ class Hyperstack(Seller):
             if not page.instances or is_last:
                 return tuple(found.values())
             if not new:
-                raise PayloadUnreadable(NAME, "the list of machines repeats itself")
+                raise reply.unreadable("the list of machines repeats itself")
             params["page"] = (page.page if page.page is not None else params.get("page", 1)) + 1
 
     async def release(self, lease: Lease) -> None:

@@ -17,7 +17,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import Query, SellerClient, all_pages, bearer, ordered
+from providers.client import Query, SellerClient, all_pages, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.latitude.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel
@@ -157,6 +157,7 @@ class Latitude(SellerClient):
     async def _server(self, reference: str) -> _Server:
         return (await self._held(f"/servers/{reference}")).read(_ServerAnswer).data
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every server of the team, page by page."""
         pages = await all_pages(partial(self._held, "/servers"), _next_page, FIRST_PAGE, MOST_PAGES)

@@ -23,7 +23,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import Query, SellerClient, all_pages, bearer, ordered
+from providers.client import Query, SellerClient, all_pages, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.mithril.offers import (
     HOUR,
@@ -267,6 +267,7 @@ class Mithril(SellerClient):
             return None
         return _bid_lease(reply.read(_Held))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every bid and every reservation of the project."""
         bids = await self._all("/v2/spot/bids", _bid_lease)

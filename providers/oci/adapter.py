@@ -23,7 +23,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from providers.client import Seller, found_again
+from providers.client import Seller, found_again, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
 from providers.oci.signing import OciKey, load_private_key, signed_headers, throwaway_key
@@ -173,6 +173,8 @@ class Oci(Seller):
             ]
             subscribed = (as_payload(NAME, row, _Subscription) for row in rows)
             self._regions = tuple(row.regionName for row in subscribed if row.status == "READY")
+            if not self._regions:
+                raise PayloadUnreadable(NAME, "the tenancy is subscribed to no region that is READY")
         return self._regions
 
     async def _reports(self, region: str) -> list[bytes]:
@@ -232,6 +234,7 @@ class Oci(Seller):
         reply = await self._call("GET", path, Operation.LEASES)
         return _lease(reply.read(_Reservation), region)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every capacity reservation of the compartment, in all regions."""
         regions = await self._all_regions(Operation.LEASES)
@@ -273,7 +276,9 @@ class Oci(Seller):
         for _ in range(_MOST_PAGES):
             asked = {**query, "page": page} if page else dict(query)
             reply = await self._call("GET", path, operation, query=asked)
-            for row in as_list(NAME, reply.json(), what):
+            with reply.being_read():
+                rows = as_list(NAME, reply.json(), what)
+            for row in rows:
                 yield row
             page = reply.headers.get("opc-next-page", "")
             if not page:

@@ -24,7 +24,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, ordered
+from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.ovh.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel, as_list, as_payload
@@ -232,10 +232,13 @@ class Ovh(SellerClient):
         """One instance."""
         return _lease((await self._held(f"{self._project}/instance/{reference}")).read(_Instance))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the project; the list has one page."""
-        rows = as_list(NAME, (await self._held(f"{self._project}/instance")).json(), "instances")
-        return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
+        reply = await self._held(f"{self._project}/instance")
+        with reply.being_read():
+            rows = as_list(NAME, reply.json(), "instances")
+            return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"{self._project}/instance/{lease.reference}")

@@ -20,7 +20,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from providers.client import Seller
+from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
@@ -98,7 +98,7 @@ class _Pod(PayloadModel):
 
 
 class _Pods(PayloadModel):
-    total_count: int = 0
+    total_count: int | None = None
     data: tuple[_Pod, ...]
 
 
@@ -229,6 +229,7 @@ class PrimeIntellect(Seller):
         reply = await self._http.request("GET", f"/api/v1/pods/{reference}", operation=Operation.LEASES)
         return _lease(reply.read(_Pod))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every pod of the account, page by page."""
         leases: list[Lease] = []
@@ -239,9 +240,12 @@ class PrimeIntellect(Seller):
             )
             page = reply.read(_Pods)
             leases += [_lease(pod) for pod in page.data]
-            if not page.data or len(leases) >= page.total_count:
+            is_last = (
+                len(page.data) < PAGE_SIZE if page.total_count is None else len(leases) >= page.total_count
+            )
+            if is_last or not page.data:
                 return tuple(leases)
-        raise PayloadUnreadable(NAME, f"the list of pods does not end within {MOST_PAGES} pages")
+        raise reply.unreadable(f"the list of pods does not end within {MOST_PAGES} pages")
 
     async def release(self, lease: Lease) -> None:
         """Terminates; what is gone is a success."""

@@ -17,7 +17,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, bearer, ordered
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
 from providers.rows import rate_of
@@ -202,6 +202,7 @@ class RunPod(SellerClient):
         """One pod."""
         return _lease((await self._held(f"/v2/pods/{reference}")).read(_PodRow))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every pod of the account; the list has one page."""
         return tuple(_lease(pod) for pod in (await self._held("/v2/pods")).read(_PodsAnswer).pods)

@@ -25,7 +25,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from providers.client import Seller
+from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches
 from providers.scaleway.leftovers import Leftovers
@@ -296,6 +296,7 @@ class Scaleway(Seller):
         _, server, reply = await self._find(reference, region)
         return _lease(server, reply)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every server of the account in the zones; what an order or a release left there is finished."""
         found: list[Lease] = []

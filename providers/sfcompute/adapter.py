@@ -12,10 +12,10 @@ back at the market, for what buyers pay; while nobody buys, ReleaseRefused (try 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.catalogue import load_provider_facts
 from broker.domain.errors import (
@@ -23,7 +23,6 @@ from broker.domain.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
-    PayloadUnreadable,
     PriceAboveLimit,
     ProviderError,
     ProviderUnavailable,
@@ -34,7 +33,7 @@ from broker.domain.errors import (
 from broker.domain.money import price_words
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from providers.client import Seller, ordered
+from providers.client import Seller, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 from providers.payload import RowRejected
 from providers.sfcompute import orders
@@ -52,6 +51,8 @@ from providers.sfcompute.offers import (
     reference_windows,
     usd_per_node_hour,
 )
+
+Page = TypeVar("Page", orders.OrderList, orders.ContractList)
 
 PAGE = 100
 MOST_PAGES = 100
@@ -253,6 +254,7 @@ class SfCompute(Seller):
                 return holding
         return orders.holdings([placed], *await self._contracts())[0]
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every buy order with its contract, and every contract without one.
 
@@ -265,24 +267,30 @@ class SfCompute(Seller):
         return orders.holdings(placed, *contracts)
 
     async def _orders(self) -> tuple[orders.PlacedOrder, ...]:
-        found: list[orders.PlacedOrder] = []
-        for _ in range(MOST_PAGES):
-            reply = await self._http.request(
-                "GET",
-                "/v0/orders",
-                operation=Operation.LEASES,
-                params={"limit": PAGE, "offset": len(found)},
-            )
-            page = reply.read(orders.OrderList)
-            found += page.data
-            if not page.has_more or not page.data:
-                return tuple(found)
-        raise PayloadUnreadable(PROVIDER, f"more than {len(found)} orders")
+        pages = await self._pages("/v0/orders", orders.OrderList, {"limit": PAGE, "offset": 0})
+        return tuple(placed for _, page in pages for placed in page.data)
 
     async def _contracts(self) -> tuple[tuple[orders.Contract, ...], datetime]:
         """All contracts, and the seller's time of the answer: by it orders without a contract are over."""
-        reply = await self._http.request("GET", "/v0/contracts", operation=Operation.LEASES)
-        return reply.read(orders.ContractList).data, reply.answered_at
+        pages = await self._pages("/v0/contracts", orders.ContractList)
+        return tuple(contract for _, page in pages for contract in page.data), pages[0][0].answered_at
+
+    async def _pages(
+        self, path: str, model: type[Page], params: Mapping[str, int] | None = None
+    ) -> list[tuple[Reply, Page]]:
+        """Every page of a list, with the answer that it came in; ``params``: the query of its first page."""
+        pages: list[tuple[Reply, Page]] = []
+        rows = 0
+        while True:
+            reply = await self._http.request("GET", path, operation=Operation.LEASES, params=params)
+            page = reply.read(model)
+            pages.append((reply, page))
+            rows += len(page.data)
+            if not page.has_more or not page.data:
+                return pages
+            if len(pages) == MOST_PAGES:
+                raise reply.unreadable(f"a list of more than {rows} rows")
+            params = {"limit": PAGE, "offset": rows}
 
     async def release(self, lease: Lease) -> None:
         """Cancels an open order, or sells its contract back."""

@@ -18,7 +18,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, bearer, ordered
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, as_payload
 from providers.rows import rate_of
@@ -165,6 +165,7 @@ class TensorDock(SellerClient):
         reply = await self._held(f"/instances/{reference}")
         return _lease(as_payload(NAME, _unwrapped(reply.json()), _Machine))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account; the list has one page."""
         reply = await self._held("/instances")
@@ -172,7 +173,8 @@ class TensorDock(SellerClient):
         rows = inner.get("instances") if isinstance(inner, dict) else inner
         if not isinstance(rows, list):
             raise reply.unreadable("no list of instances")
-        return tuple(_lease(as_payload(NAME, _unwrapped(row), _Machine)) for row in rows)
+        with reply.being_read():
+            return tuple(_lease(as_payload(NAME, _unwrapped(row), _Machine)) for row in rows)
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"/instances/{lease.reference}")

@@ -22,7 +22,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import Query, SellerClient, all_pages, bearer, found_again, ordered
+from providers.client import Query, SellerClient, all_pages, bearer, found_again, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import PayloadModel
 from providers.rows import rate_of, rows_under
@@ -235,6 +235,7 @@ class Vast(SellerClient):
             raise LeaseNotFound(NAME, f"no instance {reference}")
         return _lease(reply.read(_InstanceAnswer).instances)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the account, page by page in the order of their ids."""
         first = {"limit": str(PAGE_ROWS), "order_by": '[{"col": "id", "dir": "asc"}]'}

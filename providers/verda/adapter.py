@@ -24,7 +24,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, ordered
+from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Amount, Name, PayloadModel, as_list, as_payload
 from providers.rows import rate_of
@@ -222,10 +222,13 @@ class Verda(SellerClient):
     async def _instance(self, reference: str) -> _Instance:
         return (await self._held(f"/v1/instances/{reference}")).read(_Instance)
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the account; the list has one page."""
-        rows = as_list(NAME, (await self._held("/v1/instances")).json(), "instances")
-        return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
+        reply = await self._held("/v1/instances")
+        with reply.being_read():
+            rows = as_list(NAME, reply.json(), "instances")
+            return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
 
     async def _give_back(self, lease: Lease) -> None:
         """Deletes the instance with its system volume, which would go on being billed."""

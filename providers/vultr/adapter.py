@@ -18,7 +18,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import Query, SellerClient, all_pages, bearer
+from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -185,6 +185,7 @@ class Vultr(SellerClient):
     async def _find(self, endpoint: str, reference: str) -> Lease:
         return _lease(_one(await self._held(f"/v2/{endpoint}/{reference}"), endpoint))
 
+    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account, of both kinds."""
         virtual = await self._pages(INSTANCES, Operation.LEASES)
