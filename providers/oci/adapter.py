@@ -284,7 +284,7 @@ class Oci(Seller):
             if not page:
                 return
             if page in seen:
-                raise PayloadUnreadable(NAME, f"{what} pages in a circle")
+                raise reply.unreadable(f"{what} pages in a circle")
             seen.add(page)
         raise PayloadUnreadable(NAME, f"{what} does not end within {_MOST_PAGES} pages")
 

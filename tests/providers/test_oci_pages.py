@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from broker.domain.errors import PayloadUnreadable
+from broker.domain.errors import LeasesUnreadable
 from providers.oci import SPEC
 from providers.spec import ProviderAdapter
 from tests.contract.exchanges import BASE_URL, build
@@ -39,7 +39,7 @@ def serve(router: respx.MockRouter, tokens: Any) -> Any:
 async def test_pages_that_never_end_are_given_up(oci: ProviderAdapter) -> None:
     with respx.mock(assert_all_called=False) as router:
         route = serve(router, (f"page-{number}" for number in count()))
-        with pytest.raises(PayloadUnreadable, match=f"does not end within {MOST_PAGES} pages"):
+        with pytest.raises(LeasesUnreadable, match=f"does not end within {MOST_PAGES} pages"):
             await oci.list_leases()
     assert route.call_count == MOST_PAGES
 
@@ -47,7 +47,7 @@ async def test_pages_that_never_end_are_given_up(oci: ProviderAdapter) -> None:
 async def test_a_circle_of_several_pages_is_seen_at_once(oci: ProviderAdapter) -> None:
     with respx.mock(assert_all_called=False) as router:
         route = serve(router, iter(("a", "b", "c", "a", "b")))
-        with pytest.raises(PayloadUnreadable, match="in a circle"):
+        with pytest.raises(LeasesUnreadable, match="in a circle"):
             await oci.list_leases()
     assert route.call_count == 4
 

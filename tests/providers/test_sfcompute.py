@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from broker.catalogue import load_provider_facts
 from broker.domain.errors import (
     InsufficientCapacity,
+    LeasesUnreadable,
     OrderRejected,
     PayloadUnreadable,
     PriceAboveLimit,
@@ -434,7 +435,7 @@ async def test_all_pages_of_orders_are_read(router: respx.MockRouter) -> None:
 async def test_a_list_that_is_none_is_unreadable(router: respx.MockRouter) -> None:
     router.get(url__startswith=f"{BASE}/v0/orders").respond(json={"object": "list", "data": None})
     router.get(f"{BASE}/v0/contracts").respond(json={"object": "list", "data": []})
-    with pytest.raises(PayloadUnreadable):
+    with pytest.raises(LeasesUnreadable, match=r"GET .*/v0/orders answered"):
         await adapter().list_leases()
 
 
