@@ -72,7 +72,8 @@ class Leasing:
     async def buy(self, reservation: Reservation, actor: str) -> Outcome:
         """Orders every planned unit, one after the other; stops at the first that is not held.
 
-        Where the seller's leases do not tell their price, its offer is asked for once more before the first.
+        Where the seller's leases do not tell their price, and for what is bought later under a limit, its
+        offer is asked for once more before the first.
         """
         leases: list[Lease] = []
         try:
@@ -95,11 +96,16 @@ class Leasing:
     async def _quote(self, reservation: Reservation) -> Decimal | None:
         """What the seller asks now per node-hour; None where its leases will tell, or nothing depends on it.
 
-        Raises PriceAboveLimit, InsufficientCapacity for what is no longer on sale, and the seller's error.
+        What is bought later under a limit is always quoted: its price had time to change, and a lease tells
+        its price only when it is owed already. Raises PriceAboveLimit, InsufficientCapacity for what is no
+        longer on sale, and the seller's error.
         """
         offer = reservation.offer
         reserver = self.reserver(offer.provider)
-        if offer.window is not None or offer.contract is not None or reserver.tells_price:
+        if offer.window is not None or offer.contract is not None:
+            return None
+        is_later = bought_later(offer, reservation.start, reservation.created_at)
+        if reserver.tells_price and not (is_later and reservation.limit_usd_per_node_hour is not None):
             return None
         crash_points.here("call.quote.before")
         found = await reserver.quote(offer, self._clock.now())

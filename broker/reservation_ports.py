@@ -35,7 +35,8 @@ class Reserver(Protocol):
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
         """``offer`` as its seller shows it at ``asked_at``, None when it is not on sale. ProviderError.
 
-        It is asked just before an order where ``tells_price`` is false.
+        It is asked just before an order where ``tells_price`` is false, and for what is bought later under a
+        limit.
         """
         ...
 

@@ -103,10 +103,9 @@ def intents_of(
 ) -> tuple[Intent, ...]:
     """Every holding of ``plan`` from ``now`` on, in the order of buying.
 
-    What is bought at once may cost ``tolerance`` (a share) more than planned; None sets no limit. What is
-    bought when its time comes has none: a service that runs then needs it. A run whose start has just passed
-    keeps its length and moves by the delay, at most ``patience``; a fleet begins now. Raises StalePlan for
-    what can no longer begin.
+    A node-hour may cost ``tolerance`` (a share) more than planned, whenever it is bought; None sets no limit.
+    A run whose start has just passed keeps its length and moves by the delay, at most ``patience``; a fleet
+    begins now. Raises StalePlan for what can no longer begin.
     """
     found = []
     for ordinal, placement in enumerate(plan.placements):
@@ -115,8 +114,7 @@ def intents_of(
             begun = _begun(placement, offer, window, now, patience, ordinal)
             if begun is not None:
                 wish = _wish(placement, begun)
-                has_limit = tolerance is not None and not bought_later(offer, begun.start, now)
-                limit = limit_usd_per_node_hour(placement, offer, tolerance or 0.0) if has_limit else None
+                limit = None if tolerance is None else limit_usd_per_node_hour(placement, offer, tolerance)
                 found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish, limit))
     return buying_order(found, now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.domain.holding_orders import Intent
@@ -30,7 +31,8 @@ def replacement_of(reservation: Reservation, ordinals: Sequence[int], now: datet
     if not wanted or (end is not None and end - begin < _least(reservation)):
         return None
     nodes = sum(unit.nodes for unit in reservation.units if unit.ordinal in ordinals)
-    return Intent(reservation.offer, nodes, begin, end, reservation.workload, Wish(begin, end))
+    limit = reservation.limit_usd_per_node_hour
+    return Intent(reservation.offer, nodes, begin, end, reservation.workload, Wish(begin, end), limit)
 
 
 def unreplaced(reservation: Reservation, reason: str) -> str:
@@ -52,5 +54,4 @@ def as_later(intent: Intent, now: datetime) -> Intent | None:
     """``intent`` bought on its own; None for a window, which is always bought with its plan."""
     if intent.offer.window is not None:
         return None
-    start = max(intent.start, now + AT_ONCE)
-    return Intent(intent.offer, intent.nodes, start, intent.end, intent.workload, intent.requested)
+    return replace(intent, start=max(intent.start, now + AT_ONCE))

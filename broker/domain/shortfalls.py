@@ -51,6 +51,14 @@ def is_refused(reservation: Reservation) -> bool:
     return waits and bool(reservation.tries) and reservation.is_open and reservation.state not in IN_DOUBT
 
 
+def as_refused(reservation: Reservation) -> Reservation:
+    """What was given back above its limit, as the refusal that it comes to: all its nodes are missing."""
+    units = tuple(replace(unit, state=UnitState.PLANNED) for unit in reservation.units)
+    return replace(
+        reservation, state=ReservationState.SCHEDULED, units=units, tries=max(1, reservation.tries)
+    )
+
+
 def find_shortfalls(reservations: Iterable[Reservation], now: datetime) -> tuple[Shortfall, ...]:
     """What is refused of each workload from ``now`` on, earliest first.
 

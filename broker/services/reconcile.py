@@ -49,7 +49,7 @@ from broker.domain.reconciling_actions import (
 )
 from broker.domain.replacing import replacement_of, unreplaced
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
-from broker.domain.shortfalls import find_shortfalls, shortfall_at
+from broker.domain.shortfalls import as_refused, find_shortfalls, shortfall_at
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
@@ -407,13 +407,17 @@ class ReconcileService:
     async def _tell_short(self, row: Reservation, error: ProviderError | None) -> None:
         """Says which hours are short of what, and has the plan looked at again without that offer."""
         now = self._clock.now()
+        was_given_back = not row.is_open or row.state is ReservationState.RELEASING
         async with self._uow_factory() as uow:
             beside = [
                 other
                 for other in await uow.reservations.find_open()
                 if (other.plan_id, other.workload) == (row.plan_id, row.workload)
                 and (row.plan_id is not None or other.reservation_id == row.reservation_id)
+                and not (was_given_back and other.reservation_id == row.reservation_id)
             ]
+            if was_given_back:
+                beside.append(as_refused(row))
             short = shortfall_at(find_shortfalls(beside, now), max(row.start, now))
             if short is None:
                 return

@@ -81,6 +81,7 @@ class FakeProvider:
     lease says since when and until when it counts, and what has ended is still shown by its id.
     ``price_factor``: what new leases are charged, over what their order's offer says; ``dear``: of some
     offers. ``tells_price``: leases by the hour say it; ``tells_price_at_once``: so does the order's answer.
+    ``quoted_usd``: what it quotes a node-hour at, whatever it charges.
     """
 
     clock: Clock
@@ -97,6 +98,7 @@ class FakeProvider:
     dear: dict[str, Decimal] = field(default_factory=dict)
     tells_price: bool = True
     tells_price_at_once: bool = True
+    quoted_usd: Decimal | None = None
     offers: tuple[Offer, ...] = ()
     ledger: list[Instance] = field(default_factory=list)
     faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
@@ -216,12 +218,14 @@ class FakeProvider:
         return instance.usd_per_node_hour if tells else None
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
-        """``offer`` at what a new lease is charged."""
+        """``offer`` at what a new lease is charged; without ``offers``, everything is on sale as it was."""
         batch = await self.list_offers(asked_at)
-        found = next((o for o in batch.offers if o.offer_id == offer.offer_id), None)
+        known = batch.offers if self.offers else (offer.at_list_price(),)
+        found = next((o for o in known if o.offer_id == offer.offer_id), None)
         if found is None:
             return None
-        return replace(found, price_usd_per_node_hour=found.price_usd_per_node_hour * self.price_factor)
+        usd = found.price_usd_per_node_hour * self.dear.get(offer.offer_id, self.price_factor)
+        return replace(found, price_usd_per_node_hour=usd if self.quoted_usd is None else self.quoted_usd)
 
     def _state(self, instance: Instance) -> LeaseState:
         now = self.clock.now()

@@ -6,6 +6,7 @@ The judge is the market's own ledger: prices treble between the poll and the ord
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,12 +17,13 @@ from broker.domain.charging import owed_usd
 from broker.domain.errors import PriceAboveLimit
 from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.offer import Offer, StockLevel, Tier
-from broker.domain.reservation import PriceBasis
+from broker.domain.reservation import PriceBasis, ReservationState
+from broker.domain.window import Segment
 from broker.services.reconcile import ReconcileService
 from broker.services.reservations import ReservationsService
 from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.spec import Capability, ProviderAdapter
-from tests.fakes.examples import ALICE
+from tests.fakes.examples import ALICE, a_placement, a_plan, a_record
 from tests.fakes.market_control import control, hasty, ledger
 from tests.fakes.notifier import RecordingNotifier
 from tests.fakes.store import Tables
@@ -29,6 +31,7 @@ from tests.providers.test_against_sandbox import NAMES, orderable
 
 HOURS = 10
 LIMIT = Decimal("1.05")
+TOLERATED = Decimal("1.02")
 CENT = Decimal("0.01")
 
 
@@ -157,6 +160,50 @@ async def test_what_is_dearer_than_its_limit_is_not_kept(
     assert not row.is_open
     billed = sum((Decimal(entry["billed_usd"]) for entry in entries), Decimal(0))
     increment = 3 * offer.price_usd_per_node_hour * offer.billing_increment_s / 3600
+    assert abs(owed_usd((row,), clock.now()) - billed) <= increment + CENT
+
+
+async def a_pass(office: Office, market: str, **later: float) -> None:
+    """A pass of the reconciler ``later``, by the market's clock and the broker's."""
+    step = timedelta(**later)
+    control(market, "clock", advance_s=step.total_seconds())
+    office.clock.ahead += step
+    await office.reconcile.run_once()
+
+
+@pytest.mark.parametrize("name", ["gcp", "vast", "vultr", HOLDS_TO_A_LIMIT])
+async def test_a_slot_that_became_dearer_than_planned_waits_until_it_is_not(
+    adapters: dict[str, ProviderAdapter], sandbox: str, clock: MarketClock, name: str
+) -> None:
+    office = Office(adapters[name], clock)
+    offer = await sold(adapters[name])
+    office.sell(offer)
+    start = clock.now() + timedelta(hours=1)
+    slot = a_placement(offer, [Segment(start, start + timedelta(hours=4), 1)])
+    office.tables.plans["plan-1"] = a_record(a_plan(slot))
+    (row,) = await office.reservations.reserve_plan(ALICE, "plan-1")
+    repriced(sandbox, offer, 3)
+    try:
+        await a_pass(office, sandbox, minutes=61)
+        row = await office.reservations.find_reservation(ALICE, row.reservation_id)
+        assert [entry for unit in row.units for entry in ledger(sandbox, unit.tag)] == []
+        (short,) = await office.reservations.find_shortfalls(ALICE, plan_id="plan-1")
+        assert re.search(r"asks \$.* per node-hour; the limit was \$", str(short))
+        assert row.limit_usd_per_node_hour is not None
+        assert row.limit_usd_per_node_hour - CENT <= offer.price_usd_per_node_hour * TOLERATED
+    finally:
+        repriced(sandbox, offer, 1)
+    for _ in range(4):
+        await a_pass(office, sandbox, minutes=20)
+    row = await office.reservations.find_reservation(ALICE, row.reservation_id)
+    assert row.state is ReservationState.ACTIVE
+    await office.reservations.release(ALICE, row.reservation_id)
+    for _ in range(3):
+        await a_pass(office, sandbox, minutes=1)
+    row = await office.reservations.find_reservation(ALICE, row.reservation_id)
+    entries = [entry for unit in row.units for entry in ledger(sandbox, unit.tag)]
+    billed = sum((Decimal(entry["billed_usd"]) for entry in entries), Decimal(0))
+    increment = offer.price_usd_per_node_hour * offer.billing_increment_s / 3600
     assert abs(owed_usd((row,), clock.now()) - billed) <= increment + CENT
 
 

@@ -15,6 +15,7 @@ from broker.domain.errors import Conflict, InsufficientCapacity, PriceAboveLimit
 from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.offer import ContractTerms
 from broker.domain.reservation import PriceBasis, Reservation, ReservationState
+from broker.domain.shortfalls import find_shortfalls
 from broker.usable_offers import OfferRules, usable_offers
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, plan_on_cheapest, slot_terms
@@ -109,16 +110,56 @@ async def test_a_plan_allows_what_it_planned_and_its_tolerance(house: House) -> 
     assert house.provider.open_instances() == []
 
 
-async def test_what_is_bought_when_its_time_comes_is_bought_at_what_it_costs_then(house: House) -> None:
+async def planned_for_later(house: House) -> None:
+    """Five hours on, a node at $10 is wanted for ten."""
     run = an_offer("run", "10")
     house.sell(run)
     house.store_plan(a_plan(a_placement(run, [a_segment(5, 15)])))
     await house.reservations.reserve_plan(ALICE, "plan-1")
-    house.provider.price_factor = Decimal(2)
+
+
+async def test_what_is_too_dear_when_its_time_comes_is_asked_for_until_it_is_not(house: House) -> None:
+    await planned_for_later(house)
+    house.provider.price_factor = Decimal("1.03")
     house.clock.advance(hours=5)
     await house.reconcile.run_once()
     (row,) = house.rows()
-    assert (row.state, rate_usd_per_node_hour(row)) == (S.ACTIVE, Decimal(20))
+    assert (row.state, row.tries, house.provider.ledger) == (S.SCHEDULED, 1, [])
+    (short,) = find_shortfalls(house.rows(), house.clock.now())
+    assert "asks $10.30 per node-hour; the limit was $10.20" in str(short)
+    house.provider.price_factor = Decimal("1.02")
+    await house.settle(1)
+    (row,) = house.rows()
+    assert (row.state, rate_usd_per_node_hour(row)) == (S.ACTIVE, Decimal("10.2"))
+    house.clock.advance(hours=2)
+    assert owed_usd(house.rows(), house.clock.now()) == billed_usd(house)
+
+
+async def test_what_is_charged_above_its_quote_later_is_given_back_and_told_as_missing(house: House) -> None:
+    await planned_for_later(house)
+    house.provider.price_factor, house.provider.quoted_usd = Decimal(3), Decimal(10)
+    house.clock.advance(hours=5)
+    report = await house.reconcile.run_once()
+    await house.settle(3)
+    assert house.provider.open_instances() == []
+    assert len(house.provider.ledger) == 1, "it is not bought and given back again and again"
+    assert [change.offer_id for change in report.sold_out] == ["run"]
+    (told,) = [entry.detail for entry in house.tables.audit if entry.action == "reservation.short"]
+    assert "short of 1 of 1 nodes from 23 Nov 17:00 UTC" in told
+    assert "charges $30.00 per node-hour; the limit was $10.20" in told
+    assert owed_usd(house.rows(), house.clock.now()) == billed_usd(house)
+
+
+async def test_what_is_bought_again_after_a_loss_keeps_its_limit(house: House) -> None:
+    house.sell(an_offer())
+    row = await ordered(house, "10.5")
+    house.provider.preempt(row.provider_references[0])
+    house.provider.price_factor = Decimal(2)
+    await house.settle(3)
+    lost, wanted = house.rows()
+    assert lost.reservation_id == row.reservation_id
+    assert (wanted.state, wanted.limit_usd_per_node_hour) == (S.SCHEDULED, Decimal("10.5"))
+    assert house.provider.open_instances() == []
 
 
 async def test_a_contracts_price_stands_against_what_is_charged(house: House) -> None:
@@ -208,7 +249,7 @@ class TestSellersWhoseLeasesTellNoPrice:
 
     async def test_what_is_no_longer_on_sale_is_not_ordered(self, house: House) -> None:
         self._on_sale(house, "1")
-        house.provider.offers = ()
+        house.provider.offers = (an_offer("other"),)
         with pytest.raises(InsufficientCapacity, match="no longer on sale"):
             await ordered(house)
         assert house.provider.ledger == []
