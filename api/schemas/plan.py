@@ -15,6 +15,7 @@ from api.schemas.plan_money import SpendLineForm, TransferForm
 from api.schemas.times import Instant
 from api.schemas.validation import validate
 from api.schemas.windows import WindowUseForm
+from broker.domain.billing import Block
 from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.money import ZERO
 from broker.domain.offer import Tier
@@ -138,8 +139,23 @@ class WhyForm(JsonPart):
         )
 
 
+class BlockForm(JsonPart):
+    """``usd`` that a seller bills ``at`` once for ``nodes`` nodes: a minimum term, a day or a month of each.
+    They are held in it ``until`` its end, or sooner."""
+
+    at: Instant
+    until: Instant
+    nodes: int
+    usd: Money
+
+    def to_block(self) -> Block:
+        """The domain's block."""
+        return Block(self.at, self.until, self.nodes, self.usd)
+
+
 class PlacementForm(JsonPart):
-    """One workload on one offer. Ours: ``window_use``, ``transfers``, ``work_share``, ``engine``."""
+    """One workload on one offer. Ours: ``window_use``, ``transfers``, ``work_share``, ``engine``, and
+    ``billed_ahead``: what of the cost is billed in blocks of more than an hour."""
 
     workload: str
     kind: WorkloadKind
@@ -165,6 +181,7 @@ class PlacementForm(JsonPart):
     transfers: tuple[TransferForm, ...] = ()
     work_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     engine: ServingEngine | None = None
+    billed_ahead: tuple[BlockForm, ...] = ()
 
     def to_placement(self) -> Placement:
         """The domain's placement."""
@@ -193,6 +210,7 @@ class PlacementForm(JsonPart):
             transfers=tuple(one.to_transfer() for one in self.transfers),
             work_share=self.work_share,
             engine=self.engine,
+            billed_ahead=tuple(block.to_block() for block in self.billed_ahead),
         )
 
 

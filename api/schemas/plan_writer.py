@@ -9,6 +9,7 @@ from api.schemas.offer_writer import segment_to_document
 from api.schemas.plan_money import spend_line_to_document, transfers_to_document
 from api.schemas.times import format_time
 from api.schemas.windows import window_use_to_document
+from broker.domain.billing import Block
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import format_usd
 from broker.domain.plan import (
@@ -99,6 +100,16 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "transfers": transfers_to_document(placement.transfers),
         "work_share": placement.work_share,
         "engine": placement.engine and str(placement.engine),
+        "billed_ahead": [_block(block) for block in placement.billed_ahead],
+    }
+
+
+def _block(block: Block) -> dict[str, Any]:
+    return {
+        "at": format_time(block.at),
+        "until": format_time(block.until),
+        "nodes": block.nodes,
+        "usd": format_usd(block.usd),
     }
 
 

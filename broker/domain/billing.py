@@ -8,14 +8,14 @@ A ``listed`` window is sold per node and per segment, always whole, at that segm
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import pairwise
 
-from broker.domain.money import ZERO, split_cents
+from broker.domain.money import ZERO, split_cents, to_cents
 from broker.domain.offer import Offer
 from broker.domain.window import Segment, Window
 
@@ -79,6 +79,19 @@ class Holding:
     nodes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``usd`` (whole cents) that a seller bills ``at`` once for ``nodes`` nodes: a prepaid block of each.
+
+    They are held in it until ``until``, which is its end or sooner.
+    """
+
+    at: datetime
+    until: datetime
+    nodes: int
+    usd: Decimal
+
+
 def holdings(segments: Sequence[Segment]) -> tuple[Holding, ...]:
     """The unbroken holdings of a step function, node by node, equal ones counted together.
 
@@ -120,6 +133,41 @@ def holding_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:
             offer.price_usd_per_node_hour * seconds / SECONDS_PER_HOUR + (offer.upfront_usd or ZERO)
         )
     return cost
+
+
+def billed_ahead(offer: Offer, segments: Sequence[Segment], cost_usd: Decimal) -> tuple[Block, ...]:
+    """Of ``cost_usd`` (whole cents), which ``segments`` cost, what is billed in prepaid blocks, oldest first.
+
+    What they leave is billed as it is used. Windows have none: they are billed whole.
+    """
+    if offer.window is not None:
+        return ()
+    found: defaultdict[tuple[datetime, datetime], list[tuple[int, Decimal]]] = defaultdict(list)
+    for holding in holdings(segments):
+        for window, usd in _prepaid(offer, holding):
+            found[window.start, window.end].append((holding.nodes, usd))
+    blocks, exact, before, left = [], ZERO, ZERO, _node_seconds(segments)
+    for (at, until), rows in sorted(found.items()):
+        nodes = sum(count for count, _ in rows)
+        exact += sum((usd for _, usd in rows), ZERO)
+        left -= nodes * ((until - at) // timedelta(seconds=1))
+        total = min(to_cents(exact), cost_usd) if left else cost_usd
+        blocks.append(Block(at, until, nodes, total - before))
+        before = total
+    return tuple(blocks)
+
+
+def _prepaid(offer: Offer, holding: Holding) -> Iterator[tuple[Window, Decimal]]:
+    """The prepaid blocks that ``holding`` begins, each as long as it is held, and their exact cost in USD."""
+    meter, start = Meter.of(offer), holding.window.start
+    held_us, at_us = holding.window.duration // timedelta(microseconds=1), 0
+    fee_usd = offer.upfront_usd or ZERO
+    while at_us < held_us and (block := meter.prepaid_block(at_us)) is not None:
+        end_us = min(block[1], held_us)
+        window = Window(start + timedelta(microseconds=at_us), start + timedelta(microseconds=end_us))
+        usd = offer.price_usd_per_node_hour * (block[1] - block[0]) / MICROS_PER_HOUR + fee_usd
+        yield window, holding.nodes * usd
+        at_us, fee_usd = block[1], ZERO
 
 
 def _listed_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:

@@ -49,18 +49,17 @@ def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
 
 
 def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
-    """Charges of a placement; of each day the same share is paid for nothing; copies of data are apart."""
+    """Charges of a placement; of each the same share is paid for nothing; copies of data are apart."""
     yield from _copied(placement, team, plan_id)
-    rows = held_by_day(placement.segments)
-    weights = [held for _, held in rows]
     gpus_per_node = max(1, placement.gpus // placement.nodes)
-    costs = split_cents(placement.capacity_usd, weights)
-    unused = split_cents(min(placement.paid_unused_usd, placement.capacity_usd), weights)
-    ahead = placement.tier is Tier.WINDOW
-    for (window, held), usd, idle_usd in zip(rows, costs, unused, strict=True):
-        gpu_seconds = held * gpus_per_node
+    parts = [*_used_then_billed(placement), *_billed_then_used(placement)]
+    parts.sort(key=lambda part: (part.window.start, part.paid_at or part.window.start))
+    idle = min(placement.paid_unused_usd, placement.capacity_usd)
+    shares = split_cents(idle, [int(part.usd / CENT) for part in parts])
+    for part, idle_usd in zip(parts, shares, strict=True):
+        usd, gpu_seconds = part.usd, part.node_seconds * gpus_per_node
         yield Charge(
-            window=window,
+            window=part.window,
             team=team,
             workload=placement.workload,
             kind=placement.kind,
@@ -76,8 +75,45 @@ def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
             gpu_seconds=gpu_seconds,
             idle_gpu_seconds=int(gpu_seconds * min(idle_usd / usd, ONE)) if usd else 0,
             idle_usd=min(idle_usd, usd),
-            paid_at=rows[0][0].start if ahead else None,
+            paid_at=part.paid_at,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A part of a day of a placement that is not reserved, and when it is billed (None: as it is used)."""
+
+    window: Window
+    node_seconds: int
+    usd: Decimal
+    paid_at: datetime | None
+
+
+def _billed_then_used(placement: Placement) -> Iterator[_Planned]:
+    """Prepaid blocks, each spread over the days that it is held on."""
+    for block in placement.billed_ahead:
+        held = list(days(Window(block.at, block.until)))
+        seconds = [window.duration // SECOND * block.nodes for window in held]
+        for window, node_seconds, usd in zip(held, seconds, split_cents(block.usd, seconds), strict=True):
+            yield _Planned(window, node_seconds, usd, block.at)
+
+
+def _used_then_billed(placement: Placement) -> Iterator[_Planned]:
+    """What no prepaid block covers, spread over its days; a window is billed with its start."""
+    rows = held_by_day(placement.segments)
+    seconds = [held - _node_seconds_ahead(placement, window) for window, held in rows]
+    if not any(seconds):
+        return
+    usd = placement.capacity_usd - sum((block.usd for block in placement.billed_ahead), ZERO)
+    paid_at = rows[0][0].start if placement.tier is Tier.WINDOW else None
+    for (window, _), node_seconds, share in zip(rows, seconds, split_cents(usd, seconds), strict=True):
+        if node_seconds:
+            yield _Planned(window, node_seconds, share, paid_at)
+
+
+def _node_seconds_ahead(placement: Placement, day: Window) -> int:
+    blocks = ((block, day.intersection(Window(block.at, block.until))) for block in placement.billed_ahead)
+    return sum(part.duration // SECOND * block.nodes for block, part in blocks if part is not None)
 
 
 def _copied(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.billing import Block
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO
 from broker.domain.offer import Tier
@@ -124,7 +125,8 @@ class Placement:
     ``gpus_per_replica`` the GPUs of one model copy. ``window_use``: of a run in a window, what is wanted,
     bought and usable. ``cost_usd`` is what is held and, in it, what ``transfers`` of data to it cost.
     ``work_share``: a run in parts has a placement for each, in order of time, and the estimate is that of
-    the part. ``engine``: what serves, None for runs and where a plan does not say.
+    the part. ``engine``: what serves, None for runs and where a plan does not say. ``billed_ahead``: what of
+    the cost is billed in blocks of more than an hour.
     """
 
     workload: str
@@ -151,6 +153,7 @@ class Placement:
     transfers: tuple[Transfer, ...] = ()
     work_share: float = 1.0
     engine: ServingEngine | None = None
+    billed_ahead: tuple[Block, ...] = ()
 
     @property
     def transfer_usd(self) -> Decimal:

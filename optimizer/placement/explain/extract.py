@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 
-from broker.domain.billing import billed_seconds, holdings, node_hours
+from broker.domain.billing import billed_ahead, billed_seconds, holdings, node_hours
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
@@ -74,6 +74,7 @@ def _placement(
         transfers=transfers,
         work_share=piece.share,
         engine=None if isinstance(workload, Training) else workload.engine,
+        billed_ahead=billed_ahead(offer, segments, cost),
     )
 
 
