@@ -168,11 +168,13 @@ def build_product(
     sandbox_url: str | None = None,
     live: bool = False,
     exclusive: bool = True,
+    clock: Clock | None = None,
 ) -> Product:
     """The product of ``settings``, on the providers that ``environ`` configures.
 
     ``sandbox_url`` serves providers without credentials when no setting names a sandbox; ``live`` adds
-    open feeds. Raises InputError, and Conflict when another process has the SQLite file.
+    open feeds. ``clock`` None: the sandbox's where there is one, else the machine's. Raises InputError, and
+    Conflict when another process has the SQLite file.
     """
     sandbox = settings.sandbox_url or (None if live else sandbox_url)
     reached = configured(environ, sandbox, keyless=live)
@@ -180,7 +182,7 @@ def build_product(
     plan = PollPlan(timedelta(seconds=settings.poll_seconds), poll_intervals(reached))
     selling = sellers(adapters)
     price_lists = frozenset(adapters) - frozenset(selling)
-    clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
+    clock = clock or (MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock())
     sealing = settings.secrets_key.get_secret_value() if settings.secrets_key is not None else None
     store = create_store(settings.database_url, exclusive=exclusive, secrets_key=sealing)
     units, events, background = store.unit_of_work, PlanEvents(), Background()

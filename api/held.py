@@ -1,7 +1,7 @@
 """Reservations that are one thing to a reader: a workload's nodes of one offer, as many as its traffic needs.
 
-Pages and the command line tell a fleet in one line: how many nodes it has, how many it has next, and in how
-many steps. R is a reservation as the domain or as the API has it.
+Pages, the command line and ``GET /v1/reservations/fleets`` tell a fleet in one line: how many nodes it has,
+how many it has next, and in how many steps. R is a reservation as the domain or as the API has it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from api.schemas.reservation import ReservationForm
+from api.schemas.times import format_time
+from broker.domain.charging import reservation_charges
+from broker.domain.lease_money import rate_usd_per_node_hour
+from broker.domain.money import ZERO, format_usd
 from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState
+from broker.domain.spend import ChargeBasis
 
 FIRST_TOLD = (
     ReservationState.UNKNOWN,
@@ -77,6 +82,45 @@ def most_nodes(rows: Iterable[R]) -> int:
     """The most nodes that ``rows`` have at once."""
     every = tuple(rows)
     return max((_nodes_at(every, row.start) for row in every), default=0)
+
+
+def fleets(rows: Iterable[Reservation], now: datetime) -> tuple[Line[Reservation], ...]:
+    """``rows`` as lines; see ``lines_of``."""
+    return lines_of(rows, lambda row: row.offer.offer_id, now)
+
+
+def fleet_to_document(line: Line[Reservation], now: datetime) -> dict[str, Any]:
+    """The JSON form of ``line`` as plain data."""
+    row, offer = line.first, line.first.offer
+    charges = reservation_charges(line.rows, {}, now)
+    owed = sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
+    expected = sum((charge.usd for charge in charges if charge.basis is ChargeBasis.PROJECTED), ZERO)
+    return {
+        "team": row.team,
+        "plan_id": row.plan_id,
+        "workload": row.workload,
+        "offer_id": offer.offer_id,
+        "provider": offer.provider,
+        "sku": offer.sku.name,
+        "region": offer.region,
+        "gpu": offer.sku.gpu,
+        "gpus_per_node": offer.sku.gpus_per_node,
+        "tier": str(offer.tier),
+        "state": str(line.state),
+        "reason": row.reason,
+        "nodes": line.nodes,
+        "next_change": None
+        if line.next is None
+        else {"at": format_time(line.next[0]), "nodes": line.next[1]},
+        "least_nodes": line.least,
+        "most_nodes": line.most,
+        "start": format_time(line.start),
+        "end": format_time(line.end) if line.end is not None else None,
+        "price_usd_per_node_hour": format_usd(rate_usd_per_node_hour(row)),
+        "owed_usd": format_usd(owed),
+        "expected_usd": format_usd(expected),
+        "reservation_ids": [one.reservation_id for one in line.rows],
+    }
 
 
 def _line(group: Sequence[R], now: datetime) -> Line[R]:

@@ -12,11 +12,11 @@ from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.dependencies import product_of
-from api.held import Line
+from api.held import Line, fleets
 from api.pages import plan_view
 from api.pages.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show, templates
-from api.pages.reservation_view import held_lines, size_words
+from api.pages.reservation_view import size_words
 from api.pages.session import PlanVisitor, PlanWritingVisitor
 from api.pages.words import usd
 from api.plan_requests import ask_for_plan, options_of, plan_events
@@ -146,7 +146,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
 
 def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Line[Reservation], str]]:
     """What is held and will be, a line for each offer of a workload, with its size in words."""
-    lines = held_lines([row for row in held if row.is_open], now)
+    lines = fleets([row for row in held if row.is_open], now)
     return [(line, size_words(line)) for line in lines]
 
 

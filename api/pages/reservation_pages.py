@@ -8,10 +8,10 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.dependencies import product_of
+from api.held import fleets
 from api.pages.forms import act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show
 from api.pages.reservation_view import (
-    held_lines,
     money_card,
     reservation_cards,
     size_words,
@@ -33,19 +33,23 @@ router = page_router()
 async def reservations_page(
     request: Request, caller: PlanVisitor, cursor: str | None = None, plan_id: str = ""
 ) -> Response:
-    """What is held, will be, and was; ``plan_id``: of one plan."""
-    product = product_of(request)
-    page = await product.reservations.find_reservations(caller, SHOWN, cursor, plan_id=plan_id or None)
+    """What is held, will be, and was; ``plan_id``: of one plan.
+
+    What is open stands whole on the first page.
+    """
+    product, plan = product_of(request), plan_id or None
+    page = await product.reservations.find_reservations(caller, SHOWN, cursor, plan_id=plan)
+    rows = [row for row in page.items if not row.is_open]
+    if cursor is None:
+        rows += await product.reservations.find_every(caller, plan_id=plan, open_only=True)
+    rows.sort(key=lambda row: (row.created_at, row.reservation_id), reverse=True)
     return show(
         request,
         "reservations.html",
         "Reservations",
-        held=[
-            (line, size_words(line), steps_words(line))
-            for line in held_lines(page.items, product.clock.now())
-        ],
-        short=await product.reservations.find_shortfalls(caller, plan_id=plan_id or None),
-        cards=reservation_cards(page.items),
+        held=[(line, size_words(line), steps_words(line)) for line in fleets(rows, product.clock.now())],
+        short=await product.reservations.find_shortfalls(caller, plan_id=plan),
+        cards=reservation_cards(rows),
         plan_id=plan_id,
         address=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
         next_cursor=page.next_cursor,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from api.held import Line, lines_of, most_nodes
+from api.held import Line, most_nodes
 from api.pages.cards import Card
 from api.pages.words import counted, moment, usd
 from broker.domain.account import AuditEntry
@@ -66,11 +66,6 @@ def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
         for entry in entries
     ]
     return tuple(reversed(steps))
-
-
-def held_lines(rows: Iterable[Reservation], now: datetime) -> tuple[Line[Reservation], ...]:
-    """Rows that belong together, as one line each."""
-    return lines_of(rows, lambda row: row.offer.offer_id, now)
 
 
 def size_words(line: Line[Reservation]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.cursors import SortKey, by_instant, page_of
@@ -18,10 +20,12 @@ from api.dependencies import (
     listing,
     product_of,
 )
+from api.held import Line, fleet_to_document, fleets
 from api.schemas.parts import PageForm
 from api.schemas.reservation import (
     ExtensionRequest,
     Fit,
+    FleetForm,
     ReservationForm,
     ReservationPage,
     ReservationRequest,
@@ -37,6 +41,7 @@ from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
 FARTHEST = timedelta(days=5 * 365)
+OpenOnly = Annotated[bool, Query(alias="open", description="Only what is not over.")]
 
 
 @router.post("", status_code=202, responses={202: {"model": ReservationForm}})
@@ -94,6 +99,29 @@ async def list_reservations(
         caller, limit, cursor, plan_id=plan_id, team=team
     )
     return listing([reservation_to_document(row) for row in page.items], page.next_cursor)
+
+
+@router.get("/fleets", responses={200: {"model": PageForm[FleetForm]}})
+async def list_fleets(
+    request: Request,
+    caller: PlanReader,
+    plan_id: str | None = None,
+    team: str | None = None,
+    is_open: OpenOnly = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Reservations as fleets: one item for all that a workload has of one offer, newest first."""
+    product = product_of(request)
+    rows = await product.reservations.find_every(caller, plan_id=plan_id, team=team, open_only=is_open)
+    now = product.clock.now()
+    page, next_cursor = page_of(fleets(rows, now), _newest_first, limit, cursor)
+    return listing([fleet_to_document(line, now) for line in page], next_cursor)
+
+
+def _newest_first(line: Line[Reservation]) -> SortKey:
+    newest = max(line.rows, key=lambda row: (row.created_at, row.reservation_id))
+    return -Decimal(str(newest.created_at.timestamp())), newest.reservation_id
 
 
 @router.get("/shortfalls", responses={200: {"model": PageForm[ShortfallForm]}})

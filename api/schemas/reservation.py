@@ -163,6 +163,45 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
     }
 
 
+class SizeForm(BaseModel):
+    """How many nodes there are from an instant on."""
+
+    at: Annotated[Instant, Field(description="From when.")]
+    nodes: Annotated[int, Field(description="Nodes that are reserved from then on.")]
+
+
+class FleetForm(BaseModel):
+    """What a workload has of one offer, however many reservations that takes.
+
+    What is over stands apart, by how and why it ended.
+    """
+
+    team: str
+    plan_id: Annotated[str | None, Field(description="Null where no plan reserved it.")]
+    workload: str | None
+    offer_id: str
+    provider: str
+    sku: str
+    region: str
+    gpu: str
+    gpus_per_node: int
+    tier: Tier
+    state: Annotated[ReservationState, Field(description="Of its reservations, the one that says most.")]
+    reason: Annotated[str, Field(description="Why that one is in its state.")]
+    nodes: Annotated[int, Field(description="Nodes that are reserved for now.")]
+    next_change: Annotated[SizeForm | None, Field(description="The next other size; null: it stays so.")]
+    least_nodes: Annotated[int, Field(description="The fewest nodes from its start to its end.")]
+    most_nodes: Annotated[int, Field(description="The most nodes at once.")]
+    start: Annotated[Instant, Field(description="When the first of it begins.")]
+    end: Annotated[Instant | None, Field(description="When the last of it ends; null: until released.")]
+    price_usd_per_node_hour: Annotated[Money, Field(description="At which that reservation is billed.")]
+    owed_usd: Annotated[Money, Field(description="What its seller has billed by now.")]
+    expected_usd: Annotated[
+        Money, Field(description="What is to be billed until its end; nothing for what has no end.")
+    ]
+    reservation_ids: Annotated[list[str], Field(description="Its reservations, in the order of their start.")]
+
+
 class RefusalForm(BaseModel):
     """Who refuses, in its own words."""
 

@@ -47,6 +47,7 @@ from broker.domain.window_orders import (
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.leasing import TRIES, Leasing
+from broker.ledger import find_reservations as find_every
 from broker.next_best import NextBest
 from broker.plan_ports import BudgetWatch, PlanRecord, PlanState
 from broker.ports import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
@@ -312,17 +313,26 @@ class ReservationsService:
         async with self._uow_factory() as uow:
             return await uow.reservations.find_page(team_filter(caller, team), limit, cursor, plan_id)
 
-    async def find_shortfalls(
-        self, caller: Caller, *, plan_id: str | None = None, team: str | None = None
-    ) -> tuple[Shortfall, ...]:
-        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+    async def find_every(
+        self, caller: Caller, *, plan_id: str | None = None, team: str | None = None, open_only: bool = False
+    ) -> tuple[Reservation, ...]:
+        """All that ``find_reservations`` pages through, newest first; ``open_only``: what is not over."""
         wanted = team_filter(caller, team)
         async with self._uow_factory() as uow:
+            if not open_only:
+                return await find_every(uow, wanted, plan_id)
             rows = [
                 row
                 for row in await uow.reservations.find_open()
                 if wanted in (None, row.team) and plan_id in (None, row.plan_id)
             ]
+        return tuple(sorted(rows, key=lambda row: (row.created_at, row.reservation_id), reverse=True))
+
+    async def find_shortfalls(
+        self, caller: Caller, *, plan_id: str | None = None, team: str | None = None
+    ) -> tuple[Shortfall, ...]:
+        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+        rows = await self.find_every(caller, plan_id=plan_id, team=team, open_only=True)
         return find_shortfalls(rows, self._clock.now())
 
     async def _reload(self, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:

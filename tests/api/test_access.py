@@ -14,6 +14,7 @@ from tests.api.house import ADMIN_KEY, DOCUMENT, Home
 READS = (
     ("/v1/plans", Scope.PLANS_READ),
     ("/v1/reservations", Scope.PLANS_READ),
+    ("/v1/reservations/fleets", Scope.PLANS_READ),
     ("/v1/reoptimizations", Scope.PLANS_READ),
     ("/v1/spend/projection", Scope.SPEND_READ),
     ("/v1/spend/projection.csv", Scope.SPEND_READ),
@@ -100,6 +101,7 @@ async def test_unknown_paths_and_methods_are_problems(home: Home) -> None:
         ("/v1/audit", ["2026-01-01T00:00:00+00:00", 10**30]),
         ("/v1/audit", ["2026-01-01T00:00:00+00:00", True]),
         ("/v1/reservations", {"a": 1}),
+        ("/v1/reservations/fleets", {"a": 1}),
     ],
 )
 async def test_forged_cursors_are_bad_input(home: Home, path: str, content: object) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from pydantic import SecretStr
 
 from api import bootstrap
@@ -46,7 +45,6 @@ class Books:
     market: SandboxHandle
     database: Path
     control: httpx.Client
-    patch: pytest.MonkeyPatch
     auditor: Auditor
     keys: dict[str, str] = field(default_factory=dict)
     sellers_said: list[str] = field(default_factory=list)
@@ -72,8 +70,6 @@ class Books:
     async def opened(self) -> AsyncIterator[Office]:
         """The product, started on the database as the day before left it."""
         clock = StandingClock(self.market.url, ProviderHttp)
-        # The wiring has no door for a clock, and no decision may hang on how long this machine takes.
-        self.patch.setattr(bootstrap, "SystemClock", lambda: clock)
         settings = Settings(
             database_url=f"sqlite:///{self.database}",
             admin_key=SecretStr(ADMIN_KEY),
@@ -86,7 +82,8 @@ class Books:
             replan_time_limit_s=3,
         )
         environ = {f"BROKER_{name.upper()}_BASE_URL": f"{self.market.url}/{name}" for name in SELLERS}
-        product = bootstrap.build_product(settings, environ)
+        # No decision may hang on how long this machine takes.
+        product = bootstrap.build_product(settings, environ, clock=clock)
         app = create_app(product, scheduled=False)
         async with app.router.lifespan_context(app):
             await clock.refresh()

@@ -269,12 +269,9 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Month]:
     """The month, lived once."""
     market = standing_market(seed=11)
     try:
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            httpx.Client(base_url=market.url, trust_env=False, timeout=20) as control,
-        ):
+        with httpx.Client(base_url=market.url, trust_env=False, timeout=20) as control:
             folder = tmp_path_factory.mktemp("month")
-            month = Month(Books(market, folder / "broker.db", control, patch, Auditor(control)))
+            month = Month(Books(market, folder / "broker.db", control, Auditor(control)))
             haste.run(month.live())
             yield month
     finally:

@@ -13,12 +13,12 @@ from defusedxml import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.held import most_nodes
+from api.held import fleets, most_nodes
 from api.pages.budget_view import budget_rows, pace_of, running_charts, running_days
 from api.pages.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
 from api.pages.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.market_view import breakers
-from api.pages.reservation_view import held_lines, size_words, steps_words
+from api.pages.reservation_view import size_words, steps_words
 from api.pages.spend_groups import group_rows
 from api.pages.steps import Step, steps
 from api.pages.tables import Address, paged, wished_sorting
@@ -192,7 +192,7 @@ def test_a_fleets_steps_are_one_line() -> None:
     base = held("base", nodes=2, end=NOON + timedelta(hours=10), state=ReservationState.ACTIVE, plan_id="p")
     peak = [held(f"peak-{on}", on, nodes=2, plan_id="p") for on in (6, 5)]
     failed = held("f", 7, plan_id="p", state=ReservationState.FAILED, reason="no stock")
-    lines = held_lines([*peak, base, failed, held("a"), held("b", end=None)], NOON + timedelta(hours=1))
+    lines = fleets([*peak, base, failed, held("a"), held("b", end=None)], NOON + timedelta(hours=1))
     assert [[one.reservation_id for one in line.rows] for line in lines] == [
         ["base", "peak-5", "peak-6"],
         ["f"],
@@ -220,7 +220,7 @@ def test_the_size_of_a_line_is_what_its_rows_hold(drawn: list[tuple[int, int, in
     ]
     by_hour = [sum(n for start, hours, n in drawn if start <= at < start + hours) for at in range(40)]
     for now in range(0, 40, 7):
-        (line,) = held_lines(rows, NOON + timedelta(hours=now))
+        (line,) = fleets(rows, NOON + timedelta(hours=now))
         assert line.nodes == by_hour[now]
         later = next((at for at in range(now, 40) if by_hour[at] != by_hour[now]), None)
         assert line.next == (None if later is None else (NOON + timedelta(hours=later), by_hour[later]))
