@@ -9,7 +9,7 @@ from decimal import Decimal
 from broker.domain.account import AuditEntry
 from broker.domain.approvals import Decision, Verdict, cost_now_usd, lapse
 from broker.domain.errors import ApprovalLapsed, ApprovalRequired, FieldProblem, PlanRejected
-from broker.domain.money import format_usd
+from broker.domain.money import usd_words
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.plan_ports import PlanRecord
@@ -26,7 +26,7 @@ def require_approved(record: PlanRecord, plan: Plan) -> None:
         raise PlanRejected(f"plan {record.plan_id} was rejected by {said.by}{why}")
     if record.needs_approval and record.approved_by is None:
         way = f"POST /v1/plans/{record.plan_id}/approve with a key that has spend:approve"
-        why = record.approval_reason or f"it costs {format_usd(plan.cost_usd)} USD, over the limit"
+        why = record.approval_reason or f"it costs {usd_words(plan.cost_usd)}, over the limit"
         raise ApprovalRequired(f"plan {record.plan_id} waits for finance, as {why}: {way}").naming(
             FieldProblem("/approved_by", "nobody", way)
         )

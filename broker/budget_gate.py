@@ -7,7 +7,7 @@ from datetime import datetime
 
 from broker.domain.budgets import BudgetStanding, furthest_end, standing
 from broker.domain.charging import plan_charges
-from broker.domain.money import format_usd
+from broker.domain.money import usd_words
 from broker.domain.move_charges import charges_with_moves
 from broker.domain.plan import Plan
 from broker.domain.reoptimization import ProposalState, Reoptimization
@@ -113,6 +113,6 @@ class BudgetGate:
 def _told(one: BudgetStanding) -> str:
     budget, window = one.budget, one.window
     return (
-        f"team {budget.team} would pass its budget of {format_usd(budget.limit_usd)} USD a {budget.period} "
-        f"by {format_usd(-one.left_usd)} USD ({window.start:%Y-%m-%d} to {window.end:%Y-%m-%d})"
+        f"team {budget.team} would pass its budget of {usd_words(budget.limit_usd)} a {budget.period} "
+        f"by {usd_words(-one.left_usd)} ({window.start:%Y-%m-%d} to {window.end:%Y-%m-%d})"
     )

@@ -10,7 +10,7 @@ from decimal import Decimal
 from broker.domain.account import AuditEntry
 from broker.domain.focus_columns import FocusRow
 from broker.domain.focus_corrections import NO_COSTS, Costs, costs_of, open_rows, start_of
-from broker.domain.money import CENT, format_usd
+from broker.domain.money import CENT, usd_words
 from broker.domain.month_close import ClosedMonth, closed_until, month_window, require_closable
 from broker.domain.reservation import Reservation
 from broker.domain.spend import Charge, ChargeBasis
@@ -58,7 +58,7 @@ class MonthClosing:
             rows = await self._book_rows(uow, window, until, closed, now)
             done = ClosedMonth(month, now, by, comment, cents * CENT, rows)
             await uow.rollups.add_closed(done)
-            detail = f"{format_usd(done.usd)} USD, {rows} rows" + (f"; {comment}" if comment else "")
+            detail = f"{usd_words(done.usd)}, {rows} rows" + (f"; {comment}" if comment else "")
             name = f"{month:%Y-%m}"
             await uow.accounts.add_audit(AuditEntry(now, by, "spend.close", "month", name, ALL_TEAMS, detail))
             await uow.rollups.next_generation()

@@ -12,7 +12,7 @@ from broker import crash_points
 from broker.domain.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
 from broker.domain.gap import find_gap, known_empty
 from broker.domain.holding_orders import Intent, intents_of
-from broker.domain.money import format_usd, to_cents
+from broker.domain.money import usd_words
 from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one, while_in_use
 from broker.domain.offer import Offer
 from broker.domain.reservation import Reservation, ReservationState
@@ -85,8 +85,8 @@ class NextBest:
             exchange = while_in_use(exchange, self._clock.now())
         if exchange is None:
             return ()
-        before, after = (format_usd(to_cents(usd)) for usd in (exchange.before_usd, exchange.after_usd))
-        why = f"in place of {refused.reservation_id}, refused ({error}): {after} instead of {before} USD"
+        before, after = usd_words(exchange.before_usd), usd_words(exchange.after_usd)
+        why = f"in place of {refused.reservation_id}, refused ({error}): {after} instead of {before}"
         try:
             async with drafting.turn, self._uow_factory() as uow:
                 left = await leasing.give_up_rows(uow, exchange.leaving, str(error), actor)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
+from broker.domain.money import usd_words
+
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def usd(amount: Decimal | float) -> str:
     """Dollars and cents with thousands separators."""
-    return f"-${-amount:,.2f}" if amount < 0 else f"${amount:,.2f}"
+    return usd_words(Decimal(str(amount)))
 
 
 def whole_usd(amount: Decimal | float) -> str:

@@ -21,6 +21,7 @@ from api.schemas.prices import NO_HISTORY, day_to_document, forecast_to_document
 from api.schemas.times import parse_time
 from broker.catalogue import resolve_gpu
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.money import price_words
 from broker.domain.offer import Tier
 from broker.domain.price_days import PriceDay, SkuDay
 from broker.domain.window import Window
@@ -144,7 +145,7 @@ def print_forecast(console: Console, forecast: OfferForecast) -> None:
     now = forecast.offer.price_usd_per_node_hour
     if forecast.grounds is None:
         console.print(
-            f"{forecast.offer.offer_id}: {now:,.4f} USD per node-hour now; {NO_HISTORY}, no forecast"
+            f"{forecast.offer.offer_id}: {price_words(now)} per node-hour now; {NO_HISTORY}, no forecast"
         )
         return
     shares = [quantile.share for quantile in forecast.outlooks[0].quantiles]
@@ -154,7 +155,7 @@ def print_forecast(console: Console, forecast: OfferForecast) -> None:
     console.print(table)
     grounds = forecast.grounds
     words = (
-        f"USD per node-hour, now {now:,.4f}; mostly from the {grounds.basis}'s past "
+        f"USD per node-hour, now {price_words(now)}; mostly from the {grounds.basis}'s past "
         f"({grounds.own_days} days of its own, {grounds.family_offers} offers alike, "
         f"{grounds.market_offers} of all)"
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from markupsafe import Markup, escape
 
 from api.pages.charts import WIDE, WIDEST_BAR, Plot, money_axis, opened, scale_over, short_usd
+from broker.domain.money import usd_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def steps(parts: Sequence[Step], title: str, width: int = WIDE, height: int = 22
         x = plot.left + slot * i + (slot - bar) / 2
         look = "s0" if part.is_level else "s5" if part.usd > 0 else "s2"
         sign = "" if part.is_level or part.usd <= 0 else "+"
-        note = escape(f"{part.name}: {sign}{part.usd:,.2f} USD")
+        note = escape(f"{part.name}: {sign}{usd_words(Decimal(str(part.usd)))}")
         middle = x + bar / 2
         drawn.append(
             f'<rect class="{look}" x="{x:.1f}" y="{top:.1f}" width="{bar:.1f}" '

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from markupsafe import Markup
 
-from broker.domain.money import from_micro_usd, usd_words
+from broker.domain.money import from_micro_usd, price_words, usd_words
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
 from broker.domain.workload import WorkloadKind
@@ -55,8 +55,8 @@ def signed_usd(amount: Decimal | None) -> str:
 
 
 def price(amount: Decimal) -> str:
-    """A price of a GPU-hour, ``$2.085``: it needs a digit more than money."""
-    return f"${amount:,.3f}"
+    """A price of an hour, ``$2.085``: it needs a digit more than money."""
+    return price_words(amount)
 
 
 def micro_usd(amount: int) -> str:

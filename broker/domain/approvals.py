@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.holding_orders import placement_cost_usd
-from broker.domain.money import ZERO, format_usd
+from broker.domain.money import ZERO, usd_words
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement, Plan
 
@@ -36,7 +36,7 @@ def over_limit(cost_usd: Decimal, limit_usd: Decimal | None) -> tuple[str, ...]:
     """Why a plan of that cost waits for finance, in words; nothing where it does not. None: no limit."""
     if limit_usd is None or cost_usd <= limit_usd:
         return ()
-    return (f"it costs {format_usd(cost_usd)} USD, over the limit of {format_usd(limit_usd)} USD a plan",)
+    return (f"it costs {usd_words(cost_usd)}, over the limit of {usd_words(limit_usd)} a plan",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class SeenFigures:
             ("P90", self.projected_p90_usd),
             ("budget left", self.budget_left_usd),
         )
-        words = [f"{name} {format_usd(usd)} USD" for name, usd in money if usd is not None]
+        words = [f"{name} {usd_words(usd)}" for name, usd in money if usd is not None]
         return f"seen: {', '.join(words)}, plan sha256 {self.plan_sha256[:16]}"
 
 
@@ -118,5 +118,5 @@ def lapse(plan: Plan, seen: SeenFigures | None, now_usd: Decimal | None) -> str 
         return "it is not the plan that was approved"
     approved = seen.cost_usd if seen.cost_now_usd is None else max(seen.cost_usd, seen.cost_now_usd)
     if now_usd is not None and now_usd > approved:
-        return f"it costs {format_usd(now_usd)} USD now, approved was {format_usd(approved)} USD"
+        return f"it costs {usd_words(now_usd)} now, approved was {usd_words(approved)}"
     return None

@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import accumulate
 
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.money import CENT, ZERO, format_usd
+from broker.domain.money import CENT, ZERO, usd_words
 from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
@@ -196,8 +196,8 @@ class BudgetAlert:
     def __str__(self) -> str:
         how = "owed" if self.basis is ChargeBasis.ACTUAL else "expected"
         until = f"{self.window.start:%Y-%m-%d} to {self.window.end:%Y-%m-%d}"
-        limit = format_usd(self.budget.limit_usd)
-        return f"{self.percent} % of {limit} USD for {until}: {format_usd(self.usd)} USD {how}"
+        limit = usd_words(self.budget.limit_usd)
+        return f"{self.percent} % of {limit} for {until}: {usd_words(self.usd)} {how}"
 
 
 def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:

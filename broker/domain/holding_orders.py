@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, Decimal
 from broker.domain.billing import holding_cost_usd, holdings
 from broker.domain.errors import FieldProblem, StalePlan
 from broker.domain.identity import make_tag
-from broker.domain.money import CENT, MICRO, format_usd, to_cents
+from broker.domain.money import CENT, MICRO, to_cents, usd_words
 from broker.domain.offer import CancelRule, Offer
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
@@ -204,16 +204,16 @@ class Drift:
         place = f"/placements/{self.ordinal}"
         if self.now_usd is None:
             return FieldProblem(f"{place}/offer_id", repr(self.offer_id), "an offer on sale; plan again")
-        most = f"at most {format_usd(self.most_usd)} USD; plan again"
-        return FieldProblem(f"{place}/cost_usd", f"{format_usd(self.now_usd)} USD now", most)
+        most = f"at most {usd_words(self.most_usd)}; plan again"
+        return FieldProblem(f"{place}/cost_usd", f"{usd_words(self.now_usd)} now", most)
 
     def __str__(self) -> str:
-        planned = format_usd(self.planned_usd)
+        planned = usd_words(self.planned_usd)
         if self.now_usd is None:
-            return f"offer {self.offer_id} ({self.workload}, planned at {planned} USD) is gone"
+            return f"offer {self.offer_id} ({self.workload}, planned at {planned}) is gone"
         return (
-            f"offer {self.offer_id} ({self.workload}) was planned at {planned} USD "
-            f"and costs {format_usd(self.now_usd)} USD now"
+            f"offer {self.offer_id} ({self.workload}) was planned at {planned} "
+            f"and costs {usd_words(self.now_usd)} now"
         )
 
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from broker.domain.errors import PriceAboveLimit
 from broker.domain.holding_orders import leaves_cheaply
-from broker.domain.money import MICRO, ZERO, price_words
+from broker.domain.money import MICRO, ZERO, price_words, usd_words
 from broker.domain.offer import Offer
 from broker.domain.reservation import Lease, PriceBasis, Reservation, Unit, UnitState
 
@@ -113,7 +113,7 @@ def money_in_words(reservation: Reservation) -> str:
     words = []
     for unit in reservation.units:
         if unit.paid_usd is not None and reservation.offer.window is not None:
-            words.append(f"unit {unit.ordinal}: {unit.paid_usd} USD")
+            words.append(f"unit {unit.ordinal}: {usd_words(unit.paid_usd)}")
         elif unit.is_price_confirmed and unit.price_usd_per_node_hour is not None:
             words.append(f"unit {unit.ordinal}: {price_words(unit.price_usd_per_node_hour)} per node-hour")
     return ", ".join(words)

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from broker.domain.holding_orders import Intent
 from broker.domain.lease_money import rate_usd_per_node_hour
-from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.money import ZERO, to_cents, usd_words
 from broker.domain.offer import Offer
 from broker.domain.reconciling_actions import (
     BeginRelease,
@@ -111,7 +111,7 @@ def handover(
     names = ", ".join(row.reservation_id for row in successors)
     both, usd = overlap(reservation, usable, now)
     minutes = both // timedelta(minutes=1)
-    return BeginRelease(f"moved to {names}; both were held for {minutes} min, {format_usd(usd)} USD")
+    return BeginRelease(f"moved to {names}; both were held for {minutes} min, {usd_words(usd)}")
 
 
 def overlap(

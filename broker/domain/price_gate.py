@@ -19,7 +19,7 @@ from decimal import Decimal
 from enum import StrEnum
 from statistics import median
 
-from broker.domain.money import ZERO
+from broker.domain.money import ZERO, price_words
 from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
 
 
@@ -210,14 +210,17 @@ def _lasting_doubt(offer: Offer, rules: GateRules, before: Before, now: datetime
     per_gpu = offer.price_usd_per_node_hour / offer.sku.gpus_per_node
     floor = rules.floors_usd_per_gpu_hour.get(offer.sku.gpu, ZERO)
     if per_gpu < floor:
-        said = f"{per_gpu:.4f} USD per GPU-hour is less than the electricity it draws ({floor:.4f})"
-        return Doubt.FLOOR, said
+        drawn = price_words(floor)
+        return (
+            Doubt.FLOOR,
+            f"{price_words(per_gpu)} per GPU-hour is less than its electricity ({drawn})",
+        )
     elsewhere = before.peers.asked_elsewhere(offer, rules.peers_least)
     if elsewhere is not None:
         least, most = elsewhere
         if not rules.least_of_peers * least <= per_gpu <= rules.most_of_peers * most:
-            said = f"{per_gpu:.3f} USD per GPU-hour; other sellers ask {least:.3f} to {most:.3f}"
-            return Doubt.OUTLIER, said
+            others = f"{price_words(least)} to {price_words(most)}"
+            return Doubt.OUTLIER, f"{price_words(per_gpu)} per GPU-hour; other sellers ask {others}"
     if now - offer.observed_at > rules.most_age:
         return Doubt.AGE, f"seen {offer.observed_at:%Y-%m-%d}, more than {rules.most_age.days} days ago"
     return None
@@ -230,4 +233,7 @@ def _jump(offer: Offer, rules: GateRules, was: Decimal | None) -> tuple[Doubt, s
     share = price / was
     if rules.least_of_before <= share <= rules.most_of_before:
         return None
-    return Doubt.JUMP, f"{price:.4f} USD per node-hour is {share:.2f} times the {was:.4f} of before"
+    return (
+        Doubt.JUMP,
+        f"{price_words(price)} per node-hour is {share:.2f} times the {price_words(was)} of before",
+    )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from broker.domain.money import CENT, ZERO, format_usd
+from broker.domain.money import CENT, ZERO, usd_words
 from broker.domain.plan import Plan
 from broker.domain.spend import Charge
 from broker.domain.workload import WorkloadKind
@@ -66,10 +66,8 @@ class ChangeLine:
 
     def __str__(self) -> str:
         words = {"price": self.price_usd, "volume": self.volume_usd, "mix": self.mix_usd}
-        told = ", ".join(f"{name} {format_usd(usd)}" for name, usd in words.items() if usd)
-        return (
-            f"{self.workload} on {self.offer_id}: {format_usd(self.change_usd)} USD ({told or 'no change'})"
-        )
+        told = ", ".join(f"{name} {usd_words(usd)}" for name, usd in words.items() if usd)
+        return f"{self.workload} on {self.offer_id}: {usd_words(self.change_usd)} ({told or 'no change'})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from broker.domain.approvals import (
     plan_sha256,
 )
 from broker.domain.errors import Conflict, NotPermitted
-from broker.domain.money import format_usd
+from broker.domain.money import usd_words
 from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.spend import Charge
@@ -224,8 +224,7 @@ def _require_same(plan_id: str, looked: Looked, seen: SeenFigures) -> None:
     shown, now_usd = looked.cost_now_usd, seen.cost_now_usd
     if shown is not None and now_usd is not None and now_usd > shown:
         raise Conflict(
-            f"plan {plan_id} costs {format_usd(now_usd)} USD now, "
-            f"{format_usd(shown)} USD when it was looked at"
+            f"plan {plan_id} costs {usd_words(now_usd)} now, {usd_words(shown)} when it was looked at"
         )
 
 

@@ -19,7 +19,7 @@ from broker.domain.budgets import (
     require_valid,
     standing,
 )
-from broker.domain.money import format_usd
+from broker.domain.money import usd_words
 from broker.domain.spend import Charge, ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
 from broker.finance_ports import FinanceUnits
@@ -55,7 +55,7 @@ class BudgetsService:
                 if (alert.percent, alert.basis) not in past:
                     await uow.budgets.take_back(alert)
             detail = (
-                f"{format_usd(budget.limit_usd)} USD a {budget.period}, "
+                f"{usd_words(budget.limit_usd)} a {budget.period}, "
                 f"told at {', '.join(map(str, budget.thresholds))} %"
             )
             await uow.accounts.add_audit(_entry(budget, now, caller.key_id, "budget.set", detail))
@@ -69,7 +69,7 @@ class BudgetsService:
         async with self._units() as uow:
             budget = await uow.budgets.find(team, period)
             await uow.budgets.remove(team, period)
-            detail = f"was {format_usd(budget.limit_usd)} USD a {period}"
+            detail = f"was {usd_words(budget.limit_usd)} a {period}"
             entry = _entry(budget, self._clock.now(), caller.key_id, "budget.delete", detail)
             await uow.accounts.add_audit(entry)
             await uow.commit()

@@ -31,7 +31,7 @@ from broker.domain.holding_orders import (
     intents_of,
     placement_cost_usd,
 )
-from broker.domain.money import ZERO, format_usd
+from broker.domain.money import ZERO, format_usd, price_words, usd_words
 from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
@@ -196,10 +196,9 @@ class ReservationsService:
         budget = self._read_request(record.document).budget_usd
         cost = sum((placement_cost_usd(p, offers[p.offer_id]) for p in plan.placements), ZERO)
         if budget is not None and cost > budget:
-            way = f"at most {format_usd(budget)} USD, the budget; raise it and plan again: POST /v1/plans"
+            way = f"at most {usd_words(budget)}, the budget; raise it and plan again: POST /v1/plans"
             raise OverBudget(
-                f"plan {record.plan_id} costs {format_usd(cost)} USD now, "
-                f"the budget is {format_usd(budget)} USD"
+                f"plan {record.plan_id} costs {usd_words(cost)} now, the budget is {usd_words(budget)}"
             ).naming(FieldProblem("/cost_usd", format_usd(cost), way))
 
     async def reserve_offer(
@@ -366,7 +365,7 @@ def _check_price(offer: Offer, most: Decimal | None) -> None:
     price = offer.price_usd_per_node_hour
     if most is not None and price > most:
         expected = f"at least {price:f}, what it asks now, or another offer: GET /v1/offers"
-        raise Conflict(f"offer {offer.offer_id} asks {price:f} USD per node-hour now").naming(
+        raise Conflict(f"offer {offer.offer_id} asks {price_words(price)} per node-hour now").naming(
             FieldProblem("/max_price_usd_per_node_hour", f"{most:f}", expected)
         )
 

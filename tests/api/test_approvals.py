@@ -59,7 +59,7 @@ async def test_what_was_seen_is_kept_with_who_and_when(house: House) -> None:
         assert len(again.json()["decisions"]) == 1
         audit = (await finance.get("/v1/audit", params={"object_id": plan["plan_id"]})).json()["items"]
         said = next(entry for entry in audit if entry["action"] == "plan.approve")
-        for word_ in ("go; seen: cost 205.00 USD", "budget left 795.00 USD", figures["plan_sha256"][:16]):
+        for word_ in ("go; seen: cost $205.00", "budget left $795.00", figures["plan_sha256"][:16]):
             assert word_ in said["detail"]
 
 
@@ -91,7 +91,7 @@ async def test_a_dearer_plan_needs_a_second_word_and_a_cheaper_one_does_not(hous
         await reprice(home, **{"h100-b": "20.6"})
         refused = await team.post(f"{path}/reserve")
         assert refused.json()["code"] == "approval-required"
-        assert "206.00 USD now, approved was 205.00 USD" in refused.json()["detail"]
+        assert "$206.00 now, approved was $205.00" in refused.json()["detail"]
         (asked,) = await waiting(team, "waiting")
         assert asked["figures"]["cost_now_usd"] == "206.00"
         assert [one["verdict"] for one in asked["decisions"]] == ["approved", "lapsed"]
@@ -141,7 +141,7 @@ async def test_a_plan_over_a_budget_waits_whatever_it_costs(home: Home) -> None:
     assert asked["plan_id"] == plan["plan_id"]
     told = (await team.get(f"/v1/plans/{plan['plan_id']}")).json()
     assert told["needs_approval"]
-    assert "research would pass its budget of 100.00 USD a month by 105.00 USD" in told["approval_reason"]
+    assert "research would pass its budget of $100.00 a month by $105.00" in told["approval_reason"]
     refused = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
     assert refused.json()["code"] == "approval-required"
     assert told["approval_reason"] in refused.json()["detail"]
@@ -171,4 +171,4 @@ async def test_within_a_budget_no_word_is_needed_and_what_is_held_counts_beside_
     assert (await team.post(f"/v1/plans/{first['plan_id']}/reserve")).status_code == 202
     again = await home.plan(team)
     told = (await team.get(f"/v1/plans/{again['plan_id']}")).json()
-    assert "by 110.00 USD" in told["approval_reason"], "205 are held and 205 would be bought, of 300"
+    assert "by $110.00" in told["approval_reason"], "205 are held and 205 would be bought, of 300"

@@ -61,20 +61,18 @@ async def test_each_threshold_is_told_once_a_period(home: Home) -> None:
     body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-12-02T12:00:00Z"}
     await team.post("/v1/reservations", json=body)
     expected = await told(home, team)
-    assert [text.partition(":")[0] for text in expected] == [
-        "100 % of 600.00 USD for 2026-11-01 to 2026-12-01"
-    ]
-    assert expected[0].endswith("USD expected")
+    assert [text.partition(":")[0] for text in expected] == ["100 % of $600.00 for 2026-11-01 to 2026-12-01"]
+    assert expected[0].endswith("$3,690.00 expected")
     advance(home, hours=15)
     half = await told(home, team)
-    assert half[1:] == ["50 % of 600.00 USD for 2026-11-01 to 2026-12-01: 307.50 USD owed"]
+    assert half[1:] == ["50 % of $600.00 for 2026-11-01 to 2026-12-01: $307.50 owed"]
     assert await told(home, team) == half
     advance(home, hours=10)
     assert len(await told(home, team)) == 3
     await put(team, MONTH, "900.00", thresholds=[50, 80])
     advance(home, hours=11)
     again = await told(home, team)
-    assert again[3:] == ["80 % of 900.00 USD for 2026-11-01 to 2026-12-01: 738.00 USD owed"]
+    assert again[3:] == ["80 % of $900.00 for 2026-11-01 to 2026-12-01: $738.00 owed"]
     advance(home, days=8)
     assert len(await told(home, team)) > 4, "a new month begins anew"
 
@@ -146,7 +144,7 @@ async def test_a_lease_without_an_end_is_expected_until_the_period_is_over(home:
     assert found["until_released_usd"] == found["reserved_usd"] != "0.00"
     assert found["runs_out_on"] == "2026-11-25T00:00:00Z"
     assert [text.split(":")[0] for text in await told(home, team)] == [
-        "100 % of 1050.00 USD for 2026-11-01 to 2026-12-01"
+        "100 % of $1,050.00 for 2026-11-01 to 2026-12-01"
     ]
     quarter = await put(team, "/v1/budgets/research/quarter", "90000.00")
     assert Decimal(quarter["expected_usd"]) == Decimal("20.5") * (38 * 24 + 12)

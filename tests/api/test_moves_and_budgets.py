@@ -41,9 +41,7 @@ async def test_a_proposal_over_a_budget_says_so_and_waits_for_finance(home: Home
     assert not plan["needs_approval"]
     look = await on_sale(home, OFFERS[0])
     assert look["state"] == "proposed"
-    words = (
-        "team research would pass its budget of 220.00 USD a month by 20.00 USD (2026-11-01 to 2026-12-01)"
-    )
+    words = "team research would pass its budget of $220.00 a month by $20.00 (2026-11-01 to 2026-12-01)"
     assert words in look["reason"]
     assert "finance has to approve" in look["reason"]
     told = (await team.get(f"/v1/plans/{look['new_plan_id']}")).json()
@@ -66,7 +64,7 @@ async def test_a_budget_set_after_the_proposal_is_looked_at_when_it_is_accepted(
     path = f"/v1/reoptimizations/{look['reoptimization_id']}/accept"
     refused = await team.post(path)
     assert refused.json()["code"] == "approval-required"
-    assert "would pass its budget of 230.00 USD a quarter by 10.00 USD" in refused.json()["detail"]
+    assert "would pass its budget of $230.00 a quarter by $10.00" in refused.json()["detail"]
     assert (await finance.post(f"/v1/plans/{look['new_plan_id']}/approve", json={})).status_code == 200
     assert (await team.post(path)).status_code < 300
 

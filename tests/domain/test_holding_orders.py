@@ -77,7 +77,7 @@ def test_drift_is_measured_against_the_planned_cost() -> None:
     plan = a_plan(a_placement(offer, [a_segment(0, 10)]))
     assert find_drifts(plan, {"o-1": an_offer("o-1", "10.2")}, 0.02) == ()
     (drift,) = find_drifts(plan, {"o-1": an_offer("o-1", "10.21")}, 0.02)
-    assert "planned at 100.00 USD and costs 102.10 USD now" in str(drift)
+    assert "planned at $100.00 and costs $102.10 now" in str(drift)
     (gone,) = find_drifts(plan, {}, 0.02)
     assert "is gone" in str(gone)
 

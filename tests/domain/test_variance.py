@@ -91,7 +91,7 @@ def test_a_cheaper_offer_in_place_of_a_dear_one_is_mix_by_its_price_of_then() ->
     by_offer = {line.offer_id: line for line in found.lines}
     assert by_offer["cheap"].is_new
     assert by_offer["dear"].is_gone
-    assert str(by_offer["cheap"]) == "w on cheap: 60.00 USD (price -10.00, mix 70.00)"
+    assert str(by_offer["cheap"]) == "w on cheap: $60.00 (price -$10.00, mix $70.00)"
 
 
 def test_a_first_month_is_volume_and_a_credit_is_price() -> None:

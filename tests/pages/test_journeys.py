@@ -48,7 +48,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     team, finance = shopping(who="team"), shopping(who="finance")
     plan = asked(team, "journey-8b")
     expect(team.get_by_text("Waits for finance.")).to_be_visible()
-    expect(team.get_by_text("over the limit of 100 USD a plan")).to_be_visible()
+    expect(team.get_by_text("over the limit of $100.00 a plan")).to_be_visible()
     expect(team.get_by_text("Approve $205.00…")).to_have_count(0)
 
     finance.goto("/approvals")
@@ -83,7 +83,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     finance.get_by_text("Export…").click()
     finance.get_by_role("definition").filter(has_text="never to be added").get_by_text("Parquet").click()
     expect(finance.get_by_role("link", name="Download projection-rows.parquet")).to_be_visible()
-    expect(finance.get_by_text("164.00 USD").first).to_be_visible()
+    expect(finance.get_by_text("$164.00").first).to_be_visible()
 
     team.get_by_text("Release…").click()
     team.get_by_role("button", name="Release 1 node").click()

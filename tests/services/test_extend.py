@@ -1,7 +1,9 @@
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
+from broker.domain.charging import owed_usd
 from broker.domain.errors import Conflict, InputError, NotFound, NotPermitted
 from broker.domain.reservation import ReservationState
 from tests.fakes.clock import NOON
@@ -45,6 +47,18 @@ async def test_what_cannot_last_longer_says_the_way_out(house: House) -> None:
     window = await house.reservations.reserve_offer(ALICE, "w", 1, NOON + HOUR, NOON + 3 * HOUR)
     with pytest.raises(Conflict, match=r"reserve offer w from 2026-11-23T15:00:00\+00:00 on"):
         await house.reservations.extend(ALICE, window.reservation_id, NOON + 5 * HOUR)
+
+
+async def test_a_window_costs_what_its_seller_says_last(house: House) -> None:
+    """A window that is lengthened at its seller has a larger bill there, which replaces the first."""
+    house.sell(an_offer("w", window=slot_terms(NOON, 24), stock=None))
+    house.provider.billed_usd = Decimal("40.25")
+    row = await house.reservations.reserve_offer(ALICE, "w", 1, NOON + HOUR, NOON + 5 * HOUR)
+    assert owed_usd(house.rows(), house.clock.now()) == Decimal("40.25")
+    house.provider.billed_usd = Decimal("61.75")
+    await house.settle(2)
+    (row,) = house.rows()
+    assert (row.units[0].paid_usd, owed_usd([row], house.clock.now())) == (Decimal("61.75"), Decimal("61.75"))
 
 
 async def test_an_extension_that_the_reconciler_overtakes_is_tried_again(house: House) -> None:

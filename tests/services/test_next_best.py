@@ -54,7 +54,7 @@ async def test_the_exchange_is_in_the_trail_and_the_refused_row_has_failed() -> 
     assert by_work == {"train": "next", "chat": "fleet"}
     assert sorted(house.states()) == sorted([S.FAILED, S.ACTIVE, S.ACTIVE])
     (line,) = [entry for entry in house.tables.audit if "in place of" in entry.detail]
-    assert "101.00 instead of 100.00 USD" in line.detail
+    assert "$101.00 instead of $100.00" in line.detail
     house.assert_agreement()
 
 

@@ -143,4 +143,4 @@ async def test_teams_are_apart() -> None:
 def test_the_limit_is_passed_not_met() -> None:
     rules = PlanningRules(Decimal(100))
     assert not rules.over_limit(Decimal(100))
-    assert rules.over_limit(Decimal("100.01")) == ("it costs 100.01 USD, over the limit of 100 USD a plan",)
+    assert rules.over_limit(Decimal("100.01")) == ("it costs $100.01, over the limit of $100.00 a plan",)
