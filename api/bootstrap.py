@@ -70,8 +70,15 @@ from broker.usable_offers import OfferRules
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
-from providers.registry import build_adapters, configured, poll_intervals, sellers
-from providers.spec import Feed
+from providers.registry import (
+    build_adapters,
+    configured,
+    not_orderable,
+    not_planned,
+    poll_intervals,
+    sellers,
+)
+from providers.spec import Feed, Missing
 
 __all__ = ["Product", "build_estimator", "build_planner", "build_product"]
 
@@ -81,7 +88,10 @@ LEAST_STALE_AFTER = timedelta(minutes=2)
 
 @dataclass
 class Product:
-    """Everything that the faces use, joined once. ``close`` it when done."""
+    """Everything that the faces use, joined once. ``close`` it when done.
+
+    ``missing``: settings without which nothing can be ordered, of the sellers that lack one.
+    """
 
     settings: Settings
     store: Store
@@ -108,6 +118,7 @@ class Product:
     economics: EconomicsService
     webhooks: WebhooksService
     exports: ExportJobs
+    missing: Mapping[str, tuple[Missing, ...]] = field(default_factory=dict)
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
     failed_sign_ins: FailedAttempts = field(default_factory=FailedAttempts)
@@ -191,7 +202,7 @@ def build_product(
     notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
     executor = build_executor(settings.solver_executor, events)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
-    usable = OfferRules(stale_after, price_lists, load_spot_prior())
+    usable = OfferRules(stale_after, not_planned(reached), load_spot_prior())
 
     def read_request(document: str) -> PlanRequest:
         request = read_workloads(document, source="stored plan", base=None, now=clock.now())
@@ -229,6 +240,7 @@ def build_product(
         store=store,
         clock=clock,
         adapters=adapters,
+        missing=not_orderable(reached),
         poll_plan=plan,
         executor=executor,
         events=events,

@@ -81,7 +81,8 @@ class Drafting:
     ) -> Reservation:
         now = self._clock.now()
         reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
-        per_order = self._leasing.reserver(intent.offer.provider).nodes_per_order(intent.offer)
+        reserver = self._leasing.reserver(intent.offer.provider)
+        per_order = reserver.nodes_per_order(intent.offer)
         return Reservation(
             reservation_id=reservation_id,
             team=team,
@@ -90,7 +91,7 @@ class Drafting:
             nodes=intent.nodes,
             start=intent.start,
             end=intent.end,
-            units=units_of(install_id, reservation_id, intent.nodes, per_order),
+            units=units_of(install_id, reservation_id, intent.nodes, per_order, reserver.longest_tag),
             created_at=now,
             workload=intent.workload,
             plan_id=plan_id,

@@ -72,8 +72,8 @@ class Leasing:
     async def buy(self, reservation: Reservation, actor: str) -> Outcome:
         """Orders every planned unit, one after the other; stops at the first that is not held.
 
-        Where the seller's leases do not tell their price, and for what is bought later under a limit, its
-        offer is asked for once more before the first.
+        A seller that takes no order as configured is not called. Where the seller's leases do not tell their
+        price, and for what is bought later under a limit, its offer is asked for once more before the first.
         """
         leases: list[Lease] = []
         try:
@@ -97,11 +97,13 @@ class Leasing:
         """What the seller asks now per node-hour; None where its leases will tell, or nothing depends on it.
 
         What is bought later under a limit is always quoted: its price had time to change, and a lease tells
-        its price only when it is owed already. Raises PriceAboveLimit, InsufficientCapacity for what is no
-        longer on sale, and the seller's error.
+        its price only when it is owed already. Raises OrderRejected where nothing can be ordered,
+        PriceAboveLimit, InsufficientCapacity for what is no longer on sale, and the seller's error.
         """
         offer = reservation.offer
         reserver = self.reserver(offer.provider)
+        if reserver.barred:
+            raise OrderRejected(offer.provider, reserver.barred)
         if offer.window is not None or offer.contract is not None:
             return None
         is_later = bought_later(offer, reservation.start, reservation.created_at)

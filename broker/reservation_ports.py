@@ -32,6 +32,16 @@ class Reserver(Protocol):
         """Whether its leases by the hour say what they are charged at."""
         ...
 
+    @property
+    def barred(self) -> str:
+        """Why nothing can be ordered there as it is configured; empty where it can."""
+        ...
+
+    @property
+    def longest_tag(self) -> int:
+        """Characters that it keeps of a tag."""
+        ...
+
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
         """``offer`` as its seller shows it at ``asked_at``, None when it is not on sale. ProviderError.
 
@@ -86,6 +96,10 @@ class ReservationRepository(Protocol):
 
     async def find(self, reservation_id: str) -> Reservation:
         """One reservation; NotFound."""
+        ...
+
+    async def find_of_tags(self, stem: str) -> tuple[Reservation, ...]:
+        """Those with a unit whose tag begins with ``stem``, oldest first."""
         ...
 
     async def find_page(

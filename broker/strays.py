@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 
 from broker import crash_points
 from broker.domain.account import AuditEntry
-from broker.domain.errors import NotFound
-from broker.domain.identity import ENTROPY_BYTES, made_at, make_id, reservation_of
+from broker.domain.identity import ENTROPY_BYTES, made_at, make_id, reservation_of, stands_for, stem_of
 from broker.domain.reservation import Lease, Reservation
 from broker.domain.strays import UNATTRIBUTED, Orphan, find_orphans, left_running, offer_like, taken_in
 from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
@@ -45,7 +44,7 @@ class Strays:
         async with self._uow_factory() as uow:
             tag = lease.tag or ""
             wanted = reservation_of(tag, await uow.accounts.install_id())
-            owner = await _owner(uow, wanted)
+            owner = await _owner(uow, tag, wanted)
             offer = (
                 offer_like(lease, await uow.offers.find_current(provider=lease.provider))
                 if owner is None
@@ -101,11 +100,10 @@ def _entry(lease: Lease, row: Reservation | None, now: datetime, actor: str) -> 
     )
 
 
-async def _owner(uow: UnitOfWork, reservation_id: str) -> Reservation | None:
-    try:
-        return await uow.reservations.find(reservation_id)
-    except NotFound:
-        return None
+async def _owner(uow: UnitOfWork, tag: str, name: str) -> Reservation | None:
+    """The reservation that ``tag`` was made for, which it calls ``name``."""
+    rows = await uow.reservations.find_of_tags(stem_of(tag))
+    return next((row for row in rows if stands_for(name, row.reservation_id)), None)
 
 
 async def _ordered_at(uow: UnitOfWork, owner: Reservation | None, tag: str) -> datetime | None:

@@ -22,26 +22,27 @@ from broker.ports import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class OfferRules:
-    """Offers that nobody confirmed within ``max_age`` are left out, and those of ``price_lists``.
+    """Offers that nobody confirmed within ``max_age`` are left out, and those of ``not_orderable``: price
+    lists, and sellers that take no order as they are configured.
 
     ``spot``: how often spot is taken away where neither its provider nor our own leases say.
     """
 
     max_age: timedelta = timedelta(minutes=10)
-    price_lists: frozenset[str] = frozenset()
+    not_orderable: frozenset[str] = frozenset()
     spot: SpotPrior = field(default_factory=SpotPrior)
 
 
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
     """Offers that can be planned with at ``now``, after what refused orders taught; spot ones with a rate of
     interruptions. Their pools are those of the whole market."""
-    offers = await uow.offers.find_current(without=rules.price_lists)
+    offers = await uow.offers.find_current(without=rules.not_orderable)
     feeds = await uow.offers.find_feeds()
     launches = await uow.launches.find_since(now - REMEMBERED)
     rows: tuple[Reservation, ...] = ()
     if any(offer.tier is Tier.SPOT for offer in offers):
         rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
-    fresh = fresh_offers(offers, feeds, now, rules.max_age, rules.price_lists)
+    fresh = fresh_offers(offers, feeds, now, rules.max_age, rules.not_orderable)
     times = [time for row in rows if (time := spot_time(row, now)) is not None]
     known = after_refusals(LaunchBook(launches, now).told(shared(fresh)), launches, now)
     return SpotBook(times, rules.spot).told(known)

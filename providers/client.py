@@ -67,13 +67,17 @@ def _unreadable(error: ProviderError) -> LeasesUnreadable:
 
 
 class Seller(ABC):
-    """What every seller's client can say of a price.
+    """What every seller's client can say of orders, prices and names.
 
     ``tells_price``: its leases by the hour carry what they are charged at. A seller whose list is long
-    overrides ``quote`` with a shorter question.
+    overrides ``quote`` with a shorter question. ``longest_tag``: characters that it keeps of a name, 63 (a
+    DNS label) where more are allowed or nothing is said. ``barred``: why it takes no order as it is
+    configured; what is held there is still seen and released.
     """
 
+    barred = ""
     tells_price = False
+    longest_tag = 63
 
     @abstractmethod
     async def list_offers(self, observed_at: datetime) -> OfferBatch:

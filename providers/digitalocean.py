@@ -59,7 +59,6 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 NAME = "digitalocean"
 BASE_URL = "https://api.digitalocean.com"
 BILLING_INCREMENT_S = 3600
-LONGEST_NAME = 255
 FIRST_PAGE = {"per_page": "200", "page": "1"}
 MOST_PAGES = 40
 CENT_DIGITS = Decimal("0.00001")
@@ -264,6 +263,7 @@ class DigitalOcean(SellerClient):
     """Client of sizes and GPU Droplets."""
 
     provider = NAME
+    longest_tag = 255
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "token"))
@@ -275,7 +275,7 @@ class DigitalOcean(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one Droplet named and tagged by the tag; capacity may still fail later."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/v2/droplets", self._order_body(order))
         return _lease(reply.read(_DropletAnswer).droplet)
 

@@ -76,7 +76,6 @@ log = structlog.get_logger(__name__)
 NAME = "hotaisle"
 BASE_URL = "https://admin.hotaisle.app/api"
 BILLING_INCREMENT_S = 60
-LONGEST_DESCRIPTION = 100
 POLICY = HttpPolicy(concurrency=4, read_s=60.0, total_s=120.0)
 
 METAL, VIRTUAL = "bare_metal", "virtual_machines"
@@ -230,6 +229,7 @@ class HotAisle(Seller):
     """Client of one team's machines."""
 
     provider = NAME
+    longest_tag = 100
     idempotency = Idempotency.NEITHER
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
@@ -269,7 +269,7 @@ class HotAisle(Seller):
 
         OutcomeUnknown of a virtual machine names those that nobody described.
         """
-        refuse_unless_single(order, NAME, LONGEST_DESCRIPTION)
+        refuse_unless_single(order, NAME, self.longest_tag)
         path, specs = order.offer.reference["path"], json.loads(order.offer.reference["specs"])
         body = {"specs": specs, "description": order.tag} if path == METAL else specs
         try:

@@ -53,7 +53,6 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
 BILLING_INCREMENT_S = 60
-LONGEST_NAME = 64
 POLICY = HttpPolicy(interval_s={Operation.ORDER: 12.0}, any_interval_s=1.0)
 
 
@@ -214,6 +213,7 @@ class LambdaCloud(SellerClient):
     """Client of the parts of the API that sell and hold machines."""
 
     provider = NAME
+    longest_tag = 64
     tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
@@ -225,7 +225,7 @@ class LambdaCloud(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Launches one machine named by the tag."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/api/v1/instance-operations/launch", self._launch_body(order))
         ids = reply.read(_LaunchAnswer).data.instance_ids
         if not ids:

@@ -34,10 +34,12 @@ from providers import (
     verda,
     vultr,
 )
+from providers.client import Seller
 from providers.http import HttpFactory, ProviderHttp
 from providers.spec import (
     Capability,
     Feed,
+    Missing,
     ProviderAdapter,
     ProviderSettings,
     ProviderSpec,
@@ -107,8 +109,40 @@ def configured(
 def build_adapters(
     settings: Mapping[str, ProviderSettings], http_factory: HttpFactory = ProviderHttp
 ) -> Mapping[str, Feed]:
-    """An adapter for each provider of ``settings``; the caller closes them."""
-    return {name: find_spec(name).build(each, http_factory) for name, each in settings.items()}
+    """An adapter for each provider of ``settings``; the caller closes them.
+
+    A seller whose settings lack something that its orders need says so (``Seller.barred``).
+    """
+    closed = not_orderable(settings)
+    adapters = {name: find_spec(name).build(each, http_factory) for name, each in settings.items()}
+    for name, missing in closed.items():
+        adapter = adapters[name]
+        if isinstance(adapter, Seller):
+            adapter.barred = f"nothing was ordered, a setting is missing: {'; '.join(map(str, missing))}"
+    return adapters
+
+
+def not_orderable(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tuple[Missing, ...]]:
+    """What is missing at the sellers that take no order as they are configured, by key."""
+    found = {
+        name: find_spec(name).missing(each) for name, each in settings.items() if name not in PRICE_LISTS
+    }
+    return {name: missing for name, missing in found.items() if missing}
+
+
+def is_orderable(name: str, settings: Mapping[str, ProviderSettings]) -> bool:
+    """Whether the provider ``name`` takes orders as ``settings`` configure it."""
+    return name in settings and name not in PRICE_LISTS and not find_spec(name).missing(settings[name])
+
+
+def not_planned(settings: Mapping[str, ProviderSettings]) -> frozenset[str]:
+    """Providers whose offers no plan is made of: price lists, and sellers that take no order as configured.
+
+    Where no seller takes one, plans show what could be had: only the price lists are left out then.
+    """
+    closed = frozenset(not_orderable(settings))
+    is_open = any(name not in closed | PRICE_LISTS for name in settings)
+    return PRICE_LISTS | closed if is_open else PRICE_LISTS
 
 
 def poll_intervals(settings: Mapping[str, ProviderSettings]) -> Mapping[str, timedelta]:

@@ -56,7 +56,6 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 
 NAME = "shadeform"
 BASE_URL = "https://api.shadeform.ai"
-LONGEST_NAME = 64
 POLICY = HttpPolicy(concurrency=4)
 
 _FORMS = {"vm": Form.VM, "container": Form.CONTAINER, "baremetal": Form.BARE_METAL}
@@ -265,7 +264,7 @@ class Shadeform(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one instance that has the tag as its name and first tag; it may still fail afterwards."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/v1/instances/create", self._create_body(order))
         return ordered(order, reply.read(_Created).id)
 

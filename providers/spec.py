@@ -82,6 +82,31 @@ METHOD_OF: Mapping[Capability, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """A setting that a seller's orders need and that has no default.
+
+    ``names``: the options that meet it, one is enough. ``says``: what to put there. ``stand_in``: what a test
+    market is sent in its place. ``is_met``: tells of settings that meet it in another way.
+    """
+
+    names: tuple[str, ...]
+    says: str
+    stand_in: str
+    is_met: Callable[[ProviderSettings], bool] = lambda _: False
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Variables of which one has to be set before anything can be ordered, and what to put there."""
+
+    variables: tuple[str, ...]
+    says: str
+
+    def __str__(self) -> str:
+        return f"{' or '.join(self.variables)} ({self.says})"
+
+
+@dataclass(frozen=True, slots=True)
 class Secret:
     """Text that never shows itself."""
 
@@ -177,7 +202,8 @@ class ProviderSpec:
     ``optional_credentials`` are not. ``options``: the same for settings that are no secret, with their
     defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
     ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
-    ``idempotency`` None: nothing can be bought from it. ``poll_every_s``: prices are no newer than that, so
+    ``idempotency`` None: nothing can be bought from it. ``needs``: options without a default that every order
+    needs. ``poll_every_s``: prices are no newer than that, so
     it is asked no more often. ``name_of_cloud``: of a catalogue with a file a cloud, the name under which
     ``parse`` takes one, from the cloud and the file's own name.
     """
@@ -194,6 +220,7 @@ class ProviderSpec:
     keyless: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     optional_credentials: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
     poll_every_s: float = 0.0
     name_of_cloud: Callable[[str, str], str] | None = None
 
@@ -205,6 +232,21 @@ class ProviderSpec:
     def variable(self, name: str) -> str:
         """The environment variable of a credential or option."""
         return f"BROKER_{self.name.upper()}_{name.upper()}"
+
+    @property
+    def stand_ins(self) -> Mapping[str, str]:
+        """The options with which a test market takes orders: the defaults, and something for each need."""
+        return {**self.options, **{need.names[0]: need.stand_in for need in self.needs}}
+
+    def missing(self, settings: ProviderSettings) -> tuple[Missing, ...]:
+        """What keeps orders from being sent as configured; nothing where they can be sent."""
+        if settings.keyless:
+            return tuple(Missing((self.variable(name),), says) for name, says in self.credentials.items())
+        return tuple(
+            Missing(tuple(self.variable(name) for name in need.names), need.says)
+            for need in self.needs
+            if not any(settings.options[name] for name in need.names) and not need.is_met(settings)
+        )
 
 
 def settings_from_environment(
@@ -226,12 +268,13 @@ def settings_from_environment(
     if not (configured or sandbox or open_feeds):
         return None
     stand_in = {} if open_feeds else dict.fromkeys(spec.credentials, Secret("sandbox"))
+    defaults = spec.options if open_feeds or credentials is not None else spec.stand_ins
     home = f"{sandbox_url.rstrip('/')}/{spec.name}" if sandbox and sandbox_url else spec.base_url
     return ProviderSettings(
         provider=spec.name,
         base_url=(own_url or home).rstrip("/"),
         credentials=stand_in if credentials is None else credentials,
-        options={name: environ.get(spec.variable(name)) or value for name, value in spec.options.items()},
+        options={name: environ.get(spec.variable(name)) or value for name, value in defaults.items()},
         min_interval_s=_seconds(spec.variable("min_interval_s"), environ),
         timeout_s=_seconds(spec.variable("timeout_s"), environ),
         keyless=open_feeds,

@@ -47,7 +47,6 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 NAME = "together"
 BASE_URL = "https://api.together.ai"
 GPUS_PER_NODE = 8
-LONGEST_NAME = 63
 SLURM_SHM_GIB = 64
 DAY = timedelta(days=1)
 POLICY = HttpPolicy(concurrency=4)
@@ -201,6 +200,8 @@ _STATES: Mapping[str, LeaseState] = {
     "RunningAcceptanceTests": LeaseState.PROVISIONING,
     "Ready": LeaseState.ACTIVE,
     "Degraded": LeaseState.ACTIVE,
+    "Paused": LeaseState.ACTIVE,
+    "OnDemandComputePaused": LeaseState.ACTIVE,
     "Deleting": LeaseState.ENDING,
 }
 _PHASES: Mapping[str, LeaseState] = {
@@ -232,6 +233,7 @@ class Together(SellerClient):
     """Client of the part of the API that makes clusters."""
 
     provider = NAME
+    longest_tag = 63
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -251,7 +253,7 @@ class Together(SellerClient):
         return ordered(order, made.cluster_id, state, order.window)
 
     def _order_body(self, order: Order) -> dict[str, Any]:
-        refuse_long_tag(order, NAME, LONGEST_NAME)
+        refuse_long_tag(order, NAME, self.longest_tag)
         note = order.offer.reference
         driver = self._settings.options["nvidia_version_id"] or note["nvidia_version_id"]
         cluster_type = self._settings.options["cluster_type"]

@@ -19,7 +19,7 @@ from broker.domain.spot import SpotBook
 from broker.domain.stock_pools import shared
 from broker.services.offers import OfferFilter
 from broker.settings import Settings
-from providers.registry import PRICE_LISTS
+from providers.registry import configured, not_planned
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def find_market(path: Path | None) -> Market:
     """The market of a file as it is, or what the database has on sale now, to plan with; InputError without.
 
-    Of the database, price lists are left out, as the server does: nothing can be ordered from them. Hosts
+    Of the database, what cannot be ordered is left out, as the server does (``orderable``). Hosts
     that a file does not say are what is known of their operators.
     """
     if path is None:
@@ -39,8 +39,9 @@ def find_market(path: Path | None) -> Market:
 
 
 def orderable(market: Market) -> Market:
-    """``market`` without the offers of price lists."""
-    offers = (offer for offer in market.offers if offer.provider not in PRICE_LISTS)
+    """``market`` without price lists, and without sellers that take no order as this environment has them."""
+    left_out = not_planned(configured(load_environment(), load_settings().sandbox_url))
+    offers = (offer for offer in market.offers if offer.provider not in left_out)
     return replace(market, offers=tuple(offers))
 
 

@@ -34,7 +34,10 @@ def offers(
     region: Annotated[str | None, typer.Option(help="Region, or a pattern such as us-*.")] = None,
     tier: Annotated[Tier | None, typer.Option(help="How it is sold.")] = None,
     only_orderable: Annotated[
-        bool, typer.Option("--orderable", help="Without price lists, from which nothing can be ordered.")
+        bool,
+        typer.Option(
+            "--orderable", help="Without what cannot be ordered: price lists, sellers that lack a setting."
+        ),
     ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table; --json has all.")] = 50,
     as_json: Json = False,

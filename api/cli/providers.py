@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -17,14 +17,14 @@ from api.cli.configuration import load_environment, load_settings
 from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
-from api.schemas.provider import batch_to_document, feed_to_document
+from api.schemas.provider import batch_to_document, feed_to_document, missing_to_document
 from broker.catalogue import load_operators
 from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market import FeedHealth
 from broker.domain.polling import Polling
 from broker.domain.siting import sited
-from providers.registry import SPECS, configured, find_spec
-from providers.spec import Capability, ProviderSpec
+from providers.registry import PRICE_LISTS, SPECS, configured, find_spec, is_orderable
+from providers.spec import Capability, ProviderSettings, ProviderSpec
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
 
@@ -82,6 +82,8 @@ def list_providers(
             "title": spec.title,
             "configured": name in found,
             "sandbox": name in found and found[name].sandbox,
+            "orderable": is_orderable(name, found),
+            "missing_settings": missing_to_document(spec.missing(found[name]) if name in found else ()),
             "keyless": spec.keyless,
             "capabilities": sorted(spec.capabilities),
             "variables": [spec.variable(field) for field in (*spec.credentials, *spec.optional_credentials)],
@@ -94,13 +96,24 @@ def list_providers(
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("provider", no_wrap=True)
     table.add_column("configured", no_wrap=True)
+    table.add_column("takes orders", overflow="fold")
     table.add_column("can", overflow="fold")
     table.add_column("credentials", overflow="fold")
     for name, spec in sorted(SPECS.items()):
         where = "no" if name not in found else ("sandbox" if found[name].sandbox else "yes")
         names = ", ".join(spec.variable(field) for field in spec.credentials) or "none"
-        table.add_row(name, where, ", ".join(sorted(spec.capabilities)), names)
+        table.add_row(name, where, _orders(spec, found), ", ".join(sorted(spec.capabilities)), names)
     stdout().print(table)
+
+
+def _orders(spec: ProviderSpec, found: Mapping[str, ProviderSettings]) -> str:
+    """Whether it takes orders as it is configured, or what is missing."""
+    if spec.name in PRICE_LISTS:
+        return "no, a price list"
+    missing = spec.missing(found[spec.name]) if spec.name in found else ()
+    if missing:
+        return "no, set " + "; ".join(map(str, missing))
+    return "yes" if spec.name in found else "no, not configured"
 
 
 Asked = tuple[FeedHealth, Polling]

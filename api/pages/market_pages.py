@@ -54,6 +54,7 @@ async def market_page(
         "Market",
         feeds=feeds,
         unread=product.reconcile.unread_lists(),
+        missing=product.missing,
         breakers=market_view.breakers(
             product.adapters, {feed.provider: product.offers.polling_of(feed) for feed in feeds}
         ),
@@ -83,9 +84,14 @@ async def feed_page(request: Request, caller: AnyVisitor, provider: str) -> Resp
         raise NotFound("provider", provider, "it is not configured")
     latest = await product.offers.find_rejected(provider)
     rejected = latest.rejected if latest is not None else ()
-    unread = product.reconcile.unread_lists().get(provider)
     return show(
-        request, "feed.html", seller(provider), feed=feeds[provider], rejected=rejected, unread=unread
+        request,
+        "feed.html",
+        seller(provider),
+        feed=feeds[provider],
+        missing=product.missing.get(provider, ()),
+        rejected=rejected,
+        unread=product.reconcile.unread_lists().get(provider),
     )
 
 

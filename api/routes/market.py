@@ -25,13 +25,14 @@ from api.schemas.provider import (
     QuarantinedForm,
     QuarantinePage,
     feed_to_document,
+    missing_to_document,
     quarantined_to_document,
 )
 from broker.domain.offer import Offer
 from broker.domain.price_gate import Quarantined
 from broker.services.accounts import Answer
 from broker.services.offers import OfferFilter
-from providers.registry import SPECS
+from providers.registry import SPECS, sellers
 
 router = APIRouter(prefix="/v1", tags=["market"])
 SHOWN_REJECTED = 100
@@ -100,13 +101,15 @@ async def list_providers(
     request: Request, caller: AnyCaller, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
     """Every configured provider: capabilities, health and freshness of its feed, rejected rows."""
-    offers, unread = product_of(request).offers, product_of(request).reconcile.unread_lists()
+    product = product_of(request)
+    offers, unread = product.offers, product.reconcile.unread_lists()
     items = []
     feeds, next_cursor = page_of(
         await offers.find_feeds(), lambda feed: by_name(feed.provider), limit, cursor
     )
     for feed in feeds:
         spec = SPECS.get(feed.provider)
+        missing = product.missing.get(feed.provider, ())
         latest = await offers.find_rejected(feed.provider)
         rows = latest.rejected if latest else ()
         items.append(
@@ -115,6 +118,8 @@ async def list_providers(
                 "title": spec.title if spec else feed.provider,
                 "capabilities": sorted(spec.capabilities) if spec else [],
                 "idempotency": spec.idempotency if spec else None,
+                "orderable": feed.provider in sellers(product.adapters) and not missing,
+                "missing_settings": missing_to_document(missing),
                 "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]],
             }
         )

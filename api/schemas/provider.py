@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from broker.domain.offer import OfferBatch
 from broker.domain.polling import BreakerState, Polling
 from broker.domain.price_gate import Doubt, Quarantined
 from broker.services.reconcile import UnreadList
+from providers.spec import Missing
 
 
 class QuarantinedForm(BaseModel):
@@ -67,12 +69,24 @@ class RejectedRowForm(BaseModel):
     reason: str
 
 
+class MissingSettingForm(BaseModel):
+    """Variables of which one has to be set before anything can be ordered, and what to put there."""
+
+    variables: list[str]
+    says: str
+
+
 class ProviderForm(FeedForm):
-    """A configured provider: what its adapter can do, and its last rejected rows."""
+    """A configured provider: what its adapter can do, whether it takes orders, and its last rejected rows.
+
+    ``missing_settings``: what keeps orders from being sent as it is configured. Price lists take none.
+    """
 
     title: str
     capabilities: list[str]
     idempotency: str | None
+    orderable: bool
+    missing_settings: list[MissingSettingForm]
     rejected_rows: list[RejectedRowForm]
 
 
@@ -98,6 +112,11 @@ def feed_to_document(feed: FeedHealth, polling: Polling, unread: UnreadList | No
         "leases_unread_since": None if unread is None else _time(unread.since),
         "leases_error": None if unread is None else unread.error,
     }
+
+
+def missing_to_document(missing: Iterable[Missing]) -> list[dict[str, Any]]:
+    """The JSON form of settings that are missing."""
+    return [{"variables": list(one.variables), "says": one.says} for one in missing]
 
 
 def quarantined_to_document(entry: Quarantined) -> dict[str, Any]:

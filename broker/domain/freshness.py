@@ -18,20 +18,20 @@ def fresh_offers(
     feeds: Iterable[FeedHealth],
     now: datetime,
     max_age: timedelta,
-    price_lists: Collection[str] = (),
+    not_orderable: Collection[str] = (),
 ) -> tuple[Offer, ...]:
     """Offers seen, or confirmed by a good poll of their provider, within ``max_age`` before ``now``.
 
     Of a feed that is silent, counted stock shrinks evenly from half of that age on, to nothing at its end:
-    what was there may be sold. ``price_lists``: providers that only repeat what others sell; nothing can be
-    ordered from them.
+    what was there may be sold. ``not_orderable``: providers that only repeat what others sell, and
+    sellers that take no order.
     """
     confirmed = {feed.provider: feed.last_success_at for feed in feeds}
 
     def age_of(offer: Offer) -> timedelta:
         return now - max(offer.observed_at, confirmed.get(offer.provider) or offer.observed_at)
 
-    sold = (offer for offer in offers if offer.provider not in price_lists)
+    sold = (offer for offer in offers if offer.provider not in not_orderable)
     return tuple(discounted(offer, age / max_age) for offer in sold if (age := age_of(offer)) <= max_age)
 
 

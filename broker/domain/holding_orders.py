@@ -169,12 +169,22 @@ def _begun(
     return Window(now, window.end + delay)
 
 
-def units_of(install_id: str, reservation_id: str, nodes: int, per_order: int | None) -> tuple[Unit, ...]:
-    """One unit a provider call: ``nodes`` in parts of at most ``per_order`` (None: all in one)."""
+def units_of(
+    install_id: str, reservation_id: str, nodes: int, per_order: int | None, longest_tag: int | None = None
+) -> tuple[Unit, ...]:
+    """One unit a provider call: ``nodes`` in parts of at most ``per_order`` (None: all in one).
+
+    ``longest_tag``: characters that the provider keeps of a name (None: as many as we want).
+    """
     part = nodes if per_order is None else max(1, per_order)
     sizes = [part] * (nodes // part) + ([nodes % part] if nodes % part else [])
     return tuple(
-        Unit(ordinal, make_tag(install_id, reservation_id, ordinal), size, UnitState.PLANNED)
+        Unit(
+            ordinal,
+            make_tag(install_id, reservation_id, ordinal, longest=longest_tag),
+            size,
+            UnitState.PLANNED,
+        )
         for ordinal, size in enumerate(sizes)
     )
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 ENTROPY_BYTES = 10
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH = 26
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ROOM_FOR_STEPS = len("-999-99")
+_FEWEST_LETTERS = 9
+"""Of a short name: 45 bits, so that of 100,000 reservations two share one with a chance of 0.01 %."""
 
 
 def make_id(prefix: str, at: datetime, entropy: bytes) -> str:
@@ -34,9 +38,35 @@ def made_at(made_id: str) -> datetime | None:
         return None
 
 
-def make_tag(install_id: str, reservation_id: str, ordinal: int, attempt: int = 1) -> str:
-    """The tag of one provider call: ``broker-<install>-<reservation>-<ordinal>-<attempt>``."""
-    return f"broker-{install_id}-{reservation_id}-{ordinal}-{attempt}"
+def make_tag(
+    install_id: str, reservation_id: str, ordinal: int, attempt: int = 1, longest: int | None = None
+) -> str:
+    """The tag of one provider call: ``broker-<install>-<reservation>-<ordinal>-<attempt>``.
+
+    ``longest``: how many characters the provider keeps of it. Where unit 999 at attempt 99 would have more,
+    a digest stands for the reservation in the tags of all its units. ValueError where even that has no room.
+    """
+    mine = f"broker-{install_id}-"
+    if longest is not None and len(mine + reservation_id) + _ROOM_FOR_STEPS > longest:
+        reservation_id = _short_name(reservation_id, longest - len(mine) - _ROOM_FOR_STEPS)
+    return f"{mine}{reservation_id}-{ordinal}-{attempt}"
+
+
+def stands_for(name: str, reservation_id: str) -> bool:
+    """Whether ``name``, out of a tag, means that reservation: its id, or a digest of it."""
+    return name in (reservation_id, _short_name(reservation_id, max(len(name), _FEWEST_LETTERS)))
+
+
+def _short_name(reservation_id: str, letters: int) -> str:
+    """A digest of at most ``letters`` letters and digits."""
+    if letters < _FEWEST_LETTERS:
+        raise ValueError(f"{letters} characters cannot tell reservations apart, {_FEWEST_LETTERS} can")
+    number = int.from_bytes(hashlib.sha256(reservation_id.encode()).digest(), "big")
+    digits = []
+    for _ in range(min(letters, _LENGTH)):
+        number, digit = divmod(number, len(_ALPHABET))
+        digits.append(_ALPHABET[digit])
+    return "".join(digits)
 
 
 def next_tag(tag: str) -> str:
@@ -45,8 +75,13 @@ def next_tag(tag: str) -> str:
     return f"{stem}-{int(attempt) + 1}"
 
 
+def stem_of(tag: str) -> str:
+    """What the tags of all units and attempts of one reservation begin with."""
+    return tag.rsplit("-", 2)[0] + "-"
+
+
 def reservation_of(tag: str, install_id: str) -> str:
-    """The id of the reservation that a tag of ours was made for."""
+    """The id of the reservation that a tag of ours was made for, or what stands for it in a short tag."""
     return tag.removeprefix(f"broker-{install_id}-").rsplit("-", 2)[0]
 
 

@@ -73,6 +73,11 @@ class SqlReservationRepository:
             raise NotFound("reservation", reservation_id)
         return found[0]
 
+    async def find_of_tags(self, stem: str) -> tuple[Reservation, ...]:
+        """Those with a unit whose tag begins with ``stem``, oldest first."""
+        tagged = select(UnitRow.reservation_id).where(UnitRow.tag.startswith(stem, autoescape=True))
+        return await self._fetch(_whole().where(ReservationRow.reservation_id.in_(tagged)))
+
     async def find_page(
         self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
     ) -> Page[Reservation]:

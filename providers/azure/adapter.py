@@ -38,7 +38,6 @@ PRICES_FILTER = (
     "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and contains(armSkuName, 'Standard_N')"
 )
 """All sizes with accelerators begin with N; a Boolean ``not`` is refused by the API, so the rest is read."""
-LONGEST_TAG = 60
 _GROUP_TYPES = {Hold.TARGETED: "Targeted", Hold.BLOCK: "Block", Hold.FUTURE: "Targeted"}
 
 
@@ -65,6 +64,7 @@ class Azure(Seller):
     """One subscription's resource group."""
 
     provider = PROVIDER
+    longest_tag = 60
     idempotency = Idempotency.TOKEN
 
     def __init__(self, http: ProviderHttp, arm: Arm, options: AzureOptions) -> None:
@@ -133,7 +133,7 @@ class Azure(Seller):
 
     async def reserve(self, order: Order) -> Lease:
         """Makes a scale set or a reservation named by the tag; the same order again finds the same one."""
-        refuse_long_tag(order, PROVIDER, LONGEST_TAG)
+        refuse_long_tag(order, PROVIDER, self.longest_tag)
         hold = Hold(order.offer.reference["hold"])
         if hold is Hold.SCALE_SET:
             return await self._put_scale_set(order)

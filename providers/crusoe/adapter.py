@@ -6,8 +6,10 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from broker.catalogue import load_gpus, load_provider_facts
 from broker.domain.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -22,7 +24,8 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import SellerClient, ordered, tells_all_or_fails
+from broker.domain.sku import Sku
+from providers.client import Query, SellerClient, all_pages, ordered, tells_all_or_fails
 from providers.crusoe.offers import NAME, Market, parse_offers
 from providers.crusoe.signing import signed_headers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
@@ -30,7 +33,7 @@ from providers.payload import Name, PayloadModel
 from providers.spec import ProviderSettings, refuse_unless_single
 
 API = "/v1alpha5"
-LONGEST_NAME = 63
+MOST_PAGES = 100
 PARTITION = "broker"
 OUT_OF_STOCK = "out_of_stock"
 FATE_WAITS_S = (0.0, 0.2, 0.5)
@@ -108,6 +111,7 @@ class _Machine(PayloadModel):
 
 class _Machines(PayloadModel):
     items: tuple[_Machine, ...]
+    next_page_token: str = ""
 
 
 class _Partition(PayloadModel):
@@ -149,6 +153,7 @@ class Crusoe(SellerClient):
     """Client of one project. ``now`` dates signatures; ``sleep`` waits for operations."""
 
     provider = NAME
+    longest_tag = 63
 
     def __init__(
         self,
@@ -163,10 +168,10 @@ class Crusoe(SellerClient):
         self._machines = f"{self._project}/compute/vms/instances"
 
     async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
-        """One signed call; ``path`` is what the signature covers."""
+        """One signed call; the signature covers ``path`` and the query."""
         access, secret = self._settings.secret("access_key"), self._settings.secret("secret_key")
         try:
-            headers = signed_headers(access, secret, method, path, self._now())
+            headers = signed_headers(access, secret, method, path, self._now(), more.get("params"))
         except ValueError as error:
             raise CredentialsRejected(NAME, str(error)) from None
         return await super()._call(method, path, operation, headers=headers, **more)
@@ -187,14 +192,14 @@ class Crusoe(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates a machine named by the tag, in our partition of the network where there is one."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         note, options = order.offer.reference, self._settings.options
         partition = await self._partition(note["ib_network_id"]) if note["ib_network_id"] else ""
         body: dict[str, Any] = {
             "name": order.tag,
             "type": note["type"],
             "location": note["location"],
-            "image": options["image"],
+            "image": options["image"] or _image(order.offer.sku),
             "ssh_public_key": options["ssh_public_key"],
             **({"host_channel_adapters": [{"ib_partition_id": partition}]} if partition else {}),
         }
@@ -262,9 +267,21 @@ class Crusoe(SellerClient):
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
-        """Every machine of the project; the list has one page."""
-        reply = await self._held(self._machines)
-        return tuple(_lease(machine) for machine in reply.read(_Machines).items)
+        """Every machine of the project, page by page."""
+        pages = await all_pages(partial(self._held, self._machines), _next_page, {}, MOST_PAGES)
+        return tuple(_lease(machine) for page in pages for machine in page.read(_Machines).items)
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"{self._machines}/{lease.reference}")
+
+
+def _next_page(reply: Reply, _: int) -> Query | None:
+    token = reply.read(_Machines).next_page_token
+    return {"next_token": token} if token else None
+
+
+def _image(sku: Sku) -> str:
+    """The image with drivers and Docker for the form and the vendor of the GPU."""
+    images = load_provider_facts(NAME).search["images"]
+    vendor = load_gpus()[sku.gpu].vendor.lower()
+    return str(images[vendor] if vendor in images else images["sxm" if "-SXM" in sku.gpu else "pcie"])

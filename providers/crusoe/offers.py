@@ -34,6 +34,8 @@ from providers.spec import NamedPayload
 
 NAME = "crusoe"
 _INFINIBAND = re.compile(r".+-ib\.\d{1,3}x")
+_JOINED = re.compile(r".+-(ib|roce)\.\d{1,3}x")
+"""Types whose machines are made in a partition of a network."""
 _Count = Field(default=0, ge=0, le=1_000_000)
 
 
@@ -177,7 +179,7 @@ def _offers_of(
             reference={
                 "type": kind.product_name,
                 "location": location,
-                "ib_network_id": network[0] if network and _INFINIBAND.fullmatch(kind.product_name) else "",
+                "ib_network_id": network[0] if network and _JOINED.fullmatch(kind.product_name) else "",
             },
         )
 
@@ -196,7 +198,7 @@ def _sku(kind: _Type, gpu: str, count: int, network: tuple[str, int] | None, fac
 
 
 def _fabric(kind: _Type, gpu: str, network: tuple[str, int] | None, facts: ProviderFacts) -> Fabric | None:
-    """As wide as the network has room now; None without a network, or where no rate is known."""
+    """As wide as the network has room now; None without a network, or where no rate is known (RoCE)."""
     rate = facts.search["gbit_s_per_ib_node"].get(gpu)
     if network is None or rate is None or not _INFINIBAND.fullmatch(kind.product_name):
         return None

@@ -12,16 +12,23 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 SIGNATURE_VERSION = "1.0"
 
 
 def signed_headers(
-    access_key: str, secret_key: str, method: str, path: str, at: datetime
+    access_key: str,
+    secret_key: str,
+    method: str,
+    path: str,
+    at: datetime,
+    query: Mapping[str, str] | None = None,
 ) -> Mapping[str, str]:
-    """Headers of a call without a query. ValueError when the secret is no base64url."""
+    """Headers of a call. ValueError when the secret is no base64url."""
     timestamp = at.astimezone(UTC).replace(microsecond=0).isoformat()
-    signature = sign(secret_key, f"{path}\n\n{method}\n{timestamp}\n")
+    sent = urlencode(sorted((query or {}).items()))
+    signature = sign(secret_key, f"{path}\n{sent}\n{method}\n{timestamp}\n")
     return {
         "X-Crusoe-Timestamp": timestamp,
         "Authorization": f"Bearer {SIGNATURE_VERSION}:{access_key}:{signature}",

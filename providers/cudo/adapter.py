@@ -31,7 +31,6 @@ from providers.payload import Name, PayloadModel
 from providers.rows import rate_of
 from providers.spec import ProviderSettings, refuse_unless_single
 
-LONGEST_ID = 63
 TAG_KEY = "broker-tag"
 POLICY = HttpPolicy(concurrency=4)
 
@@ -133,6 +132,9 @@ _HELD = (
     "RESIZING",
     "RESIZING_DISK",
     "HOTPLUGGING",
+    "CREATING_SNAPSHOT",
+    "DELETING_SNAPSHOT",
+    "REVERTING_SNAPSHOT",
 )
 _STATES: Mapping[str, LeaseState] = {
     **dict.fromkeys(("PENDING", "STARTING", "CLONING", "RECREATING"), LeaseState.PROVISIONING),
@@ -162,6 +164,7 @@ class Cudo(SellerClient):
     """Client of machine types and of one project's machines."""
 
     provider = NAME
+    longest_tag = 63
     tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
@@ -174,7 +177,7 @@ class Cudo(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine whose id is the tag."""
-        refuse_unless_single(order, NAME, LONGEST_ID)
+        refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order(f"{self._project}/vm", self._create_body(order))
         return ordered(order, reply.read(_Created).id)
 

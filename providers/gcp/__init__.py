@@ -36,7 +36,7 @@ from providers.gcp.compute import REAL_ROOT, Compute, classify
 from providers.gcp.prices import PROVIDER, parse_catalogue
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.payload import as_dict, decode_json
-from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
+from providers.spec import HOLDING, Capability, NamedPayload, Need, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
 
@@ -44,8 +44,6 @@ POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.05}, concurrency=6)
 """Compute Engine allows 1,500 reads a minute and region to a project; 20 a second stay below."""
 BILLING_ROOT = "https://cloudbilling.googleapis.com"
 TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105  an address
-FALLBACK_PROJECT = "broker"
-"""Where neither an option nor the key names a project."""
 
 
 def build(settings: ProviderSettings, http_factory: HttpFactory) -> Gcp:
@@ -54,9 +52,9 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Gcp:
         PROVIDER, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
     )
     credentials = read_credentials(settings.secret("credentials"))
-    own_project = credentials.project_id if isinstance(credentials, ServiceAccount) else ""
+    own_project = _own_project(settings)
     tokens = TokenSource(http, credentials, _host(settings, "token_url", TOKEN_URL, "/token"))
-    project = settings.options["project"] or own_project or FALLBACK_PROJECT
+    project = settings.options["project"] or own_project
     is_test_market = settings.sandbox or is_loopback(settings.base_url)
     options = GcpOptions(
         billing_url=_host(settings, "billing_url", BILLING_ROOT, ""),
@@ -67,6 +65,12 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Gcp:
         price_max_age_s=0.0 if is_test_market else float(settings.options["price_max_age_s"]),
     )
     return Gcp(Compute(http, tokens, project), options)
+
+
+def _own_project(settings: ProviderSettings) -> str:
+    """The project that the key names; an access token names none."""
+    credentials = read_credentials(settings.secret("credentials"))
+    return credentials.project_id if isinstance(credentials, ServiceAccount) else ""
 
 
 def _host(settings: ProviderSettings, option: str, real: str, path: str) -> str:
@@ -104,6 +108,14 @@ SPEC = ProviderSpec(
         "billing_url": BILLING_ROOT,
         "token_url": TOKEN_URL,
     },
+    needs=(
+        Need(
+            ("project",),
+            "id of the project that pays; an access token names none",
+            "broker",
+            is_met=lambda settings: bool(_own_project(settings)),
+        ),
+    ),
     capabilities=HOLDING | {Capability.MULTI_NODE, Capability.SPOT, Capability.WINDOWS},
     idempotency=Idempotency.TOKEN,
     adapter=Gcp,

@@ -11,7 +11,7 @@ billed. Not said: the network between machines (no fabric). Reserved capacity is
 
 Unverified: which error means "no stock" (told by words); the names of spot flavors and that they end in
 ``spot``; billing by the minute; the states while deleting; whether pages count from 0 or 1 (the answer's own
-number is followed); the longest name.
+number is followed). Names have at most 50 characters (hyperstack-sdk-python 1.56).
 
 Environment: ``BROKER_HYPERSTACK_API_KEY``; ``BROKER_HYPERSTACK_ENVIRONMENTS`` (``REGION=name,…``; a region
 without one uses ``default-<region>``), ``BROKER_HYPERSTACK_KEY_NAME`` (a key pair of that name in every

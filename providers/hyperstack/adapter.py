@@ -22,7 +22,6 @@ from providers.hyperstack.offers import NAME, parse_offers
 from providers.payload import PayloadModel
 from providers.spec import ProviderSettings, refuse_unless_single
 
-LONGEST_NAME = 64
 PAGE_SIZE = 100
 MACHINES = "/v1/core/virtual-machines"
 POLICY = HttpPolicy(concurrency=4)
@@ -117,6 +116,7 @@ class Hyperstack(Seller):
     """Client of the parts of the API that sell and hold virtual machines."""
 
     provider = NAME
+    longest_tag = 50
     idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
@@ -149,7 +149,7 @@ class Hyperstack(Seller):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine named by the tag, in the environment of its region."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._http.request(
             "POST", MACHINES, operation=Operation.ORDER, json=self._create_body(order)
         )

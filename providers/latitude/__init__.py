@@ -10,7 +10,9 @@ the form of some GPUs. The month is sold as a committed term of 730 hours, each 
 need a reserved project and are not sold here, nor are the virtual machines of ``/plans/virtual_machines``.
 ``vcpus`` counts cores. Monthly servers are not deleted but scheduled for deletion at the end of what is paid.
 
-Unverified: the longest host name, rate limits and their body (no pace is documented), the answer to a delete
+Host names have at most 32 characters, as the seller's Terraform provider wants them (one longer was seen).
+
+Unverified: rate limits and their body (no pace is documented), the answer to a delete
 that comes too early, and to a plain delete of a monthly server. Orders have no idempotency key.
 
 Environment: ``BROKER_LATITUDE_API_KEY``; ``BROKER_LATITUDE_PROJECT`` (id or slug, default ``broker``),

@@ -23,7 +23,6 @@ from providers.latitude.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel
 from providers.spec import ProviderSettings, refuse_unless_single
 
-LONGEST_HOSTNAME = 63
 PAGE_SIZE = 100
 MOST_PAGES = 100
 FIRST_PAGE = {"page[size]": str(PAGE_SIZE), "page[number]": "1"}
@@ -119,6 +118,7 @@ class Latitude(SellerClient):
     """Client of plans and servers."""
 
     provider = NAME
+    longest_tag = 32
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         headers = {"API-Version": "2023-06-01", "Accept": "application/vnd.api+json"}
@@ -131,7 +131,7 @@ class Latitude(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Orders one server with the tag as its host name."""
-        refuse_unless_single(order, NAME, LONGEST_HOSTNAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/servers", self._create_body(order))
         made = _lease(reply.read(_ServerAnswer).data)
         unsaid = made.state is LeaseState.UNKNOWN

@@ -40,7 +40,6 @@ from providers.payload import Name, PayloadModel, RowRejected
 from providers.rows import as_utc, window_between
 from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_single
 
-LONGEST_NAME = 64
 PAGE, MOST_PAGES = 100, 100
 CALLS_PER_PAIR = 2
 POLICY = HttpPolicy(concurrency=4)
@@ -169,6 +168,7 @@ class Mithril(SellerClient):
     """Client of one project's bids and reservations."""
 
     provider = NAME
+    longest_tag = 64
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -213,7 +213,7 @@ class Mithril(SellerClient):
     async def reserve(self, order: Order) -> Lease:
         """Bids for one instance, or reserves a window, under the tag as name."""
         if order.offer.window is None:
-            refuse_unless_single(order, NAME, LONGEST_NAME)
+            refuse_unless_single(order, NAME, self.longest_tag)
             path, body, state = "/v2/spot/bids", self._bid(order), LeaseState.PROVISIONING
         else:
             path, body, state = "/v2/reservation", self._reservation(order), LeaseState.SCHEDULED
@@ -233,7 +233,7 @@ class Mithril(SellerClient):
         if not whole or window.duration % HOUR or not SHORTEST_HOURS <= window.hours <= LONGEST_HOURS:
             sold = f"{SHORTEST_HOURS} to {LONGEST_HOURS} whole hours from a whole hour are sold"
             raise OrderRejected(NAME, f"{sold}, not {time_text(window.start)} to {time_text(window.end)}")
-        refuse_long_tag(order, NAME, LONGEST_NAME)
+        refuse_long_tag(order, NAME, self.longest_tag)
         times = {"start_time": time_text(window.start), "end_time": time_text(window.end)}
         return {**self._order_body(order), **times}
 

@@ -31,7 +31,6 @@ from providers.payload import Name, PayloadModel, as_list, as_payload
 from providers.spec import ProviderSettings, refuse_unless_single
 
 API = "/v1"
-LONGEST_NAME = 63
 POLICY = HttpPolicy(concurrency=4, total_s=90.0)
 """No limits are published; the catalogue is some megabytes."""
 
@@ -140,6 +139,7 @@ class Ovh(SellerClient):
     """Client of the catalogue and, with keys, of one project. ``seconds``: Unix time, for signatures."""
 
     provider = NAME
+    longest_tag = 63
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Ovh(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates an instance named by the tag, billed by the hour; capacity may still fail later."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         note, key = order.offer.reference, self._settings.options["ssh_key_id"]
         if not note["flavor_id"]:
             raise OrderRejected(NAME, "the offer names no region")

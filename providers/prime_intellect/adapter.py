@@ -18,16 +18,15 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import Offer, OfferBatch, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
 from providers.rows import rate_of
-from providers.spec import ProviderSettings
+from providers.spec import ProviderSettings, refuse_long_tag
 
-LONGEST_NAME = 64
 PAGE_SIZE = 100
 MOST_PAGES = 100
 NODE_GPUS = 8
@@ -186,8 +185,7 @@ class PrimeIntellect(Seller):
         if order.nodes not in _sizes(order.offer):
             known = order.offer.reference["nodes"]
             raise OrderRejected(NAME, f"configurations are sold whole: {known} node(s), not {order.nodes}")
-        if len(order.tag) > LONGEST_NAME:
-            raise OrderRejected(NAME, f"tag of {len(order.tag)} characters, {LONGEST_NAME} are kept")
+        refuse_long_tag(order, NAME, self.longest_tag)
         reply = await self._http.request(
             "POST", "/api/v1/pods/", operation=Operation.ORDER, json=self._body(order)
         )
@@ -215,7 +213,7 @@ class PrimeIntellect(Seller):
         }
         copied = {name: note[name] for name in ("dataCenterId", "country", "security")}
         chosen: dict[str, Any] = {**copied, "sshKeyId": options["ssh_key_id"]}
-        if note["max_price_per_node"]:
+        if note["max_price_per_node"] and order.offer.tier is Tier.SPOT:
             most = order.limit_usd_per_node_hour or Decimal(note["max_price_per_node"])
             chosen["maxPrice"] = float(most * order.nodes)
         body: dict[str, Any] = {

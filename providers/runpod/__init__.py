@@ -9,6 +9,9 @@ in its name (``…count8.json``), else only the price is known for more than one
 Not said: the link between GPUs, the network between pods (no fabric), the host, memory of the pod.
 The community cloud is left out. An exited pod keeps its disk and is billed for it until it is deleted.
 
+Hosts whose driver is older than the image's CUDA cannot run it: the version in the image's name
+(``…cuda12.8.1…``) is the least that is asked for, in orders and in what is on sale.
+
 Environment: ``BROKER_RUNPOD_API_KEY``; ``BROKER_RUNPOD_IMAGE``, ``BROKER_RUNPOD_DISK_GB``.
 """
 

@@ -14,6 +14,8 @@ from broker.domain.errors import (
     LeaseNotFound,
     OrderRejected,
     ProviderError,
+    ProviderUnavailable,
+    QuotaExceeded,
 )
 from broker.domain.offer import OfferBatch, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
@@ -24,19 +26,21 @@ from providers.rows import rate_of
 from providers.runpod.offers import COUNTS, NAME, graphql_message, joined, parse_gpu_types, parse_offers
 from providers.spec import ProviderSettings, refuse_unless_single
 
-LONGEST_NAME = 191
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_CAPACITY = re.compile(
     r"no longer any instances available|no instances (currently )?available|enough (disk space|resources)"
-    r"|insufficient (resources|capacity)|out of (stock|capacity)|no capacity",
+    r"|insufficient (resources|capacity)|out of (stock|capacity)|no capacity"
+    r"|does not have the resources|try a different machine",
     re.IGNORECASE,
 )
+_NO_FUNDS = re.compile(r"balance|insufficient funds|spend(ing)? limit|quota", re.IGNORECASE)
+_FAILED = re.compile(r"something went wrong|internal server error", re.IGNORECASE)
 
 
 def classify(reply: Reply) -> ProviderError:
-    """v2: problem documents whose 400 is a bad order or no capacity, told apart by ``detail`` alone;
-    GraphQL: ``errors`` behind a status of 200."""
+    """v2: problem documents whose 400 is a bad order or no capacity, told apart by ``detail`` alone; a lack
+    of capacity may be a 500, too. GraphQL: ``errors`` behind a status of 200."""
     body = reply.json_or_none()
     if not isinstance(body, dict):
         return classify_by_status(reply)
@@ -45,19 +49,36 @@ def classify(reply: Reply) -> ProviderError:
         return LeaseNotFound(NAME, text)
     if reply.status == 403 and "pool" in text.lower():
         return OrderRejected(NAME, text)
+    is_order = reply.operation is Operation.ORDER
+    if is_order and reply.status not in {401, 402, 403, 429} and _NO_CAPACITY.search(text):
+        return InsufficientCapacity(NAME, text)
     if reply.status >= 401:
         return classify_by_status(reply, text)
-    if _NO_CAPACITY.search(text):
-        return InsufficientCapacity(NAME, text)
     if "unauthorized" in text.lower():
         return CredentialsRejected(NAME, text)
-    return (
-        OrderRejected(NAME, text) if reply.operation is Operation.ORDER else classify_by_status(reply, text)
-    )
+    if not is_order:
+        return classify_by_status(reply, text)
+    return _order_refused(text)
+
+
+def _order_refused(text: str) -> ProviderError:
+    """What the words of a refused order mean; a fault of the service says nothing of what was bought."""
+    if _FAILED.search(text):
+        return ProviderUnavailable(NAME, text)
+    return QuotaExceeded(NAME, text) if _NO_FUNDS.search(text) else OrderRejected(NAME, text)
+
+
+def cuda_of(image: str) -> str:
+    """The CUDA version that an image's name tells, as ``major.minor``; empty where it tells none.
+
+    A host whose driver is older cannot run the image.
+    """
+    found = re.search(r"cuda(\d{1,2})\.(\d{1,2})", image) or re.search(r"\bcu(\d{2})(\d)\d?\b", image)
+    return f"{found[1]}.{found[2]}" if found else ""
 
 
 def _problem_text(body: Mapping[str, Any]) -> str:
-    return str(body.get("detail") or body.get("title") or body.get("message") or "")
+    return str(body.get("detail") or body.get("title") or body.get("message") or body.get("error") or "")
 
 
 class _PodGpu(PayloadModel):
@@ -129,10 +150,13 @@ class RunPod(SellerClient):
     """Client of REST v2, and of GraphQL for interruptible pods."""
 
     provider = NAME
+    longest_tag = 191
     tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
+        least = cuda_of(settings.options["image"])
+        self._cuda = {"minCudaVersion": least} if least else {}
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Every GPU type at every count; without a key only what GraphQL shows."""
@@ -142,11 +166,17 @@ class RunPod(SellerClient):
         return joined(catalogue, graphql)
 
     async def _catalogue(self, count: int) -> bytes:
-        params = {"include": "AVAILABILITY", "product": "POD", "cloud": "SECURE", "count": count}
+        params = {
+            "include": "AVAILABILITY",
+            "product": "POD",
+            "cloud": "SECURE",
+            "count": count,
+            **self._cuda,
+        }
         return (await self._on_sale("/v2/catalog/gpus", params)).body
 
     async def _gpu_types(self, count: int) -> bytes:
-        variables = {"lowest": {"gpuCount": count, "secureCloud": True}}
+        variables = {"lowest": {"gpuCount": count, "secureCloud": True, **self._cuda}}
         reply = await self._graphql(_GPU_TYPES, variables, Operation.OFFERS, repeatable=True)
         return reply.body
 
@@ -162,7 +192,7 @@ class RunPod(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Makes one pod named by the tag; interruptible ones at the offer's bid."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         return await (self._rent(order) if order.offer.tier is Tier.SPOT else self._create(order))
 
     async def _create(self, order: Order) -> Lease:
@@ -170,7 +200,7 @@ class RunPod(SellerClient):
         body: dict[str, Any] = {
             "name": order.tag,
             "image": self._settings.options["image"],
-            "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"])},
+            "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"]), **self._cuda},
             "cloud": "SECURE",
             "disk": int(self._settings.options["disk_gb"]),
             "ports": ["22/tcp"],
@@ -192,6 +222,7 @@ class RunPod(SellerClient):
             "containerDiskInGb": int(self._settings.options["disk_gb"]),
             "volumeInGb": 0,
             "ports": "22/tcp",
+            **self._cuda,
         }
         if note["data_center_id"]:
             wish["dataCenterId"] = note["data_center_id"]

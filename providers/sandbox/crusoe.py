@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from providers.sandbox.crusoe_market import BY_NAME, LOCATIONS, crusoe_cells
@@ -25,6 +26,7 @@ from providers.sandbox.market import Cell
 from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 KNOWN_KEY = "sandbox"
+_PAGE = 20
 _OPERATION, _PARTITION = "crusoe_operation", "crusoe_partition"
 _SIGNED = re.compile(r"1\.0:(?P<key>[^:]+):(?P<signature>[A-Za-z0-9_-]{43})")
 _VMS = "/v1alpha5/projects/{project}/compute/vms"
@@ -146,7 +148,7 @@ class Crusoe(KeyedWire):
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
-        for name in ("name", "type", "location"):
+        for name in ("name", "type", "location", "ssh_public_key"):
             if not body.get(name):
                 raise ValueError(f"{name} is required")
         for adapter in body.get("host_channel_adapters") or []:
@@ -227,7 +229,14 @@ class Crusoe(KeyedWire):
         return [entry for entry in mine if self._state(entry)]
 
     def _machines(self, call: Call) -> Reply:
-        return json_reply({"items": [self._row(entry) for entry in self._entries(call)]})
+        """A page; the token of the next one is the id that the page ends with."""
+        rows = [self._row(entry) for entry in self._entries(call)]
+        after = base64.b64decode(call.query.get("next_token", "")).decode()
+        begin = next((at for at, row in enumerate(rows, 1) if row["id"] == after), 0)
+        page = rows[begin : begin + min(_PAGE, int(call.query.get("limit", _PAGE)))]
+        more = bool(page) and page[-1] is not rows[-1]
+        token = base64.b64encode(page[-1]["id"].encode()).decode() if more else ""
+        return json_reply({"items": page, "next_page_token": token, "prev_page_token": ""})
 
     def _known(self, call: Call) -> Entry:
         for entry in self._entries(call):
@@ -249,7 +258,7 @@ _NEVER_MADE = {"operation_id": "op-sandbox", "state": "FAILED", "result": _OUT_O
 
 def _signature(call: Call, timestamp: str) -> str:
     """What the known key must have signed: path, sorted query, method, time."""
-    query = "&".join(f"{name}={value}" for name, value in sorted(call.query.items()))
+    query = urlencode(sorted(call.query.items()))
     text = f"{call.path}\n{query}\n{call.method}\n{timestamp}\n"
     secret = base64.urlsafe_b64decode(KNOWN_KEY + "=" * (-len(KNOWN_KEY) % 4))
     digest = hmac.new(secret, text.encode(), hashlib.sha256).digest()

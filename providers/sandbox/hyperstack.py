@@ -27,6 +27,7 @@ FIRST_ID = 400_000
 _SIZES = (1, 2, 4, 8, 10)
 _FLOORS = (200, 100, 25, 10)
 _NEEDED = ("name", "environment_name", "flavor_name", "image_name", "key_name")
+_LONGEST_NAME = 50
 _FREE_ENTRIES = ("CPU", "RAM")
 
 
@@ -134,6 +135,8 @@ class Hyperstack(ProviderWire):
         for name in _NEEDED:
             if not body.get(name):
                 raise Refusal(_error(400, "bad_request", f"{name}: Missing data for required field."))
+        if len(body["name"]) > _LONGEST_NAME:
+            raise Refusal(_error(400, "bad_request", f"name: Longer than maximum length {_LONGEST_NAME}."))
         count = int(body.get("count", 1))
         if count < 1:
             raise Refusal(_error(400, "bad_request", "count: must be greater than or equal to 1."))

@@ -47,6 +47,7 @@ _REGIONS = {
     "us-midwest-1": "Illinois, USA",
     "asia-south-1": "India",
     "asia-northeast-1": "Osaka, Japan",
+    "australia-east-1": "Australia",
     "asia-northeast-2": "Tokyo, Japan",
     "europe-central-1": "Germany",
 }
@@ -263,11 +264,23 @@ class LambdaCloud(KeyedWire):
             "instance_type": self._type(cells[0]),
             "tags": request.get("tags", []),
             "is_reserved": False,
+            "actions": _actions(status),
         }
         if status == "active":
             row["ip"] = "198.51.100.7"
             row["private_ip"] = "10.19.60.24"
         return row
+
+
+def _actions(status: str) -> dict[str, Any]:
+    """Which actions are open now: of a machine that boots only its end, of one that is going none."""
+    why = {"booting": "vm-has-not-launched", "active": None}.get(status, "vm-is-terminating")
+    rows: dict[str, Any] = {}
+    for name in ("migrate", "rebuild", "restart", "cold_reboot", "terminate"):
+        is_open = why is None or (name == "terminate" and status == "booting")
+        reason = {} if is_open else {"reason_code": why, "reason_description": f"{name} is not possible now"}
+        rows[name] = {"available": is_open, **reason}
+    return rows
 
 
 def _region(name: str) -> dict[str, str]:

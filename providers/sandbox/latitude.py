@@ -25,6 +25,7 @@ from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_repl
 MEDIA_TYPE = "application/vnd.api+json"
 MONTH = timedelta(hours=730)
 _CENT = Decimal("0.01")
+_LONGEST_HOSTNAME = 32
 _TERMS = {"hourly": "on_demand", "monthly": "committed"}
 _SYSTEMS = ("ubuntu_22_04_x64_lts", "ubuntu_24_04_x64_lts", "ubuntu24_ml_in_a_box", "debian_12", "debian_13")
 
@@ -127,6 +128,8 @@ class Latitude(KeyedWire):
         for name in ("project", "plan", "site", "operating_system", "hostname"):
             if not wish.get(name):
                 raise Refusal(_invalid(f"{name} can't be blank"))
+        if len(wish["hostname"]) > _LONGEST_HOSTNAME:
+            raise Refusal(_invalid(f"hostname is too long (maximum is {_LONGEST_HOSTNAME} characters)"))
         cell = self._wanted(wish)
         if self.books.free(cell) < 1:
             raise Refusal(_out_of_stock())

@@ -145,6 +145,8 @@ class TensorDock(KeyedWire):
         for name in ("name", "image", "resources"):
             if not wish.get(name):
                 raise Refusal(_error(f"{name} is required"))
+        if bool(wish.get("ssh_key")) == bool(wish.get("ssh_key_id")):
+            raise Refusal(_error("Either ssh_key or ssh_key_id is required"))
         if "hostnode_id" in wish and not (wish.get("useDedicatedIp") or wish.get("port_forwards")):
             raise Refusal(_error("A port forward or a dedicated IP is required"))
         resources = wish["resources"]

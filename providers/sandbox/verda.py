@@ -289,8 +289,8 @@ def _hardware(cell: Cell) -> dict[str, Any]:
 
 
 def _no_capacity() -> Reply:
-    message = "Not enough capacity: instance type is not available in this location"
-    return _error(400, "invalid_request", message)
+    message = "Not enough resources to deploy the requested instance"
+    return _error(503, "service_unavailable", message)
 
 
 def _tier(call: Call) -> str:

@@ -36,7 +36,6 @@ log = structlog.get_logger(__name__)
 
 PAGE_ROWS = 100
 MOST_PAGES = 40
-LONGEST_NAME = 128
 STOPPED_IS_FAILED_S = 300.0
 NEVER_RAN_S = 900.0
 """A server that stopped for good so soon after it was made has never been of use to anybody."""
@@ -156,6 +155,7 @@ class Scaleway(Seller):
     """Client of Instances in the zones that the settings name."""
 
     provider = NAME
+    longest_tag = 128
     idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
@@ -210,7 +210,7 @@ class Scaleway(Seller):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one server named by the tag and powers it on; what does not start is deleted again."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         zone = order.offer.reference["zone"]
         if not zone:
             raise OrderRejected(NAME, "the offer names no zone")

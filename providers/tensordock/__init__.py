@@ -12,16 +12,17 @@ stopped machine whose GPUs went back to the host (``stoppeddisassociated``) the 
 shown as unknown, not as ended.
 
 Unverified (API v2 is read from its clients): the form of the list of machines, words of errors but
-"Hostnode unavailable", rate limits, the longest name, and whether an order without any SSH key is taken.
+"Hostnode unavailable" and the longest name.
 
 Environment: ``BROKER_TENSORDOCK_API_TOKEN``; ``BROKER_TENSORDOCK_IMAGE``, ``BROKER_TENSORDOCK_SSH_KEY`` (a
-public key) or ``BROKER_TENSORDOCK_SSH_KEY_ID`` (a secret of the account).
+public key) or ``BROKER_TENSORDOCK_SSH_KEY_ID`` (a key of the account): one of the two
+is needed, and TensorDock refuses both.
 """
 
 from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
-from providers.spec import HOLDING, Capability, ProviderSpec
+from providers.spec import HOLDING, Capability, Need, ProviderSpec
 from providers.tensordock.adapter import TensorDock
 from providers.tensordock.offers import NAME, parse
 
@@ -35,6 +36,13 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_token": "an API token of the TensorDock dashboard"},
     options={"image": "ubuntu2404", "ssh_key": "", "ssh_key_id": ""},
+    needs=(
+        Need(
+            ("ssh_key", "ssh_key_id"),
+            "a public SSH key, or the id of a key of the account",
+            "ssh-ed25519 AAAA sandbox",
+        ),
+    ),
     capabilities=HOLDING | {Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=TensorDock,

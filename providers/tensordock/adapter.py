@@ -25,7 +25,6 @@ from providers.rows import rate_of
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.tensordock.offers import NAME, parse_offers
 
-LONGEST_NAME = 63
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_FUNDS = re.compile(r"need at least|balance|funds|deposit|quota|\blimit\b", re.IGNORECASE)
@@ -111,6 +110,7 @@ class TensorDock(SellerClient):
     """Client of hosts and machines."""
 
     provider = NAME
+    longest_tag = 63
     tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
@@ -130,7 +130,7 @@ class TensorDock(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine on the offer's host, named by the tag."""
-        refuse_unless_single(order, NAME, LONGEST_NAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/instances", self._create_body(order))
         made = _unwrapped(reply.json())
         if not isinstance(made, dict) or not isinstance(made.get("id"), str) or not made["id"]:

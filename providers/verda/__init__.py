@@ -3,9 +3,10 @@
 Sold: instance types by location. On the wire: prices as *strings*, USD per instance and hour; GPU memory
 is the *total* of the instance; the form is the last letter of the type (V virtual, M metal); the link
 between GPUs is free text (``p2p``). Types and stock are two feeds: a type is in stock where
-``instance-availability`` lists it, separately for spot. An order may be accepted and then fail with
-status ``no_capacity``. Not said: how many are in stock, the network between instances (no fabric; clusters
-are another product). Billing by ten minutes is not in the API.
+``instance-availability`` lists it, separately for spot. An order without capacity is refused with HTTP
+503 and words ("Not enough resources …"), or accepted and then fails with status ``no_capacity``. Not said:
+how many are in stock, the network between instances (no fabric; clusters are another product). Billing by
+ten minutes is not in the API.
 
 Environment: ``BROKER_VERDA_CLIENT_ID`` and ``BROKER_VERDA_CLIENT_SECRET`` (OAuth2 client credentials);
 ``BROKER_VERDA_SSH_KEY_ID``, ``BROKER_VERDA_IMAGE``, ``BROKER_VERDA_DISK_GB``.

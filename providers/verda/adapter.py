@@ -31,7 +31,6 @@ from providers.rows import rate_of
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.verda.offers import NAME, AvailabilityFeed, parse_offers
 
-LONGEST_HOSTNAME = 63
 TOKEN_MARGIN_S = 60.0
 POLICY = HttpPolicy(concurrency=4)
 
@@ -42,15 +41,18 @@ _ERRORS: Mapping[str, type[ProviderError]] = {
     "server_error": ProviderUnavailable,
     "service_unavailable": ProviderUnavailable,
 }
+_OURS = {"unauthorized_request", "forbidden_action", "insufficient_funds"}
+"""Codes that say what stands against us, whatever the words beside them."""
 _NO_CAPACITY = re.compile(
-    r"capacity|out of stock|(instance|gpu|resource)\S* .{0,40}(not (currently )?available|unavailable)",
+    r"capacity|not enough resources|out of stock"
+    r"|(instance|gpu|resource)\S* .{0,40}(not (currently )?available|unavailable)",
     re.IGNORECASE,
 )
 _GONE = re.compile(r"invalid instance id|discontinue a discontinued|not found", re.IGNORECASE)
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"code", "message"}``; capacity and "already gone" have no code, only words."""
+    """JSON ``{"code", "message"}``; capacity (a 503) and "already gone" have no code, only words."""
     body = reply.json_or_none()
     if reply.status == 429 or not isinstance(body, dict):
         return classify_by_status(reply)
@@ -59,6 +61,8 @@ def classify(reply: Reply) -> ProviderError:
 
 def _error(code: str, message: str, reply: Reply) -> ProviderError:
     text = f"{code}: {message}"
+    if reply.operation is Operation.ORDER and code not in _OURS and _NO_CAPACITY.search(message):
+        return InsufficientCapacity(NAME, text)
     if code in _ERRORS:
         return _ERRORS[code](NAME, text)
     if reply.operation is Operation.RELEASE:
@@ -66,8 +70,6 @@ def _error(code: str, message: str, reply: Reply) -> ProviderError:
             return ReleaseRefused(NAME, text, forever=False)
         if code == "not_found" or _GONE.search(message):
             return LeaseNotFound(NAME, text)
-    if reply.operation is Operation.ORDER and _NO_CAPACITY.search(message):
-        return InsufficientCapacity(NAME, text)
     if reply.operation is Operation.TOKEN and reply.status < 500:
         return CredentialsRejected(NAME, text)
     if reply.operation is Operation.ORDER and code in {"invalid_request", "not_found"}:
@@ -133,6 +135,7 @@ class Verda(SellerClient):
     """Client of instances, behind an access token that is fetched when needed."""
 
     provider = NAME
+    longest_tag = 63
     tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
@@ -191,7 +194,7 @@ class Verda(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Orders one instance, described by the tag; capacity may still fail later."""
-        refuse_unless_single(order, NAME, LONGEST_HOSTNAME)
+        refuse_unless_single(order, NAME, self.longest_tag)
         if not order.offer.reference["location_code"]:
             raise OrderRejected(NAME, "the offer names no location")
         return ordered(order, _new_id(await self._order("/v1/instances", self._order_body(order))))

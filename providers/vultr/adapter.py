@@ -26,7 +26,6 @@ from providers.vultr.offers import NAME, parse_offers
 
 PAGE_ROWS = 500
 MOST_PAGES = 40
-LONGEST_LABEL = 128
 POLICY = HttpPolicy(any_interval_s=0.05, backoff_s=0.5)
 
 INSTANCES, BARE_METALS = "instances", "bare-metals"
@@ -139,6 +138,7 @@ class Vultr(SellerClient):
     """Client of both kinds of machines; one id names a machine of either."""
 
     provider = NAME
+    longest_tag = 128
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -157,7 +157,7 @@ class Vultr(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine labelled with the tag."""
-        refuse_unless_single(order, NAME, LONGEST_LABEL)
+        refuse_unless_single(order, NAME, self.longest_tag)
         endpoint = order.offer.reference["endpoint"]
         if endpoint not in _ROW_KEY:
             raise OrderRejected(NAME, f"the offer names no place to order it ({endpoint!r})")

@@ -60,7 +60,7 @@ def build(spec: ProviderSpec, keyless: bool = False) -> Feed:
         provider=spec.name,
         base_url=BASE_URL,
         credentials={} if keyless else {name: Secret(_credential(name)) for name in spec.credentials},
-        options=spec.options,
+        options=spec.stand_ins,
         min_interval_s=0.0,
         keyless=keyless,
     )

@@ -95,7 +95,7 @@ def test_links_follow_from_form_factors_only() -> None:
 
 def test_offers_of_a_price_list_are_not_acted_on() -> None:
     of_seller, of_list = offer(offer_id="a"), replace(offer(offer_id="b"), provider="skypilot")
-    usable = fresh_offers([of_seller, of_list], [], T0, timedelta(hours=1), price_lists={"skypilot"})
+    usable = fresh_offers([of_seller, of_list], [], T0, timedelta(hours=1), not_orderable={"skypilot"})
     assert [found.offer_id for found in usable] == ["a"]
 
 

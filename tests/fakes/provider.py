@@ -97,6 +97,8 @@ class FakeProvider:
     price_factor: Decimal = Decimal(1)
     dear: dict[str, Decimal] = field(default_factory=dict)
     tells_price: bool = True
+    longest_tag: int = 63
+    barred: str = ""
     tells_price_at_once: bool = True
     quoted_usd: Decimal | None = None
     offers: tuple[Offer, ...] = ()

@@ -150,6 +150,10 @@ class Reservations(Rows):
             raise NotFound("reservation", reservation_id)
         return self._tables.reservations[reservation_id]
 
+    async def find_of_tags(self, stem: str) -> tuple[Reservation, ...]:
+        rows = self._tables.reservations.values()
+        return tuple(row for row in rows if any(unit.tag.startswith(stem) for unit in row.units))
+
     async def find_page(
         self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
     ) -> Page[Reservation]:

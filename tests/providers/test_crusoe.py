@@ -49,7 +49,7 @@ def built(url: str, secret: str) -> Crusoe:
         provider="crusoe",
         base_url=f"{url}/crusoe",
         credentials={name: Secret(value) for name, value in credentials.items()},
-        options=SPEC.options,
+        options=SPEC.stand_ins,
     )
     return Crusoe(settings, ProviderHttp)
 

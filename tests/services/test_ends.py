@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from broker.domain.charging import owed_usd
-from broker.domain.identity import make_id, make_tag
+from broker.domain.identity import make_id, make_tag, next_tag
 from broker.domain.reservation import Idempotency, Order, Reservation, ReservationState
 from broker.domain.strays import UNATTRIBUTED
 from tests.fakes.clock import NOON
@@ -167,3 +167,16 @@ async def test_what_was_asked_to_end_later_than_its_sibling_is_billed_for_longer
     billed = sum(((i.released_at or NOON) - NOON).total_seconds() for i in house.provider.ledger)
     assert billed > 3600
     assert owed(house, ended) == Decimal(billed) / 100 + Decimal("0.01")
+
+
+async def test_a_stray_with_a_short_name_is_booked_to_whom_it_was_bought_for(house: House) -> None:
+    house.provider.longest_tag = 32
+    house.sell(BY_THE_SECOND)
+    row = await house.reservations.reserve_offer(ALICE, BY_THE_SECOND.offer_id, 1)
+    (unit,) = row.units
+    assert len(unit.tag) <= 32
+    await house.provider.reserve(Order(next_tag(unit.tag), BY_THE_SECOND, 1))
+    await house.settle(10)
+    (stray,) = [one for one in house.rows() if one.reservation_id != row.reservation_id]
+    assert (stray.team, stray.state) == (row.team, S.RELEASED)
+    assert stray.reason.startswith(f"stray: bought for {row.reservation_id}")

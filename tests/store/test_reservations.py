@@ -217,3 +217,17 @@ async def test_tries_come_back(store: Store) -> None:
     async with store.unit_of_work() as uow:
         found = await uow.reservations.find(row.reservation_id)
     assert (found.tries, found.tried_at) == (7, NOON + HOUR)
+
+
+async def test_a_reservation_is_found_by_what_its_tags_begin_with(store: Store) -> None:
+    rows = [
+        replace(reservation(name), units=(Unit(0, tag, 1, UnitState.PLANNED),))
+        for name, tag in (("r", "broker-i-abc-0-1"), ("s", "broker-i-abcd-0-1"), ("t", "broker-i-a_c-0-1"))
+    ]
+    await add(store, *rows)
+    async with store.unit_of_work() as unit:
+        found = [
+            [row.reservation_id for row in await unit.reservations.find_of_tags(stem)]
+            for stem in ("broker-i-abc-", "broker-i-a_c-", "broker-i-x-")
+        ]
+    assert found == [["r"], ["t"], []]

@@ -1,0 +1,91 @@
+"""What an order needs and is not configured: told before anything is bought, by the name of its variable."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from broker.domain.errors import OrderRejected
+from broker.domain.reservation import Order
+from providers.registry import (
+    PRICE_LISTS,
+    SPECS,
+    build_adapters,
+    configured,
+    is_orderable,
+    not_orderable,
+    not_planned,
+    sellers,
+)
+from tests.fakes.market_control import hasty, ledger
+
+SANDBOX = "http://127.0.0.1:9000"
+TENSORDOCK = {"BROKER_TENSORDOCK_API_TOKEN": "t"}
+CRUSOE = {f"BROKER_CRUSOE_{name}": "AAAA" for name in ("ACCESS_KEY", "SECRET_KEY", "PROJECT_ID")}
+
+
+def test_the_sandbox_lacks_nothing() -> None:
+    found = configured({}, SANDBOX)
+    assert not_orderable(found) == {}
+    assert not_planned(found) == PRICE_LISTS
+    assert all(is_orderable(name, found) for name in SPECS if name not in PRICE_LISTS)
+
+
+def test_a_key_that_is_missing_is_named() -> None:
+    found = configured({**TENSORDOCK, **CRUSOE}, SANDBOX)
+    missing = not_orderable(found)
+    assert {name: [one.variables for one in all_of] for name, all_of in missing.items()} == {
+        "tensordock": [("BROKER_TENSORDOCK_SSH_KEY", "BROKER_TENSORDOCK_SSH_KEY_ID")],
+        "crusoe": [("BROKER_CRUSOE_SSH_PUBLIC_KEY",)],
+    }
+    assert not_planned(found) == PRICE_LISTS | {"tensordock", "crusoe"}
+    (told,) = missing["crusoe"]
+    assert str(told) == "BROKER_CRUSOE_SSH_PUBLIC_KEY (a public SSH key, as in an authorized_keys file)"
+
+
+@pytest.mark.parametrize("name", ["SSH_KEY", "SSH_KEY_ID"])
+def test_one_of_two_settings_is_enough(name: str) -> None:
+    assert not_orderable(configured({**TENSORDOCK, f"BROKER_TENSORDOCK_{name}": "k"})) == {}
+
+
+def test_a_project_that_an_access_token_does_not_name_is_missing() -> None:
+    token = {"BROKER_GCP_CREDENTIALS": "ya29.token"}
+    (told,) = not_orderable(configured(token))["gcp"]
+    assert told.variables == ("BROKER_GCP_PROJECT",)
+    assert not_orderable(configured({**token, "BROKER_GCP_PROJECT": "p"})) == {}
+
+
+def test_open_feeds_take_no_orders_and_are_planned_with_only_among_themselves() -> None:
+    alone = configured({}, keyless=True)
+    (told,) = not_orderable(alone)["runpod"]
+    assert told.variables == ("BROKER_RUNPOD_API_KEY",)
+    assert not_planned(alone) == PRICE_LISTS
+    beside = configured({"BROKER_LAMBDA_API_KEY": "k"}, keyless=True)
+    assert "runpod" in not_planned(beside)
+    assert "lambda" not in not_planned(beside)
+
+
+@pytest.mark.parametrize("name", [name for name in SPECS if name not in PRICE_LISTS])
+def test_needs_are_options_without_a_default_that_say_what_to_put_there(name: str) -> None:
+    for need in SPECS[name].needs:
+        assert all(SPECS[name].options[option] == "" for option in need.names)
+        assert need.says
+        assert need.stand_in
+
+
+def test_a_seller_says_why_it_takes_no_order() -> None:
+    adapters = sellers(build_adapters(configured({**TENSORDOCK}, SANDBOX)))
+    assert "BROKER_TENSORDOCK_SSH_KEY or BROKER_TENSORDOCK_SSH_KEY_ID" in adapters["tensordock"].barred
+    assert adapters["lambda"].barred == ""
+
+
+async def test_tensordock_refuses_an_order_without_a_key(sandbox: str) -> None:
+    """The seller's own word, which the check spares."""
+    environ = {**TENSORDOCK, "BROKER_TENSORDOCK_BASE_URL": f"{sandbox}/tensordock"}
+    adapter = sellers(build_adapters(configured(environ), hasty))["tensordock"]
+    offer = (await adapter.list_offers(datetime.now(UTC))).offers[0]
+    with pytest.raises(OrderRejected, match="ssh_key"):
+        await adapter.reserve(Order("broker-t-1-0-1", offer, 1))
+    assert ledger(sandbox, "broker-t-1-0-1") == []
+    await adapter.aclose()  # type: ignore[attr-defined]
