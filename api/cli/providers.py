@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -23,8 +23,8 @@ from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market import FeedHealth
 from broker.domain.polling import Polling
 from broker.domain.siting import sited
-from providers.registry import PRICE_LISTS, SPECS, configured, find_spec, is_orderable
-from providers.spec import Capability, ProviderSettings, ProviderSpec
+from providers.registry import SPECS, configured, find_spec, is_orderable, not_orderable
+from providers.spec import Capability, ProviderSpec
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
 
@@ -96,24 +96,18 @@ def list_providers(
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("provider", no_wrap=True)
     table.add_column("configured", no_wrap=True)
-    table.add_column("takes orders", overflow="fold")
+    table.add_column("orders", no_wrap=True)
     table.add_column("can", overflow="fold")
     table.add_column("credentials", overflow="fold")
     for name, spec in sorted(SPECS.items()):
         where = "no" if name not in found else ("sandbox" if found[name].sandbox else "yes")
         names = ", ".join(spec.variable(field) for field in spec.credentials) or "none"
-        table.add_row(name, where, _orders(spec, found), ", ".join(sorted(spec.capabilities)), names)
+        orders = "yes" if is_orderable(name, found) else "no"
+        table.add_row(name, where, orders, ", ".join(sorted(spec.capabilities)), names)
     stdout().print(table)
-
-
-def _orders(spec: ProviderSpec, found: Mapping[str, ProviderSettings]) -> str:
-    """Whether it takes orders as it is configured, or what is missing."""
-    if spec.name in PRICE_LISTS:
-        return "no, a price list"
-    missing = spec.missing(found[spec.name]) if spec.name in found else ()
-    if missing:
-        return "no, set " + "; ".join(map(str, missing))
-    return "yes" if spec.name in found else "no, not configured"
+    for name, missing in not_orderable(found).items():
+        told = f"{name} takes no orders until a setting is made: {'; '.join(map(str, missing))}"
+        stdout().print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 Asked = tuple[FeedHealth, Polling]

@@ -16,6 +16,7 @@ from api.cursors import page_of
 from api.dependencies import SESSION_COOKIE
 from broker.domain.errors import InputError
 from broker.domain.price_gate import GateRules
+from providers.spec import Missing
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer
@@ -102,6 +103,22 @@ async def test_providers_tell_their_health(home: Home) -> None:
     assert feed["rejected_rows"] == []
     polling = (feed["poll_every_s"], feed["failures_in_a_row"], feed["breaker"], feed["next_poll_at"])
     assert polling == (3600.0, 0, "closed", "2026-11-23T13:00:00Z")
+
+
+async def test_a_seller_that_lacks_a_setting_is_told_on_both_faces(home: Home) -> None:
+    (feed,) = (await home.client().get("/v1/providers")).json()["items"]
+    assert (feed["orderable"], feed["missing_settings"]) == (True, [])
+    home.product.missing = {"fake": (Missing(("BROKER_FAKE_SSH_KEY", "BROKER_FAKE_KEY_ID"), "a public key"),)}
+    (feed,) = (await home.client().get("/v1/providers")).json()["items"]
+    assert not feed["orderable"]
+    missing = {"variables": ["BROKER_FAKE_SSH_KEY", "BROKER_FAKE_KEY_ID"], "says": "a public key"}
+    assert feed["missing_settings"] == [missing]
+    visitor = home.client(None)
+    await visitor.post("/signin", data={"key": ADMIN_KEY})
+    shown = "takes no orders: BROKER_FAKE_SSH_KEY or BROKER_FAKE_KEY_ID is not set"
+    assert shown in (await visitor.get("/market")).text
+    page = (await visitor.get("/market/feeds/fake")).text
+    assert "<code>BROKER_FAKE_SSH_KEY</code> or <code>BROKER_FAKE_KEY_ID</code> (a public key)" in page
 
 
 async def test_a_doubtful_price_is_shown_and_released_by_an_administrator(tmp_path: Path) -> None:

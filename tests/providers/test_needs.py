@@ -88,4 +88,4 @@ async def test_tensordock_refuses_an_order_without_a_key(sandbox: str) -> None:
     with pytest.raises(OrderRejected, match="ssh_key"):
         await adapter.reserve(Order("broker-t-1-0-1", offer, 1))
     assert ledger(sandbox, "broker-t-1-0-1") == []
-    await adapter.aclose()  # type: ignore[attr-defined]
+    await adapter.aclose()
