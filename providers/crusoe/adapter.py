@@ -199,7 +199,7 @@ class Crusoe(SellerClient):
             "name": order.tag,
             "type": note["type"],
             "location": note["location"],
-            "image": options["image"] or _image(order.offer.sku),
+            "image": options["image"] or image_of(order.offer.sku),
             "ssh_public_key": options["ssh_public_key"],
             **({"host_channel_adapters": [{"ib_partition_id": partition}]} if partition else {}),
         }
@@ -280,7 +280,7 @@ def _next_page(reply: Reply, _: int) -> Query | None:
     return {"next_token": token} if token else None
 
 
-def _image(sku: Sku) -> str:
+def image_of(sku: Sku) -> str:
     """The image with drivers and Docker for the form and the vendor of the GPU."""
     images = load_provider_facts(NAME).search["images"]
     vendor = load_gpus()[sku.gpu].vendor.lower()

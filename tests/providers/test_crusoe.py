@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
@@ -11,10 +12,12 @@ import pytest
 from broker.domain.errors import CredentialsRejected
 from broker.domain.offer import Offer
 from broker.domain.reservation import LeaseState, Order
+from broker.domain.sku import Form
 from providers.crusoe import SPEC
-from providers.crusoe.adapter import Crusoe
+from providers.crusoe.adapter import Crusoe, image_of
 from providers.crusoe.signing import sign, signed_headers
 from providers.http import ProviderHttp
+from providers.rows import gpu_node
 from providers.spec import ProviderSettings, Secret
 from tests.fakes.market_control import control
 
@@ -97,3 +100,43 @@ async def test_capacity_that_is_lost_after_the_order_shows_as_failed(crusoe: Cru
     assert (found.state, found.detail) == (LeaseState.FAILED, "out_of_stock")
     assert [held.tag for held in await crusoe.list_leases() if held.tag == "broker-async"] == []
     await crusoe.release(lease)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "image"),
+    [
+        ("H100-SXM-80GB", "ubuntu22.04-nvidia-sxm-docker:latest"),
+        ("L40S", "ubuntu22.04-nvidia-pcie-docker:latest"),
+        ("A100-PCIe-80GB", "ubuntu22.04-nvidia-pcie-docker:latest"),
+        ("MI300X-192GB", "ubuntu-rocm:latest"),
+    ],
+)
+def test_the_image_is_that_of_the_form_of_the_gpu(gpu: str, image: str) -> None:
+    assert image_of(gpu_node("x", gpu, 8, Form.VM)) == image
+
+
+async def test_every_page_of_machines_is_read(crusoe: Crusoe) -> None:
+    offers = (await crusoe.list_offers(datetime.now(UTC))).offers
+    offer = max(offers, key=lambda one: one.stock.nodes or 0)
+    tags = [f"many-{number}" for number in range(min(45, offer.stock.nodes or 0))]
+    for tag in tags:
+        await crusoe.reserve(Order(tag, offer, 1))
+    assert len(tags) > 20, "more than a page of the sandbox"
+    assert set(tags) <= {lease.tag for lease in await crusoe.list_leases()}
+
+
+def test_roce_types_need_a_partition() -> None:
+    kind = {"product_name": "mi300x-192gb-roce.8x", "num_gpu": 8, "gpu_type": "MI300X-192GB"}
+    place = {"type": kind["product_name"], "location": "us-east1-a", "quantity": 4}
+    network = {
+        "id": "net-1",
+        "location": "us-east1-a",
+        "capacities": [{"slice_type": kind["product_name"], "quantity": 4}],
+    }
+    payloads = [
+        (name, json.dumps({"items": [row]}).encode())
+        for name, row in (("types.json", kind), ("capacities.json", place), ("ib_networks.json", network))
+    ]
+    (offer,) = SPEC.parse(payloads, AT).offers
+    assert offer.reference["ib_network_id"] == "net-1"
+    assert offer.sku.fabric is None, "nobody says how fast it is"

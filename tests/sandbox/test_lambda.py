@@ -88,3 +88,16 @@ async def test_keys_bearer_basic_and_none(bench: Bench) -> None:
     assert basic.status_code == 200
     none = await bench.client.get(f"{API}/instances", headers={"Authorization": ""})
     assert (none.status_code, none.json()["error"]["code"]) == (401, "global/invalid-api-key")
+
+
+async def test_instances_say_which_actions_are_open(bench: Bench) -> None:
+    """Clients that are generated from the OpenAPI file require them."""
+    made = await bench.json("POST", f"{API}/instance-operations/launch", launch())
+    path = f"{API}/instances/{made['data']['instance_ids'][0]}"
+    booting = (await bench.json("GET", path))["data"]["actions"]
+    assert set(booting) == {"migrate", "rebuild", "restart", "cold_reboot", "terminate"}
+    assert booting["terminate"] == {"available": True}
+    assert booting["restart"]["reason_code"] == "vm-has-not-launched"
+    await bench.advance(3600)
+    active = (await bench.json("GET", path))["data"]["actions"]
+    assert all(action == {"available": True} for action in active.values())

@@ -24,6 +24,7 @@ def order(on: dict[str, Any], gpus: int = 2, **more: Any) -> dict[str, Any]:
         "image": "ubuntu2404",
         "hostnode_id": on["id"],
         "useDedicatedIp": True,
+        "ssh_key": "ssh-ed25519 A",
         "resources": {
             "vcpu_count": 8 * gpus,
             "ram_gb": 32 * gpus,
@@ -73,6 +74,8 @@ async def test_a_location_finds_a_host_and_wrong_orders_come_with_http_200(bench
     assert (await bench.json("POST", f"{API}/instances", place))["data"]["id"]
     wrong: tuple[dict[str, Any], ...] = (
         {"image": ""},
+        {"ssh_key": ""},
+        {"ssh_key_id": "key-1"},
         {"useDedicatedIp": False},
         {"hostnode_id": "nope"},
         {"resources": {"vcpu_count": 1, "ram_gb": 1, "storage_gb": 1, "gpus": {"x": {"count": 1}}}},
