@@ -7,10 +7,10 @@ and disk, the rate of the fabric (``config/providers/sfcompute.toml``), countrie
 continents), and any price without a window.
 
 Spoken is the API under ``/v0`` (zones, quotes, orders, contracts). SF Compute's documents of July 2026
-describe ``/preview/v2``, where orders fill a capacity (lately called a pool) that instances run on: a public preview,
-whose names still change and which its service level leaves out. The seller's own command line of May
-2026 (0.32.5) reads zones, quotes and contracts of ``/v0`` and buys by ``nodes``, no longer by orders. Whether
-``/v0/orders`` still takes an order, and until when, could not be checked.
+describe ``/preview/v2``, where orders fill a capacity (lately called a pool) that instances run on: a public
+preview, whose names still change and which its service level leaves out. The seller's own command line of
+May 2026 (0.32.5) reads zones, quotes and contracts of ``/v0`` and buys by ``nodes``, no longer by orders.
+Whether ``/v0/orders`` still takes an order, and until when, could not be checked.
 
 Environment: ``BROKER_SFCOMPUTE_API_KEY`` (``sf tokens create``), ``BROKER_SFCOMPUTE_BASE_URL``.
 """
