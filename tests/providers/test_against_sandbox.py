@@ -85,7 +85,7 @@ async def test_what_is_held_is_found_and_released(
 async def test_a_lost_answer_leaves_the_outcome_open_and_the_tag_settles_it(
     adapters: dict[str, ProviderAdapter], sandbox: str, name: str, kind: str
 ) -> None:
-    adapter, tag = adapters[name], f"broker-lost-{name}-{kind.replace('_', '-')}"
+    adapter, tag = adapters[name], f"lost-{name}-{kind.replace('_', '-')}"
     offer = await orderable(adapter)
     fault(sandbox, provider=name, operation="create", kind=kind, count=1, seconds=HANGS_S)
     with pytest.raises(OutcomeUnknown):
