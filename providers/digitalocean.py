@@ -35,7 +35,7 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, Tier
+from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
 from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
@@ -52,6 +52,7 @@ from providers.payload import (
     join_batches,
     require_gpus,
     require_price,
+    without_noise,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
@@ -61,7 +62,6 @@ BASE_URL = "https://api.digitalocean.com"
 BILLING_INCREMENT_S = 3600
 FIRST_PAGE = {"per_page": "200", "page": "1"}
 MOST_PAGES = 40
-CENT_DIGITS = Decimal("0.00001")
 POLICY = HttpPolicy(any_interval_s=0.25)
 """250 calls a minute are allowed in a burst."""
 
@@ -120,20 +120,15 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
             region=region,
             country=facts.country_of(region),
             tier=tier,
-            price_usd_per_node_hour=_without_noise(native),
+            price_usd_per_node_hour=without_noise(native),
             observed_at=observed_at,
             source="GET /v2/sizes",
             native=NativePrice(native, "USD", "Droplet-hour"),
             billing_increment_s=BILLING_INCREMENT_S,
-            stock=Stock(),
+            stock=Stock(StockLevel.SOME),
             compliance=facts.compliance,
             reference={"size": size.slug, "region": region},
         )
-
-
-def _without_noise(price: Decimal) -> Decimal:
-    exponent = price.as_tuple().exponent
-    return price.quantize(CENT_DIGITS) if isinstance(exponent, int) and exponent < -5 else price
 
 
 def _sku(size: _SizeRow, facts: ProviderFacts) -> Sku:

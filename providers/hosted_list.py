@@ -1,8 +1,9 @@
 """What the hosted price lists have in common: other sellers' prices in CSV files, by instance type.
 
-Such a list names the GPU without its form factor ("H100"), so the type itself must be known: a row becomes an
-offer when (seller, instance type) stands in the list's own configuration, or when the seller's configuration
-has the type. It says a price, never whether the type is in stock; nothing can be ordered from it.
+Such a list names the GPU without its form ("H100"). A row becomes an offer when (seller, instance type)
+stands in the list's own configuration, when the seller's configuration has the type, or when the GPU's word
+and the form in the type's own name ("H100", "gpu-h100-sxm") mean one card. It says a price, never whether
+the type is in stock; nothing can be ordered from it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from broker.catalogue import NodeFacts, infer_intra_node, load_gpus, load_provid
 from broker.domain.errors import PayloadUnreadable, ProviderError
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.sku import Sku
+from providers.gpu_words import form_words, is_memory_of
 from providers.http import Reply, classify_by_status
-from providers.payload import MEMORY_TOLERANCE, RowRejected, require_price, slug
+from providers.payload import RowRejected, dearer, named_card, require_price, require_sold, second_row, slug
 
 GB_PER_MIB = 2**20 / 1e9
 HOSTED_EVERY_S = 3600.0
 """Hosted lists are built a few times a day (gpuhunt names the day; SkyPilot's client asks every 7 h)."""
-FORM_NOT_TOLD = "form factor not told: {word!r} of an instance type that is not known"
 _NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?([eE]-?\d{1,2})?")
 _ZONE = re.compile(r"(.+\d)-[a-z]")
 
@@ -77,11 +78,11 @@ class HostedList:
         """An offer of ``row``, or the reason why there is none."""
         try:
             offer = self._offer(row, observed_at)
-            before = self._offers.setdefault(offer.offer_id, offer)
-            if before is not offer:
-                kept, other = before.price_usd_per_node_hour, offer.price_usd_per_node_hour
-                same = kept == other
-                raise RowRejected("listed twice" if same else f"a second price, {other}; kept {kept}")
+            before = self._offers.get(offer.offer_id)
+            kept, other = (offer, None) if before is None else dearer(before, offer)
+            self._offers[offer.offer_id] = kept
+            if other is not None:
+                raise RowRejected(second_row(kept, other))
         except RowRejected as error:
             self.reject(row.name, str(error))
 
@@ -117,6 +118,8 @@ class HostedList:
         key = f"{row.seller}/{row.instance_type}"
         if row.tier is Tier.ON_DEMAND and key in misfiled:
             raise RowRejected(misfiled[key])
+        if self._has_own(row):
+            require_sold(load_provider_facts(row.seller), row.instance_type, row.tier)
         place = row.zone or row.region
         return Offer(
             offer_id=f"{self._provider}/{row.seller}/{slug(place)}/{self._kind(row)}/{row.tier}",
@@ -141,15 +144,13 @@ class HostedList:
         return slug(row.instance_type) if is_fixed else f"{row.gpus}x-{slug(row.instance_type)}"
 
     def _sku(self, row: Listed) -> Sku:
-        node = self.node(row.seller, row.instance_type)
-        gpu = load_gpus().get(node.gpu or "") if node is not None else None
-        if node is None or gpu is None:
-            raise RowRejected(FORM_NOT_TOLD.format(word=row.gpu[:40]))
+        node = self.node(row.seller, row.instance_type) or NodeFacts()
+        gpu = load_gpus()[node.gpu or self._named_card(row)]
         count = node.gpus_per_node or row.gpus
         if row.gpus != count:
             raise RowRejected(f"{row.gpus} GPUs, the type has {count}")
         stated = row.gpu_memory_gb
-        if stated is not None and abs(stated - gpu.memory_gb) > MEMORY_TOLERANCE * gpu.memory_gb:
+        if stated is not None and not is_memory_of(stated, gpu.memory_gb):
             raise RowRejected(f"{stated:.4g} GB a GPU, {gpu.gpu} has {gpu.memory_gb:.4g}")
         return Sku(
             name=row.instance_type,
@@ -163,6 +164,19 @@ class HostedList:
             intra_node=node.intra_node or infer_intra_node(gpu.gpu, count),
             fabric=node.fabric,
         )
+
+    def _named_card(self, row: Listed) -> str:
+        """The card of a type that is not known, by its word and by the form in the type's name."""
+        fractional = (
+            load_provider_facts(row.seller).search.get("fractional", ()) if self._has_own(row) else ()
+        )
+        if row.instance_type in fractional:
+            raise RowRejected("a fraction of a GPU")
+        return named_card(f"{row.gpu} {form_words(row.instance_type)}".strip(), row.gpu_memory_gb)
+
+    def _has_own(self, row: Listed) -> bool:
+        """Whether the seller has a configuration of its own that this list reads."""
+        return row.seller in self._facts.search.get("sellers_tables", ())
 
     def _country(self, row: Listed) -> str | None:
         own = self._facts.country_of(f"{row.seller}/{row.region}")

@@ -1,11 +1,11 @@
 """Hot Aisle: AMD MI300X in virtual machines and bare metal, by the minute after a minimum.
 
 Sold: whole machines at one site. On the wire: integer US cents per machine and hour, memory and disk in
-bytes, the number on sale exactly, and the minimum that is owed in minutes; ``cpus`` is an object for
-virtual machines and a list for bare metal. A kind has no name: its ``Specs`` are sent back to order it, so
-that names here carry a short hash of them. Not said: the site, memory per GPU, the link between GPUs
-(inferred from the module's form), any network between machines (no fabric). Billing by the minute is
-inferred from minimums of one minute.
+bytes, the number on sale exactly, and the minimum that is owed in minutes; ``cpus`` is an object for virtual
+machines and a list for bare metal; nothing on sale is an empty list or ``null``. A kind has no name: its
+``Specs`` are sent back to order it, so that names here carry a short hash of them. Not said: the site,
+memory per GPU, the link between GPUs (inferred from the module's form), any network between machines (no
+fabric). Billing by the minute is inferred from minimums of one minute.
 
 A name is given by the seller. Bare metal takes our tag as its description in the order itself, a virtual
 machine only afterwards (its order takes its specs and a ``user_data_url``, which no list shows; nor does one
@@ -108,7 +108,8 @@ class _Kind(PayloadModel):
 def parse_offers(payload: bytes, path: str, observed_at: datetime) -> OfferBatch:
     """Offers of ``GET …/{path}/available/``, where ``path`` is that of bare metal or of virtual machines."""
     facts = load_provider_facts(NAME)
-    rows = as_list(NAME, decode_json(NAME, payload), f"{path} available")
+    answer = decode_json(NAME, payload)
+    rows = [] if answer is None else as_list(NAME, answer, f"{path} available")
     named = ((f"{_KINDS[path][0]} row {number}", row) for number, row in enumerate(rows, 1))
     return collect(named, lambda row: _offers_of(row, path, facts, observed_at))
 

@@ -1,10 +1,10 @@
 """Lambda Cloud: on-demand virtual machines.
 
-Sold: whole machines by the hour. On the wire: integer US cents per machine and hour, memory and disk in
-GiB, the GPU as text ("H100 (80 GB SXM5)"). Not said: how much is in stock (only which regions have some
-now, so a sold-out type names no region), the link between GPUs, the CPU's architecture, and any network
-between machines (clusters are not orderable here), hence no fabric.
-Billing by the minute is not in the API; 60 s is the documented habit.
+Sold: whole machines by the hour. On the wire: integer US cents per machine and hour, memory and disk in GiB,
+the GPU as text ("H100 (80 GB SXM5)"), which an answer may leave out. Not said: how much is in stock (only
+which regions have some now, so a sold-out type names no region), the link between GPUs, the CPU's
+architecture, and any network between machines (clusters are not orderable here), hence no fabric. Billing by
+the minute is not in the API; 60 s is the documented habit.
 
 Environment: ``BROKER_LAMBDA_API_KEY``; ``BROKER_LAMBDA_SSH_KEY`` (name of the key pair, default
 ``broker``), ``BROKER_LAMBDA_IMAGE_FAMILY`` (default: Lambda's own).
@@ -44,6 +44,7 @@ from providers.payload import (
     collect,
     decode_json,
     gb_of_gib,
+    named_card,
     require_gpus,
     require_price,
 )
@@ -53,6 +54,7 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
 BILLING_INCREMENT_S = 60
+_COUNTED = re.compile(r"^gpu_\d+x_")
 POLICY = HttpPolicy(interval_s={Operation.ORDER: 12.0}, any_interval_s=1.0)
 
 
@@ -107,7 +109,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
             source="GET /api/v1/instance-types",
             native=NativePrice(cents, "USD", "cents per instance-hour"),
             billing_increment_s=BILLING_INCREMENT_S,
-            stock=Stock(StockLevel.UNKNOWN),
+            stock=Stock(StockLevel.SOME),
             compliance=facts.compliance,
             reference={"region_name": region.name, "instance_type_name": kind.name},
         )
@@ -115,11 +117,19 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
 
 def _sku(kind: _InstanceType, facts: ProviderFacts) -> Sku:
     count = require_gpus(kind.specs.gpus)
-    gpu = canonical_gpu(facts, kind.gpu_description, _stated_memory_gb(kind.gpu_description))
+    gpu = _gpu(kind, facts)
     memory_gb, disk_gb = gb_of_gib(kind.specs.memory_gib), gb_of_gib(kind.specs.storage_gib)
     return gpu_node(
         kind.name, gpu, count, Form.VM, vcpus=kind.specs.vcpus, memory_gb=memory_gb, disk_gb=disk_gb
     )
+
+
+def _gpu(kind: _InstanceType, facts: ProviderFacts) -> str:
+    """The card by its description; without one by the type's name, which Lambda sells with one card alone."""
+    if kind.gpu_description:
+        return canonical_gpu(facts, kind.gpu_description, _stated_memory_gb(kind.gpu_description))
+    known = facts.nodes.get(kind.name)
+    return known.gpu if known is not None and known.gpu else named_card(_COUNTED.sub("", kind.name))
 
 
 def _stated_memory_gb(description: str) -> float | None:

@@ -18,16 +18,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.exchange import rate_on
-from broker.domain.offer import Offer, OfferBatch, RejectedRow
+from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
+from providers.gpu_words import UnknownCard, is_memory_of, read_card
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MOST_USD_PER_HOUR = Decimal(100_000)
+_FIVE_DIGITS = Decimal("0.00001")
 LEAST_USD_PER_HOUR = Decimal("0.000001")
 GB_PER_GIB = 2**30 / 1e9
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
-MEMORY_TOLERANCE = 0.12
-"""Share by which a payload may differ from a card's nominal memory (Verda prints 268 for B300's 288)."""
 
 
 def _instant(value: object) -> datetime | None:
@@ -148,14 +148,44 @@ def collect(
             elif " " in item.offer_id or not item.offer_id.isprintable():
                 rejected.append(RejectedRow(_short(name), "a name with spaces or control signs"))
             elif item.offer_id in offers:
-                rejected.append(RejectedRow(_short(name), f"second row of offer {item.offer_id}"))
+                offers[item.offer_id], other = dearer(offers[item.offer_id], item)
+                rejected.append(RejectedRow(_short(name), second_row(offers[item.offer_id], other)))
             else:
                 offers[item.offer_id] = item
     return OfferBatch(tuple(offers.values()), tuple(rejected))
 
 
+def dearer(one: Offer, other: Offer) -> tuple[Offer, Offer]:
+    """Two rows of one offer, whatever their order: the one that stands, and the one that does not.
+
+    Nothing tells which of two prices is charged, so plans count on the higher one, and at one price on the
+    smaller stock.
+    """
+    kept, left = sorted((one, other), key=_rank, reverse=True)
+    return kept, left
+
+
+def _rank(offer: Offer) -> tuple[Any, ...]:
+    nodes = offer.stock.nodes
+    known = (nodes is not None, -(nodes or 0))
+    return (
+        offer.price_usd_per_node_hour,
+        offer.upfront_usd or 0,
+        known,
+        repr(sorted(offer.reference.items())),
+    )
+
+
+def second_row(kept: Offer, other: Offer) -> str:
+    """Why ``other`` is not sold beside ``kept``, which has the same id."""
+    price, second = kept.price_usd_per_node_hour, other.price_usd_per_node_hour
+    if price == second:
+        return f"second row of offer {kept.offer_id}"
+    return f"a second price of offer {kept.offer_id}, {second}; kept {price}"
+
+
 def join_batches(batches: Iterable[OfferBatch]) -> OfferBatch:
-    """Several batches as one; the first of two offers with one id stays, the second is rejected."""
+    """Several batches as one; of two offers with one id the dearer stays, the other is rejected."""
     taken = tuple(batches)
     every = collect((((o.offer_id, o)) for batch in taken for o in batch.offers), lambda offer: (offer,))
     return OfferBatch(every.offers, (*(r for batch in taken for r in batch.rejected), *every.rejected))
@@ -170,6 +200,19 @@ def require_price(value: Decimal | None, name: str = "price") -> Decimal:
     if value < LEAST_USD_PER_HOUR:
         raise RowRejected(f"{name} is zero")
     return value
+
+
+def without_noise(price: Decimal) -> Decimal:
+    """A price that its seller reckoned in floating point (1.6567999999999998), to five digits."""
+    exponent = price.as_tuple().exponent
+    return price.quantize(_FIVE_DIGITS) if isinstance(exponent, int) and exponent < -5 else price
+
+
+def require_sold(facts: ProviderFacts, sku: str, tier: Tier) -> None:
+    """RowRejected for a tier of a type that is priced but not sold (``search.not_sold`` of its seller)."""
+    for kind in facts.search.get("not_sold", ()):
+        if kind["tier"] == tier and sku in kind["types"]:
+            raise RowRejected(kind["says"])
 
 
 def usd_of(amount: Decimal, currency: str, day: date) -> tuple[Decimal, str]:
@@ -196,20 +239,28 @@ def require_gpus(count: int | None) -> int:
 def canonical_gpu(facts: ProviderFacts, word: str, memory_gb: float | None = None) -> str:
     """The canonical name of a provider's GPU word, checked against the memory that it states.
 
-    A word sold in several sizes stands in ``silicon`` as ``<word> <GB>GB``. RowRejected when the word
-    is unknown, or when the memory differs by more than ``MEMORY_TOLERANCE`` from the card's.
+    A word sold in several sizes stands in ``silicon`` as ``<word> <GB>GB``; what does not stand there is read
+    by ``read_card``. RowRejected when the words name no card, or not one alone, or when the memory is another
+    card's.
     """
     known = [facts.silicon[word]] if word in facts.silicon else _by_size(facts, word)
     if not known:
-        raise RowRejected(f"unknown GPU {_short(word)!r}")
+        return named_card(word, memory_gb)
     if memory_gb is None:
         return known[0]
-    gpus = load_gpus()
     for gpu in known:
-        nominal = gpus[gpu].memory_gb
-        if abs(memory_gb - nominal) <= MEMORY_TOLERANCE * nominal:
+        if is_memory_of(memory_gb, nominal_memory_gb(gpu)):
             return gpu
     raise RowRejected(f"unknown GPU {_short(word)!r} with {memory_gb:.4g} GB of memory")
+
+
+def named_card(word: str, memory_gb: float | None = None) -> str:
+    """The card that ``word`` alone names; RowRejected says what the words leave open."""
+    try:
+        return read_card(word, memory_gb)
+    except UnknownCard as error:
+        left_open = f": {error}" if str(error) else ""
+        raise RowRejected(f"unknown GPU {_short(word)!r}{left_open}") from None
 
 
 def _by_size(facts: ProviderFacts, word: str) -> list[str]:

@@ -3,11 +3,12 @@
 Sold: whole instances by the hour; the seller is the upstream cloud, and a type is unique only together with
 it. On the wire: integer US cents per instance and hour, one price for all regions of a type; memory per GPU
 in GB; the form (vm, container, baremetal) and the GPU's socket as ``interconnect``; stock as yes or no by
-region; ``nvlink`` is optional. Bridges of PCIe cards join pairs, so ``nvlink`` makes a link of two of them
-only. An order may be accepted and then end in status ``error``. Not said: how many are in stock, the network
-between instances (no fabric), the CPU's architecture, how billing is rounded (whole hours are assumed).
-Not used: ``/clusters``. Its price basis, its network and the body of its create call are documented
-inconsistently, so single instances alone are sold.
+region and ``rental_type`` (spot alone has no price of its own and cannot be ordered here); ``nvlink`` is
+optional. Bridges of PCIe cards join pairs, so ``nvlink`` makes a link of two of them only. An order may be
+accepted and then end in status ``error``. Not said: how many are in stock, the network between instances (no
+fabric), the CPU's architecture, how billing is rounded (whole hours are assumed). Not used: ``/clusters``.
+Its price basis, its network and the body of its create call are documented inconsistently, so single
+instances alone are sold.
 
 Unverified: status and body of the errors about an unknown instance, a delete that comes too early, and a
 rate limit; the longest name. The capacity error is documented: 409 ``OUT_OF_STOCK``.
@@ -56,14 +57,18 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 
 NAME = "shadeform"
 BASE_URL = "https://api.shadeform.ai"
+ON_DEMAND = "on_demand"
 POLICY = HttpPolicy(concurrency=4)
 
 _FORMS = {"vm": Form.VM, "container": Form.CONTAINER, "baremetal": Form.BARE_METAL}
 
 
 class _Place(PayloadModel):
+    """A region stands once for each way in which the type is rented there; an older answer names none."""
+
     region: Name
     available: bool = False
+    rental_type: str = ON_DEMAND
 
 
 class _Configuration(PayloadModel):
@@ -112,8 +117,13 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
     if not kind.availability:
         raise RowRejected("no region")
     for place in kind.availability:
+        named = f"{kind.sku} {place.region}"[:200]
+        if place.rental_type != ON_DEMAND:
+            says = f"rental_type {place.rental_type[:40]!r}, for which no price stands and no order asks"
+            yield RejectedRow(named, says)
+            continue
         if not place.available:
-            yield RejectedRow(f"{kind.sku} {place.region}"[:200], "sold out")
+            yield RejectedRow(named, "sold out")
             continue
         yield Offer(
             offer_id=f"{NAME}/{slug(place.region)}/{kind.sku}/{Tier.ON_DEMAND}",
@@ -127,7 +137,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
             observed_at=observed_at,
             source="GET /v1/instances/types",
             native=NativePrice(cents, "USD", "cents per instance-hour"),
-            stock=Stock(StockLevel.UNKNOWN),
+            stock=Stock(StockLevel.SOME),
             compliance=facts.compliance,
             reference={
                 "cloud": kind.cloud,

@@ -1,11 +1,11 @@
 """SkyPilot's hosted catalogue (v8): list prices of many clouds, one CSV file a cloud; read only.
 
 Listed: USD per instance and hour, on demand (``Price``) and spot (``SpotPrice``); an empty cell is not sold.
-Columns differ by cloud and go by name; counts may be written ``8.0``; ``GpuInfo`` is a Python literal whose
-``MemoryInfo`` is one GPU's (``TotalGpuMemoryInMiB`` is not always the total); AWS zones are zone *ids*;
-Google's machines and GPUs are rows of their own, whose prices add up. Not said: stock, age, the GPU's form
-factor, the network; hence only types that ``config/providers/skypilot.toml`` or the cloud's own
-configuration knows.
+Columns differ by cloud and go by name; counts may be written ``8.0``; ``GpuInfo`` is a Python literal, in
+the file of Hyperstack with a ``null`` in it, whose ``MemoryInfo`` is one GPU's (``TotalGpuMemoryInMiB`` is
+not always the total; the file of Shadeform writes GB in it); AWS zones are zone *ids*; Google's machines and
+GPUs are rows of their own, whose prices add up. Not said: stock, age, the network, and mostly the GPU's
+form: a type is read by ``config/providers/skypilot.toml``, by the cloud's own configuration or by its name.
 
 Environment: ``BROKER_SKYPILOT_CLOUDS`` (comma-separated), ``BROKER_SKYPILOT_MIRROR_URL`` (asked when the
 first host refuses because of too many calls; empty: never). ``BROKER_SKYPILOT_BASE_URL`` takes the place
@@ -51,7 +51,10 @@ CLOUDS = "aws,azure,gcp,oci,lambda,nebius,verda,hyperstack,mithril,cudo"
 POLICY = HttpPolicy(concurrency=4, max_bytes=64 * 1024 * 1024)
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 LONGEST_GPU_INFO = 1000
+LEAST_MIB = 1024
+"""No card on sale has less than 1 GiB: a smaller ``SizeInMiB`` counts GB (the file of Shadeform)."""
 _PRICES = ((Tier.ON_DEMAND, "Price"), (Tier.SPOT, "SpotPrice"))
+_NULL = re.compile(r"(?<=: )null(?=[,}])")
 _CLOUD = re.compile(r"[a-z0-9_-]{1,40}")
 
 _Row = Mapping[str, str]
@@ -161,7 +164,7 @@ def _gpu_memory_gb(text: str) -> float | None:
     if len(text) > LONGEST_GPU_INFO:
         raise RowRejected(f"GpuInfo of {len(text)} characters")
     try:
-        mib = ast.literal_eval(text)["Gpus"][0]["MemoryInfo"]["SizeInMiB"]
+        mib = ast.literal_eval(_NULL.sub("None", text))["Gpus"][0]["MemoryInfo"]["SizeInMiB"]
     except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError):
         raise RowRejected("GpuInfo is not readable") from None
     return _gb(mib)
@@ -170,7 +173,7 @@ def _gpu_memory_gb(text: str) -> float | None:
 def _gb(mib: Any) -> float | None:
     if isinstance(mib, bool) or not isinstance(mib, int | float) or not 0 <= mib < 1e9:
         raise RowRejected("GpuInfo names no size of memory")
-    return float(mib) * GB_PER_MIB or None
+    return (float(mib) if mib < LEAST_MIB else float(mib) * GB_PER_MIB) or None
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:

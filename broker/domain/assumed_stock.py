@@ -79,7 +79,8 @@ def _highest(steps: Mapping[datetime, int]) -> int:
 def _said(offer: Offer, sizes: Sequence[Offer], assumed_nodes: int) -> str:
     """Who says what of an offer, and what is assumed of it and of ``sizes`` that share its GPUs."""
     level, held = offer.stock.level, offer.stock.held_nodes
-    word = "no stock" if level is StockLevel.UNKNOWN else f"stock {level} and no number"
+    said = "some stock" if level is StockLevel.SOME else f"stock {level}"
+    word = "no stock" if level is StockLevel.UNKNOWN else f"{said} and no number"
     beside = f" beside the {held} that are held" if held else ""
     most = f"the plan counts on at most {assumed_nodes} nodes{beside}"
     if len(sizes) > 1:

@@ -48,9 +48,10 @@ class CancelRule(StrEnum):
 
 
 class StockLevel(StrEnum):
-    """The provider's word on stock."""
+    """The provider's word on stock; ``some``: it can be had now, nobody says how much."""
 
     NONE = "none"
+    SOME = "some"
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"

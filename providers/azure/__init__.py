@@ -32,7 +32,7 @@ from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Idempotency
 from providers.azure.adapter import Azure, AzureOptions
 from providers.azure.arm import Arm, classify
-from providers.azure.prices import join_pages, parse_page
+from providers.azure.prices import parse_rows, read_page
 from providers.azure.scale_sets import Machine
 from providers.azure.windows import PROVIDER
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
@@ -89,7 +89,7 @@ def _host(settings: ProviderSettings, option: str, real: str) -> str:
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
     """Recorded pages of the price list."""
-    return join_pages([parse_page(raw, observed_at).batch for _, raw in payloads])
+    return parse_rows([row for _, raw in payloads for row in read_page(raw).rows], observed_at)
 
 
 SPEC = ProviderSpec(

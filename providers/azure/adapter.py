@@ -27,7 +27,7 @@ from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.azure import leases, scale_sets, sizes, windows
 from providers.azure.arm import MOST_PAGES, Arm, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
-from providers.azure.prices import Hold, join_pages, parse_page
+from providers.azure.prices import Hold, parse_rows, read_page
 from providers.azure.windows import PROVIDER
 from providers.client import Seller, found_again, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
@@ -78,13 +78,13 @@ class Azure(Seller):
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Prices of every size with accelerators, and the windows that are sold of it."""
         regions = self._options.regions or (None,)
-        found = [await self._prices(region, observed_at) for region in regions]
-        prices = join_pages([batch for pages in found for batch in pages])
+        rows = [row for region in regions for row in await self._prices(region)]
+        prices = parse_rows(rows, observed_at)
         return prices if self._options.keyless else await self._checked(prices, observed_at)
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
         """The price list of the offer's own region."""
-        return found_again(offer, join_pages(await self._prices(offer.region, asked_at)))
+        return found_again(offer, parse_rows(await self._prices(offer.region), asked_at))
 
     async def _checked(self, prices: OfferBatch, observed_at: datetime) -> OfferBatch:
         """``prices`` without what the subscription cannot have; all of them where it may not be asked."""
@@ -107,20 +107,20 @@ class Azure(Seller):
         self._known_sizes[region] = (observed_at, found)
         return found
 
-    async def _prices(self, region: str | None, observed_at: datetime) -> list[OfferBatch]:
+    async def _prices(self, region: str | None) -> list[Any]:
         wanted = f"{PRICES_FILTER} and armRegionName eq '{region}'" if region else PRICES_FILTER
         currency = self._options.currency.upper()
         asked = {"currencyCode": f"'{currency}'"} if currency != "USD" else {}
         params = {**asked, "$filter": wanted}
         links: set[str] = set()
-        batches: list[OfferBatch] = []
+        rows: list[Any] = []
         while len(links) < MOST_PAGES:
             url = f"{self._options.prices_url}{PRICES_PATH}"
             reply = await self._http.request("GET", url, operation=Operation.OFFERS, params=params)
-            page = parse_page(reply.body, observed_at)
-            batches.append(page.batch)
+            page = read_page(reply.body)
+            rows += page.rows
             if page.next_link is None:
-                return batches
+                return rows
             if page.next_link in links:
                 raise PayloadUnreadable(PROVIDER, "a price list whose pages go in a circle")
             links.add(page.next_link)

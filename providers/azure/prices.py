@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, ValidationError
 
 from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
 from broker.domain.offer import (
@@ -32,7 +32,6 @@ from providers.payload import (
     as_list,
     collect,
     decode_json,
-    join_batches,
     require_price,
     slug,
     usd_of,
@@ -74,27 +73,52 @@ class _Meter(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class PricePage:
-    """One answer, and the query of the next one (None: the last)."""
+    """The rows of one answer, and the query of the next one (None: the last)."""
 
-    batch: OfferBatch
+    rows: tuple[Any, ...]
     next_link: str | None
 
 
-def parse_page(payload: bytes, observed_at: datetime) -> PricePage:
-    """One page of meters; those that say the same of the same size are reported once."""
+def read_page(payload: bytes) -> PricePage:
+    """One page of meters; PayloadUnreadable."""
     envelope = as_dict(PROVIDER, decode_json(PROVIDER, payload), "the answer")
     rows = as_list(PROVIDER, envelope.get("Items"), "Items")
-    facts = load_provider_facts(PROVIDER)
-    batch = collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
     link = envelope.get("NextPageLink")
-    once = OfferBatch(batch.offers, tuple(dict.fromkeys(batch.rejected)))
-    return PricePage(once, link if isinstance(link, str) and link else None)
+    return PricePage(tuple(rows), link if isinstance(link, str) and link else None)
 
 
-def join_pages(batches: Sequence[OfferBatch]) -> OfferBatch:
-    """All pages as one batch."""
-    joined = join_batches(batches)
-    return OfferBatch(joined.offers, tuple(dict.fromkeys(joined.rejected)))
+def parse_rows(rows: Iterable[Any], observed_at: datetime) -> OfferBatch:
+    """Offers of the rows of all pages; meters that say the same of the same size are reported once.
+
+    Of several prices in force the newest stands, in whatever order and on whatever pages they come: the older
+    ones are read after it, and rejected.
+    """
+    facts = load_provider_facts(PROVIDER)
+    newest: dict[str, datetime] = {}
+
+    def offers_of(row: Any) -> Iterator[Offer | RejectedRow]:
+        since = _since(row)
+        for item in _offers_of(row, facts, observed_at):
+            if isinstance(item, Offer) and since < newest.setdefault(item.offer_id, since):
+                kept = newest[item.offer_id]
+                yield RejectedRow(
+                    f"{_row_name(row)} {item.region}", f"older than the price of {kept:%Y-%m-%d}"
+                )
+            else:
+                yield item
+
+    newest_first = sorted(rows, key=_since, reverse=True)
+    batch = collect(((_row_name(row), row) for row in newest_first), offers_of)
+    return OfferBatch(batch.offers, tuple(dict.fromkeys(batch.rejected)))
+
+
+def _since(row: Any) -> datetime:
+    """From when on a row's price holds; the earliest time where it does not say."""
+    try:
+        since = _Meter.model_validate(row).effectiveStartDate
+    except ValidationError:
+        since = None
+    return since or datetime.min.replace(tzinfo=UTC)
 
 
 def _row_name(row: Any) -> str:

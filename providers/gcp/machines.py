@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Tier
+from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.sku import Form, Sku
 from providers.gcp.prices import PROVIDER, SOURCE, Mode, Rates
 from providers.payload import (
@@ -31,6 +31,7 @@ from providers.payload import (
     gb_of_gib,
     nominal_memory_gb,
     require_gpus,
+    require_sold,
 )
 
 BILLING_INCREMENT_S = 1
@@ -40,14 +41,22 @@ PRICED_AS = "GPU, core and RAM SKUs of a node, an hour"
 MEMORY_TOLERANCE_GB = 1.0
 _TIERS = {Mode.ON_DEMAND: Tier.ON_DEMAND, Mode.SPOT: Tier.SPOT}
 
+_GONE = frozenset({"OBSOLETE", "DELETED"})
+"""Of a type in these states nothing can be made; a deprecated one still can be used."""
+
 
 class _Accelerator(PayloadModel):
     guestAcceleratorType: Name
     guestAcceleratorCount: GpuCount
 
 
+class _Deprecation(PayloadModel):
+    state: str = ""
+
+
 class _MachineType(PayloadModel):
     name: Name
+    deprecated: _Deprecation | None = None
     guestCpus: int = Field(ge=1, le=4096)
     memoryMb: int = Field(ge=1, le=10**9)
     accelerators: tuple[_Accelerator, ...] = ()
@@ -99,6 +108,8 @@ def read_machine(row: Any, facts: ProviderFacts) -> Machine:
     read = _MachineType.model_validate(row)
     if not read.accelerators:
         raise RowRejected("no GPU")
+    if read.deprecated is not None and read.deprecated.state in _GONE:
+        raise RowRejected(f"no instance can be made of it: {read.deprecated.state}")
     if len(read.accelerators) > 1:
         raise RowRejected("several kinds of accelerators")
     count = require_gpus(read.accelerators[0].guestAcceleratorCount)
@@ -134,24 +145,23 @@ def _require_known(known: NodeFacts, gpu: str, count: int, vcpus: int, memory_gb
 def parse_machines(
     rows: Iterable[tuple[str, tuple[str, Any]]], rates: Rates, observed_at: datetime
 ) -> OfferBatch:
-    """On-demand and spot offers: one per zone, type and tier that has a price."""
+    """On-demand and spot offers: one per zone, type and tier that is sold and priced; others are named."""
     facts = load_provider_facts(PROVIDER)
     return collect(rows, lambda row: _offers_of(row, rates, facts, observed_at))
 
 
 def _offers_of(
     row: tuple[str, Any], rates: Rates, facts: ProviderFacts, observed_at: datetime
-) -> Iterator[Offer]:
+) -> Iterator[Offer | RejectedRow]:
     zone, body = row
     region, machine = region_of(zone), read_machine(body, facts)
-    priced, missing = 0, ""
     for mode, tier in _TIERS.items():
         try:
+            require_sold(facts, machine.sku.name, tier)
             usd = machine.usd_per_hour(rates, mode, region)
         except RowRejected as error:
-            missing = missing or str(error)
+            yield RejectedRow(f"{zone} {machine.sku.name} {tier}", str(error))
             continue
-        priced += 1
         yield Offer(
             offer_id=f"{PROVIDER}/{tier}/{zone}/{machine.sku.name}",
             provider=PROVIDER,
@@ -169,5 +179,3 @@ def _offers_of(
             compliance=facts.compliance,
             reference={"zone": zone, "machine_type": machine.sku.name},
         )
-    if not priced:
-        raise RowRejected(missing)

@@ -115,7 +115,7 @@ def _row_name(row: Any) -> str:
 
 
 def _prices(pricebook: bytes, at: datetime) -> tuple[dict[str, Decimal | None], list[RejectedRow]]:
-    """The newest entry of each name that is in force, and the entries that cannot be read."""
+    """The newest entry in force of each name (of equally new ones the dearer), and what cannot be read."""
     found: dict[str, tuple[datetime, Decimal | None]] = {}
     unread = []
     for row in as_list(NAME, decode_json(NAME, pricebook), "the price book"):
@@ -130,8 +130,8 @@ def _prices(pricebook: bytes, at: datetime) -> tuple[dict[str, Decimal | None], 
         if start > at or (end is not None and end <= at):
             continue
         key = price.name.lower()
-        if key not in found or start > found[key][0]:
-            found[key] = (start, price.value)
+        entry = (start, price.value)
+        found[key] = max(found.get(key, entry), entry, key=lambda e: (e[0], e[1] or Decimal(0)))
     return {name: value for name, (_, value) in found.items()}, unread
 
 
@@ -185,7 +185,8 @@ def _stock(flavor: _Flavor, tables: _Tables) -> Stock:
     machines = tables.stocks.get((flavor.region_name, word, f"{flavor.gpu_count}x"))
     if machines == 0 or flavor.stock_available is False:
         raise RowRejected("sold out")
-    return Stock(StockLevel.UNKNOWN, machines)
+    is_said = machines is not None or flavor.stock_available is not None
+    return Stock(StockLevel.SOME if is_said else StockLevel.UNKNOWN, machines)
 
 
 def _sku(flavor: _Flavor, facts: ProviderFacts) -> Sku:

@@ -212,7 +212,7 @@ class _Reader:
             observed_at=self._observed_at,
             source=f"{call}; {price.rate}" if price.rate else call,
             native=NativePrice(price.units, self._currency, "hundred-millionths per instance-hour"),
-            stock=Stock(StockLevel.UNKNOWN),
+            stock=Stock(StockLevel.SOME if flavor else StockLevel.UNKNOWN),
             compliance=self._facts.compliance,
             reference={"flavor_id": flavor.id if flavor else "", "region": flavor.region if flavor else ""},
         )

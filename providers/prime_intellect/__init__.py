@@ -2,8 +2,9 @@
 
 Sold: fixed configurations ("pods") by the hour; the seller is the upstream cloud, and a cloud's id is unique
 only together with it. On the wire: the price of the whole configuration, in dollars or euros, as
-``onDemand`` or (community cloud) ``communityPrice``; GPU memory in GB per GPU; disk, vCPUs and memory may
-cost extra per unit and hour where the default is not in the price; stock as a level; ``prepaidTime`` hours
+``onDemand`` or (community cloud) ``communityPrice``, which holds the default disk, vCPUs and memory (a quoted
+1.7568 is 1.74 of the card and 120 GB at 0.00014, whatever ``defaultIncludedInPrice`` says); GPU memory in GB
+per GPU; stock as a level; ``prepaidTime`` hours
 are owed whatever is used. A configuration over several nodes gives the total of GPUs, and the speed (Gbit/s)
 and type of the network between nodes; how many GPUs a node has stands in the provider's configuration file.
 It is sold whole: the sizes of one cluster at one price of a node are one offer, an order must be for one of

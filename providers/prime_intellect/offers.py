@@ -28,6 +28,7 @@ from providers.payload import (
     require_price,
     slug,
     usd_of,
+    without_noise,
 )
 from providers.spec import NamedPayload
 
@@ -56,11 +57,9 @@ class AvailabilityPage(PayloadModel):
 
 
 class _Spec(PayloadModel):
-    """A quantity that comes with a configuration, and what it costs where it is not in the price."""
+    """A quantity that comes with a configuration; the asked price holds it already."""
 
     defaultCount: Annotated[Decimal, Field(ge=0, le=10**9)] | None = None
-    pricePerUnit: Annotated[Decimal, Field(ge=0)] | None = None
-    defaultIncludedInPrice: bool | None = None
 
     @property
     def amount(self) -> float | None:
@@ -149,7 +148,7 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
     if level is StockLevel.NONE:
         raise RowRejected("sold out")
     quoted = _price(read)
-    dollars, rate = usd_of(quoted, read.prices.currency, observed_at.date())
+    dollars, rate = usd_of(without_noise(quoted), read.prices.currency, observed_at.date())
     tier = Tier.SPOT if read.isSpot else Tier.ON_DEMAND
     region = read.region or read.country or "any"
     yield Offer(
@@ -222,15 +221,11 @@ def _nodes(gpu: str, gpus: int, facts: ProviderFacts, page: Page) -> int:
 
 
 def _price(row: _Row) -> Decimal:
-    """What the configuration costs in an hour, with the default quantities that its price leaves out."""
+    """What the configuration costs in an hour, its default disk, cores and memory included."""
     name, value = ("communityPrice", row.prices.communityPrice)
     if not row.is_community or value is None:
         name, value = ("onDemand", row.prices.onDemand)
-    price = require_price(value, name)
-    for spec in (row.disk, row.vcpu, row.memory):
-        if spec.defaultIncludedInPrice is False and spec.pricePerUnit is not None:
-            price += spec.pricePerUnit * (spec.defaultCount or 0)
-    return require_price(price, f"{name} with extras")
+    return require_price(value, name)
 
 
 def _sku(row: _Row, gpu: str, nodes: int) -> Sku:

@@ -77,12 +77,14 @@ class _Lowest(PayloadModel):
 
 
 class _GpuType(PayloadModel):
-    """A row of GraphQL ``gpuTypes``."""
+    """A row of GraphQL ``gpuTypes``: the fields that the query names."""
 
     id: Name
     displayName: Name
     memoryInGb: Amount | None = None
     lowestPrice: _Lowest | None = None
+    securePrice: Decimal | None = None
+    secureSpotPrice: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,12 @@ def _catalogue_offers(row: Any, count: int, asked_count: int, observed_at: datet
 
 
 def parse_gpu_types(payload: bytes, asked_count: int | None, observed_at: datetime) -> OfferBatch:
-    """On-demand and interruptible offers of GraphQL ``gpuTypes { lowestPrice }``, in region ``any``."""
+    """On-demand and interruptible offers of GraphQL ``gpuTypes``, in region ``any``.
+
+    ``lowestPrice`` says price and stock of the count that was asked; an answer without it has the list prices
+    of the secure cloud, of which nobody says whether they can be had. A field that no query named says
+    nothing.
+    """
     count = asked_count or 1
     envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
     if envelope.get("errors"):
@@ -193,12 +200,14 @@ def _gpu_type_offers(row: Any, count: int, observed_at: datetime) -> Iterator[Of
     lowest = kind.lowestPrice or _Lowest()
     pod = _Pod(kind.id, kind.displayName, kind.memoryInGb, count, lowest.minVcpu, lowest.minMemory)
     pod.sku(load_provider_facts(NAME))
-    level = _level(lowest.stockStatus)
+    level = _level(lowest.stockStatus) if "stockStatus" in lowest.model_fields_set else StockLevel.UNKNOWN
     if level is StockLevel.NONE:
         raise RowRejected("sold out everywhere")
+    on_demand = ("lowestPrice.uninterruptablePrice", lowest.uninterruptablePrice)
+    spot = ("lowestPrice.minimumBidPrice", lowest.minimumBidPrice)
     prices = {
-        Tier.ON_DEMAND: ("lowestPrice.uninterruptablePrice", lowest.uninterruptablePrice),
-        Tier.SPOT: ("lowestPrice.minimumBidPrice", lowest.minimumBidPrice),
+        Tier.ON_DEMAND: on_demand if kind.lowestPrice else ("securePrice", kind.securePrice),
+        Tier.SPOT: spot if kind.lowestPrice else ("secureSpotPrice", kind.secureSpotPrice),
     }
     for tier, (name, value) in prices.items():
         try:

@@ -171,7 +171,7 @@ def _offer(
         source="GET /v1/instance-types, /v1/instance-availability",
         native=NativePrice(price, "USD", "instance-hour"),
         billing_increment_s=BILLING_INCREMENT_S,
-        stock=Stock(StockLevel.UNKNOWN),
+        stock=Stock(StockLevel.UNKNOWN if region == ANY_REGION else StockLevel.SOME),
         compliance=facts.compliance,
         reference={
             "instance_type": kind.instance_type,

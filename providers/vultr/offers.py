@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, Tier
+from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.sku import Form, Sku
+from providers.gpu_words import MEMORY_TOLERANCE
 from providers.payload import (
-    MEMORY_TOLERANCE,
     Amount,
     Name,
     PayloadModel,
@@ -38,7 +38,9 @@ VIRTUAL, METAL = "plans", "plans_metal"
 
 _SOURCES = {VIRTUAL: "GET /v2/plans", METAL: "GET /v2/plans-metal"}
 _ORDERED_AT = {VIRTUAL: "instances", METAL: "bare-metals"}
-_METAL_ID = re.compile(r"-(\d{1,2})-([a-z0-9]{2,12})-gpu$")
+_METAL_ID = re.compile(r"(?:-(\d{1,2}))?-([a-z0-9]{2,12})-gpu$")
+_GPU_PLAN = re.compile(r"vcg-|.*-gpu$")
+"""Ids of plans with GPUs, as Vultr names them."""
 _COUNT = re.compile(r"(\d{1,4})(?:/(\d{1,4}))?")
 
 
@@ -146,7 +148,7 @@ def _offer(
         source=_SOURCES[key],
         native=NativePrice(price, "USD", "plan-hour"),
         billing_increment_s=BILLING_INCREMENT_S,
-        stock=Stock(),
+        stock=Stock(StockLevel.SOME),
         compliance=facts.compliance,
         reference={"plan": plan.id, "region": region, "endpoint": _ORDERED_AT[key]},
     )
@@ -174,10 +176,11 @@ def _silicon(plan: _Plan, facts: ProviderFacts) -> tuple[str, int]:
     word = plan.gpu_type or (by_id.group(2) if by_id else "")
     if not word:
         if plan.gpu_brand in {None, "", "none"}:
-            raise RowRejected("no GPU")
+            raise RowRejected("its GPU is not told" if _GPU_PLAN.match(plan.id) else "no GPU")
         raise RowRejected(f"a GPU of {plan.gpu_brand[:40]} that has no name")
     card = canonical_gpu(facts, word)
-    counted = int(by_id.group(1)) if by_id and plan.gpu_count is None else _stated_count(plan.gpu_count)
+    in_id = int(by_id.group(1)) if by_id and by_id.group(1) else None
+    counted = in_id if plan.gpu_count is None else _stated_count(plan.gpu_count)
     count = counted or _count_by_memory(plan, nominal_memory_gb(card))
     if plan.gpu_vram_gb is not None:
         canonical_gpu(facts, word, plan.gpu_vram_gb / count)

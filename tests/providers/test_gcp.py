@@ -299,7 +299,7 @@ async def test_a_price_set_in_the_market_is_the_price_of_the_node(gcp: Gcp, sand
     control(sandbox, "/_sandbox/market", provider="gcp", **wish)
     offers = {o.offer_id: o for o in (await gcp.list_offers(market_now(sandbox))).offers}
     assert offers["gcp/on_demand/us-east4-a/a3-highgpu-8g"].price_usd_per_node_hour == 80
-    assert offers["gcp/on_demand/us-east4-a/a3-highgpu-1g"].price_usd_per_node_hour == 10
+    assert "gcp/on_demand/us-east4-a/a3-highgpu-1g" not in offers
 
 
 async def test_a_flex_start_machine_waits_and_is_granted_what_begins(gcp: Gcp, sandbox: str) -> None:

@@ -140,7 +140,7 @@ async def test_a_list_sells_nothing_itself_and_names_its_sellers(feeds: dict[str
     assert {offer.seller for offer in batch.offers} >= {"aws", "azure", "gcp", "oci", "lambda", "nebius"}
     assert {offer.tier for offer in batch.offers} == {Tier.ON_DEMAND, Tier.SPOT}
     assert all(datetime.now(UTC) - offer.observed_at < timedelta(days=1) for offer in batch.offers)
-    assert any("form factor not told" in row.reason for row in batch.rejected)
+    assert any("its form (SXM, PCIe) is not told" in row.reason for row in batch.rejected)
     assert sellers(feeds) == {}
     assert SPECS[name].idempotency is None
 

@@ -20,7 +20,7 @@ import pytest
 from broker.catalogue import load_gpus
 from broker.domain.offer import Offer, OfferBatch, Tier
 from providers import gpuhunt, skypilot
-from providers.payload import MEMORY_TOLERANCE
+from providers.gpu_words import MEMORY_TOLERANCE
 from providers.registry import build_adapters, configured
 from tests.contract.exchanges import FIXTURES, OBSERVED_AT, payloads
 from tests.peers_env import run

@@ -1,0 +1,141 @@
+"""Which card a seller's words mean, where the words alone say it: ``A100-80G-SXM4``, ``NVIDIA L40S``.
+
+A word is cut into its product ("A100"), a form (``sxm``, ``pcie``, ``nvl``) and a size of memory in GB.
+Every part must be known: a word that adds one ("RTX 3090 Ti") is another card. A product that exists in
+several forms needs its form, one that exists in several sizes its size; neither is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from broker.catalogue import CONFIG, load_gpus
+from broker.domain.model_shape import GpuSpec
+
+MEMORY_TOLERANCE = 0.12
+"""Share by which a payload may differ from a card's nominal memory (Verda prints 268 for B300's 288)."""
+_FORM = re.compile(r"sxm\d?|pcie?|nvl")
+_SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
+_COUNT = re.compile(r"x\d{1,2}|\d{1,2}x")
+_GLUED = re.compile(r"(?<=rtx)(?=[\da]|pro)|(?<=\d{4})(?=ada)|(?<=pro)(?=\d)|(?<=[a-z0-9])(?=x\d{1,2}$)")
+
+
+class UnknownCard(ValueError):
+    """Words that name no card, or not one alone; the text says what they leave open, "" when nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    product: tuple[str, ...]
+    forms: frozenset[str]
+    sizes_gb: frozenset[float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """``form`` None: the product has one form, which its name leaves out."""
+
+    spec: GpuSpec
+    form: str | None
+
+
+def read_card(word: str, memory_gb: float | None = None) -> str:
+    """The canonical name of the card that ``word`` names; ``memory_gb``: of one card, where that is stated.
+
+    UnknownCard says whether the product is unknown, or its form or its size is not told.
+    """
+    read = _read(word)
+    product = _rules()["short"].get(" ".join(read.product), read.product)
+    cards = _cards().get(product, ())
+    if not cards:
+        raise UnknownCard
+    if len(read.forms) > 1 or len(read.sizes_gb) > 1:
+        raise UnknownCard("several forms or sizes of memory")
+    form = next(iter(read.forms), None) or _rules()["forms"].get(product)
+    if form == "pcie":
+        form = _rules()["pcie"].get(product, form)
+    if form is None and product in _of_several_forms():
+        raise UnknownCard("its form (SXM, PCIe) is not told")
+    of_form = [card.spec for card in cards if form is None or card.form in {form, None}]
+    sizes = [*read.sizes_gb, *(() if memory_gb is None else (memory_gb,))]
+    found = [spec.gpu for spec in of_form if all(is_memory_of(size, spec.memory_gb) for size in sizes)]
+    if len(found) > 1:
+        raise UnknownCard("its memory is not told")
+    if not found:
+        raise UnknownCard("no such card of this form and memory")
+    return found[0]
+
+
+def form_words(name: str) -> str:
+    """The words of a form in the name of an instance type, as part of a word for ``read_card``."""
+    return " ".join(part for part in _parts(name) if _FORM.fullmatch(part))
+
+
+def is_memory_of(size_gb: float, nominal_gb: float) -> bool:
+    """Whether a stated size is a card's: within ``MEMORY_TOLERANCE``."""
+    return abs(size_gb - nominal_gb) <= MEMORY_TOLERANCE * nominal_gb
+
+
+def _parts(text: str) -> list[str]:
+    loose = re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
+    return [part for word in loose for part in _GLUED.sub(" ", word).split()]
+
+
+def _read(text: str) -> _Word:
+    ignored = _rules()["ignored"]
+    product: list[str] = []
+    forms: set[str] = set()
+    sizes: set[float] = set()
+    for part in _parts(text):
+        form, size = _FORM.fullmatch(part), _SIZE.fullmatch(part)
+        if form:
+            forms.add(_form_of(part))
+        elif size:
+            sizes.add(float(size.group(1)))
+        elif part not in ignored and not _COUNT.fullmatch(part):
+            product.append(part.upper())
+    return _Word(tuple(product), frozenset(forms), frozenset(sizes))
+
+
+def _form_of(part: str) -> str:
+    """``sxm`` of ``sxm5``, ``pcie`` of ``pci``."""
+    return part[:3] if part[:3] != "pci" else "pcie"
+
+
+@cache
+def _rules() -> Mapping[str, Any]:
+    data = tomllib.loads((CONFIG / "gpu_words.toml").read_text())
+    return {
+        "ignored": frozenset(data["ignored"]),
+        "short": {word: _product(name.split()) for word, name in data["short"].items()},
+        "forms": {(name,): form for name, form in data["forms"].items()},
+        "pcie": {(name,): form for name, form in data["pcie"].items()},
+    }
+
+
+def _product(parts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part.upper() for part in parts)
+
+
+@cache
+def _cards() -> Mapping[tuple[str, ...], tuple[_Card, ...]]:
+    """Cards by the words of their product: the canonical name without form and size."""
+    found: dict[tuple[str, ...], tuple[_Card, ...]] = {}
+    for spec in load_gpus().values():
+        parts = [part for part in _parts(spec.gpu) if not _SIZE.fullmatch(part)]
+        product = _product(part for part in parts if not _FORM.fullmatch(part))
+        form = next((_form_of(part) for part in parts if _FORM.fullmatch(part)), None)
+        found[product] = (*found.get(product, ()), _Card(spec, form))
+    return found
+
+
+@cache
+def _of_several_forms() -> frozenset[tuple[str, ...]]:
+    """Products whose canonical names tell forms apart, so that a word must too."""
+    named = {product for product, cards in _cards().items() if any(card.form for card in cards)}
+    return frozenset(named - set(_rules()["forms"]))
