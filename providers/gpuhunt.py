@@ -34,6 +34,7 @@ from providers.hosted_list import (
 )
 from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import RowRejected, gb_of_gib
+from providers.schema import Rows, Schema
 from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 NAME = "gpuhunt"
@@ -209,6 +210,25 @@ class GpuHunt:
         return known
 
 
+SCHEMA = Schema(
+    (
+        Rows(
+            f"GET {CATALOG_PATH}",
+            "",
+            (*COLUMNS, "cpu", "memory"),
+            unread={
+                "gpu_vendor": "the card tells it",
+                "cpu_arch": "the card tells it: Grace superchips alone have an ARM host",
+                "disk_size": "nothing is ordered from a price list",
+                "flags": "which releases of dstack may see a row",
+                "provider_data": "what dstack needs in order to order; nothing is ordered from a price list",
+            },
+        ),
+    ),
+    "gpuhunt 0.1.34 (its columns, and its own reader in tests/providers/test_readers.py)",
+)
+
+
 SPEC = ProviderSpec(
     name=NAME,
     title="gpuhunt catalogue (price list)",
@@ -220,6 +240,7 @@ SPEC = ProviderSpec(
     adapter=GpuHunt,
     build=GpuHunt,
     parse=parse,
+    schema=SCHEMA,
     keyless=True,
     poll_every_s=HOSTED_EVERY_S,
     name_of_cloud=name_of_cloud,

@@ -69,6 +69,7 @@ from providers.payload import (
     require_price,
     slug,
 )
+from providers.schema import OF_THE_HOST, Rows, Schema
 from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
 
 log = structlog.get_logger(__name__)
@@ -350,6 +351,25 @@ class HotAisle(Seller):
                 return
 
 
+SCHEMA = Schema(
+    (
+        Rows(
+            "GET /teams/{team}/virtual_machines/available/, …/bare_metal/available/",
+            "[]",
+            _Kind,
+            unread={
+                "Specs.cpus": OF_THE_HOST,
+                "Specs.memory_modules": OF_THE_HOST,
+                "Specs.disks": OF_THE_HOST,
+                "Specs.gpus.manufacturer": OF_THE_HOST,
+            },
+        ),
+    ),
+    "API description (swagger.json of hotaisle-cli) and a public capture of 2026-06-13; the price of a "
+    "longer contract is in no answer that was seen",
+)
+
+
 SPEC = ProviderSpec(
     name=NAME,
     title="Hot Aisle",
@@ -361,4 +381,5 @@ SPEC = ProviderSpec(
     adapter=HotAisle,
     build=HotAisle,
     parse=parse,
+    schema=SCHEMA,
 )

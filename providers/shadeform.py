@@ -53,6 +53,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import page_by_page, rate_of, rows_under
+from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, Rows, Schema
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "shadeform"
@@ -302,6 +303,26 @@ class Shadeform(SellerClient):
         await self._end("POST", f"/v1/instances/{lease.reference}/delete")
 
 
+SCHEMA = Schema(
+    (
+        Rows(
+            "GET /v1/instances/types",
+            "instance_types[]",
+            _Type,
+            unread={
+                "cloud_instance_type": OWN_ID,
+                "configuration.gpu_manufacturer": OF_THE_HOST,
+                "configuration.os_options": "an order without an image boots the type's own",
+                "availability.display_name": FOR_PEOPLE,
+                "boot_time": "how long a start takes is learned from our own launches",
+            },
+        ),
+    ),
+    "OpenAPI description 1.0.0 and SkyPilot's client 0.14.1; rental_type as brevdev/cloud reads it "
+    "(2026-09); which values it has beside on_demand and spot is unknown",
+)
+
+
 SPEC = ProviderSpec(
     name=NAME,
     title="Shadeform",
@@ -313,4 +334,5 @@ SPEC = ProviderSpec(
     adapter=Shadeform,
     build=Shadeform,
     parse=page_by_page(parse_offers),
+    schema=SCHEMA,
 )

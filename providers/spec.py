@@ -33,6 +33,7 @@ from broker.domain.reservation import Idempotency, Order
 from broker.ports import OfferSource
 from broker.reservation_ports import Reserver
 from providers.http import HttpFactory, HttpPolicy, is_loopback
+from providers.schema import Schema
 
 EVERY_PROVIDER_HAS = ("base_url", "min_interval_s", "timeout_s")
 NEAR_ENOUGH_TO_REFUSE = 0.88
@@ -203,7 +204,8 @@ class ProviderSpec:
     defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
     ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
     ``idempotency`` None: nothing can be bought from it. ``needs``: options without a default that every order
-    needs. ``poll_every_s``: prices are no newer than that, so
+    needs. ``schema``: what becomes of each field that the provider publishes. ``poll_every_s``: prices are no
+    newer than that, so
     it is asked no more often. ``name_of_cloud``: of a catalogue with a file a cloud, the name under which
     ``parse`` takes one, from the cloud and the file's own name.
     """
@@ -217,6 +219,7 @@ class ProviderSpec:
     adapter: type[Feed]
     build: Build
     parse: Parse
+    schema: Schema
     keyless: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     optional_credentials: Mapping[str, str] = field(default_factory=dict)

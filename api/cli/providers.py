@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,7 @@ from broker.domain.market import FeedHealth
 from broker.domain.polling import Polling
 from broker.domain.siting import sited
 from providers.registry import SPECS, configured, find_spec, is_orderable, not_orderable
+from providers.schema import Fate
 from providers.spec import Capability, ProviderSpec
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
@@ -53,6 +55,42 @@ def capability_table() -> str:
         for name, spec in sorted(SPECS.items())
     )
     return "\n".join(markdown_lines(PlainTable(headers, rows, len(headers)))) + "\n"
+
+
+def field_table(spec: ProviderSpec) -> str:
+    """What becomes of each field of a seller's rows, as Markdown; one line a reason."""
+    lines = [f"## {spec.title}", "", f"`{spec.name}`, held against: {spec.schema.held_against}.", ""]
+    for rows in spec.schema.rows:
+        grouped: dict[tuple[Fate, str], list[str]] = {}
+        for told in rows.fields():
+            grouped.setdefault((told.fate, told.reason), []).append(f"`{told.name}`")
+        cells = tuple((fate.value, ", ".join(names), why) for (fate, why), names in grouped.items())
+        table = PlainTable(("", "fields", "why"), cells, 3)
+        lines += [f"`{rows.call}`", "", *markdown_lines(table), ""]
+    return "\n".join(lines)
+
+
+@app.command("fields")
+def list_fields(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One provider alone.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List what each adapter reads of its provider's rows, and why it does not read the rest.
+
+    Example: broker providers fields shadeform
+    """
+    specs = [find_spec(name)] if name else [spec for _, spec in sorted(SPECS.items())]
+    if not as_json:
+        stdout().file.write("\n".join(field_table(spec) for spec in specs))
+        return
+    print_json(
+        [
+            {"provider": spec.name, "call": rows.call, **asdict(told)}
+            for spec in specs
+            for rows in spec.schema.rows
+            for told in rows.fields()
+        ]
+    )
 
 
 @app.command("list")

@@ -25,7 +25,7 @@ from broker.catalogue import load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch, RejectedRow
 from broker.domain.reservation import Idempotency
-from providers.aws import plans
+from providers.aws import blocks, plans, prices, spot
 from providers.aws.adapter import AwsAdapter, AwsDesks, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION
 from providers.aws.blocks import parse_blocks
@@ -42,6 +42,7 @@ from providers.aws.spot import parse_spot
 from providers.aws.xml import Node, parse_xml
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.payload import as_dict, decode_json, join_batches
+from providers.schema import Schema
 from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
@@ -108,9 +109,15 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
         else:
             lines = raw.decode("utf-8", "replace").splitlines()
             lists.append(parse_price_list(lines, observed_at))
-    spot, blocks = pages.values()
-    windows = (parse_blocks(blocks, observed_at), plans.parse_plans(found, observed_at))
-    return join_batches((*lists, parse_spot(spot, observed_at), *windows))
+    spot_pages, block_pages = pages.values()
+    windows = (parse_blocks(block_pages, observed_at), plans.parse_plans(found, observed_at))
+    return join_batches((*lists, parse_spot(spot_pages, observed_at), *windows))
+
+
+SCHEMA = Schema(
+    (prices.ROWS, spot.ROWS, blocks.ROWS, plans.ROWS),
+    "EC2 service model 2016-11-15 and SageMaker 2017-07-24 (botocore), the public bulk price list of 2026-07",
+)
 
 
 SPEC = ProviderSpec(
@@ -133,5 +140,6 @@ SPEC = ProviderSpec(
     adapter=AwsAdapter,
     build=build,
     parse=parse,
+    schema=SCHEMA,
     keyless=True,
 )

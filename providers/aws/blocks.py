@@ -34,6 +34,7 @@ from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, compliance, country_
 from providers.aws.query import Params, time_text
 from providers.aws.xml import Node
 from providers.payload import RowRejected, require_price
+from providers.schema import SAME_AS, Rows
 
 ACTION = "DescribeCapacityBlockOfferings"
 TEARDOWN_S = 30 * 60
@@ -221,3 +222,28 @@ def _offer(key: str, offering: BlockOffering, observed_at: datetime) -> Offer:
         compliance=compliance(),
         reference={"offering_id": offering.offering_id},
     )
+
+
+ROWS = Rows(
+    ACTION,
+    "",
+    (
+        "capacityBlockOfferingId",
+        "instanceType",
+        "availabilityZone",
+        "instanceCount",
+        "startDate",
+        "endDate",
+        "upfrontFee",
+        "currencyCode",
+        "tenancy",
+        "capacityBlockOfferingSegmentSet",
+    ),
+    unread={
+        "capacityBlockDurationHours": SAME_AS.format("startDate and endDate"),
+        "capacityBlockDurationMinutes": SAME_AS.format("startDate and endDate"),
+        "ultraserverType": "a block is sold whole: instanceType and instanceCount say what it holds",
+        "ultraserverCount": "a block is sold whole: instanceType and instanceCount say what it holds",
+        "zoneType": "the zone's own name tells a local zone",
+    },
+)

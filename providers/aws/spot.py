@@ -24,6 +24,7 @@ from providers.aws.nodes import (
 from providers.aws.query import Params, listed, time_text
 from providers.aws.xml import Node
 from providers.payload import RowRejected
+from providers.schema import SAME_AS, Rows
 
 ACTION = "DescribeSpotPriceHistory"
 PLATFORM = "Linux/UNIX"
@@ -52,9 +53,14 @@ def parse_spot(pages: Iterable[Node], observed_at: datetime) -> OfferBatch:
                 rejected.append(RejectedRow(row, str(error)))
                 continue
             before = newest.get(offer.offer_id)
-            if before is None or before[0] < at:
+            if before is None or _age_and_price(before) < _age_and_price((at, offer)):
                 newest[offer.offer_id] = (at, offer)
     return OfferBatch(tuple(newest[key][1] for key in sorted(newest)), tuple(rejected))
+
+
+def _age_and_price(seen: tuple[datetime, Offer]) -> tuple[datetime, Decimal]:
+    """Of several rows the newest counts, of equally new ones the dearer."""
+    return seen[0], seen[1].price_usd_per_node_hour
 
 
 def _offer(item: Node, observed_at: datetime) -> tuple[datetime, Offer]:
@@ -81,3 +87,11 @@ def _offer(item: Node, observed_at: datetime) -> tuple[datetime, Offer]:
         compliance=compliance(),
     )
     return item.instant("timestamp"), offer
+
+
+ROWS = Rows(
+    ACTION,
+    "",
+    ("instanceType", "availabilityZone", "productDescription", "spotPrice", "timestamp"),
+    unread={"availabilityZoneId": SAME_AS.format("availabilityZone; an order takes the name")},
+)

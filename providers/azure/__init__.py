@@ -30,12 +30,14 @@ from datetime import datetime, timedelta
 
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Idempotency
+from providers.azure import prices, sizes
 from providers.azure.adapter import Azure, AzureOptions
 from providers.azure.arm import Arm, classify
 from providers.azure.prices import parse_rows, read_page
 from providers.azure.scale_sets import Machine
 from providers.azure.windows import PROVIDER
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
+from providers.schema import Schema
 from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
@@ -92,6 +94,12 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_rows([row for _, raw in payloads for row in read_page(raw).rows], observed_at)
 
 
+SCHEMA = Schema(
+    (prices.ROWS, sizes.ROWS),
+    "documentation of the Retail Prices API (2023-01-01-preview), Microsoft.Compute/skus 2021-07-01",
+)
+
+
 SPEC = ProviderSpec(
     name=PROVIDER,
     title="Microsoft Azure",
@@ -118,5 +126,6 @@ SPEC = ProviderSpec(
     adapter=Azure,
     build=build,
     parse=parse,
+    schema=SCHEMA,
     keyless=True,
 )

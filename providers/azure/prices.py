@@ -36,6 +36,7 @@ from providers.payload import (
     slug,
     usd_of,
 )
+from providers.schema import FOR_PEOPLE, OWN_ID, SAME_AS, Rows
 
 BILLING_INCREMENT_S = 60
 """By the minute used (Azure pricing FAQ; not in the API)."""
@@ -259,3 +260,23 @@ def _offer(
         compliance=facts.compliance,
         reference={"location": region, "size": sku.name},
     )
+
+
+ROWS = Rows(
+    f"{SOURCE} (Retail Prices)",
+    "Items[]",
+    _Meter,
+    unread={
+        "unitPrice": SAME_AS.format("retailPrice"),
+        "location": FOR_PEOPLE,
+        "meterId": OWN_ID,
+        "productId": OWN_ID,
+        "skuId": OWN_ID,
+        "serviceName": "the query asks for Virtual Machines alone",
+        "serviceId": OWN_ID,
+        "serviceFamily": "the query asks for Virtual Machines alone",
+        "isPrimaryMeterRegion": "meters of both kinds price the region; the newest in force stands",
+        "availabilityId": OWN_ID,
+        "savingsPlan": "the price under a commitment of one or three years, which is not bought here",
+    },
+)

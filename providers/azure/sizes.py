@@ -15,6 +15,7 @@ from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
 from providers.azure.prices import held
 from providers.azure.windows import PROVIDER
 from providers.payload import PayloadModel, as_payload
+from providers.schema import Rows
 
 API_VERSION = "2021-07-01"
 SOURCE = "Microsoft.Compute/skus"
@@ -111,3 +112,22 @@ def _checked(
     else:
         seen = replace(offer, source=f"{offer.source}; {SOURCE}")
         yield from held(seen, facts.reservation_types, observed_at)
+
+
+ROWS = Rows(
+    "GET Microsoft.Compute/skus",
+    "value[]",
+    _Row,
+    unread={
+        "tier": "Standard of every size with accelerators",
+        "size": "the name without its tier",
+        "family": "names the quota, which a refused order tells",
+        "kind": "of disks and snapshots",
+        "capacity": "limits of a scale set",
+        "costs": "empty: prices are in Retail Prices",
+        "apiVersions": "versions of the API",
+        "locations": "the query names the region",
+        "locationInfo": "zones of the size; no order names one",
+        "restrictions.restrictionInfo": "zones that are restricted; no order names one",
+    },
+)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
 from providers.crusoe.adapter import Crusoe
-from providers.crusoe.offers import NAME, parse
+from providers.crusoe.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Need, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -45,4 +45,5 @@ SPEC = ProviderSpec(
     adapter=Crusoe,
     build=Crusoe,
     parse=parse,
+    schema=SCHEMA,
 )

@@ -26,6 +26,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
+from providers.schema import OF_THE_HOST, OWN_ID, Rows, Schema
 
 NAME = "cudo"
 
@@ -59,6 +60,8 @@ class _MachineType(PayloadModel):
     totalMemoryGibFree: _Units | None = None
     maxGpuFree: _Units | None = None
     totalGpuFree: _Units | None = None
+    maxStorageGibFree: _Units | None = None
+    totalStorageGibFree: _Units | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class _Size:
     gpus: int
     vcpus: int
     memory_gib: int
+    disk_gib: int
 
 
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
@@ -106,29 +110,29 @@ def _size(kind: _MachineType, gpus: int, facts: ProviderFacts) -> _Size:
         memory = max(memory, vcpus / kind.maxVcpuPerMemoryGib)
     if kind.minVcpuPerMemoryGib:
         memory = min(memory, vcpus / kind.minVcpuPerMemoryGib)
-    return _Size(gpus, math.ceil(vcpus), math.ceil(memory))
+    return _Size(gpus, math.ceil(vcpus), math.ceil(memory), facts.search["disk_gib"])
 
 
 def _fits(size: _Size, kind: _MachineType) -> bool:
-    free = (kind.maxGpuFree, kind.maxVcpuFree, kind.maxMemoryGibFree)
-    wanted = (size.gpus, size.vcpus, size.memory_gib)
+    free = (kind.maxGpuFree, kind.maxVcpuFree, kind.maxMemoryGibFree, kind.maxStorageGibFree)
+    wanted = (size.gpus, size.vcpus, size.memory_gib, size.disk_gib)
     return all(there is None or want <= there for want, there in zip(wanted, free, strict=True))
 
 
 def _nodes(size: _Size, kind: _MachineType) -> int | None:
     """How many the pool would hold; at least the one that fits."""
-    free = (kind.totalGpuFree, kind.totalVcpuFree, kind.totalMemoryGibFree)
-    wanted = (size.gpus, size.vcpus, size.memory_gib)
+    free = (kind.totalGpuFree, kind.totalVcpuFree, kind.totalMemoryGibFree, kind.totalStorageGibFree)
+    wanted = (size.gpus, size.vcpus, size.memory_gib, size.disk_gib)
     counts = [there // want for want, there in zip(wanted, free, strict=True) if there is not None and want]
     return max(1, min(counts)) if counts else None
 
 
-def _price(kind: _MachineType, size: _Size, facts: ProviderFacts) -> Decimal:
+def _price(kind: _MachineType, size: _Size) -> Decimal:
     parts = {
         "vcpuPriceHr": (kind.vcpuPriceHr, size.vcpus),
         "memoryGibPriceHr": (kind.memoryGibPriceHr, size.memory_gib),
         "gpuPriceHr": (kind.gpuPriceHr, size.gpus),
-        "minStorageGibPriceHr": (kind.minStorageGibPriceHr, facts.search["disk_gib"]),
+        "minStorageGibPriceHr": (kind.minStorageGibPriceHr, size.disk_gib),
         "ipv4PriceHr": (kind.ipv4PriceHr, 1),
     }
     total = Decimal(0)
@@ -143,7 +147,7 @@ def _price(kind: _MachineType, size: _Size, facts: ProviderFacts) -> Decimal:
 
 def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, observed_at: datetime) -> Offer:
     name = f"{slug(kind.machineType)}_{size.gpus}x{size.vcpus}v{size.memory_gib}gb"
-    price = _price(kind, size, facts)
+    price = _price(kind, size)
     return Offer(
         offer_id=f"{NAME}/{slug(kind.dataCenterId)}/{name}/{Tier.ON_DEMAND}",
         provider=NAME,
@@ -178,3 +182,21 @@ def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, obse
 
 parse = page_by_page(parse_offers)
 """Recorded answers of ``machine-types-2``."""
+
+
+SCHEMA = Schema(
+    (
+        Rows(
+            "GET /v1/vms/machine-types-2",
+            "machineTypes[]",
+            _MachineType,
+            unread={
+                "cpuModel": OF_THE_HOST,
+                "gpuModelId": OWN_ID,
+                "renewableEnergy": "no plan weighs it",
+            },
+            unknown={"prices": "of the older list: prices by commitment, whose terms are not said"},
+        ),
+    ),
+    "CUDO's client for Python 0.3.6",
+)

@@ -30,12 +30,14 @@ from datetime import datetime
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Idempotency
+from providers.gcp import calendar, machines, prices
 from providers.gcp.adapter import Gcp, GcpOptions, parse_all
 from providers.gcp.auth import ServiceAccount, TokenSource, read_credentials
 from providers.gcp.compute import REAL_ROOT, Compute, classify
 from providers.gcp.prices import PROVIDER, parse_catalogue
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.payload import as_dict, decode_json
+from providers.schema import Schema
 from providers.spec import HOLDING, Capability, NamedPayload, Need, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
@@ -93,6 +95,13 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_all(parse_catalogue(found["skus"]), found["items"], found["recommendations"], observed_at)
 
 
+SCHEMA = Schema(
+    (prices.ROWS, machines.ROWS, calendar.ROWS),
+    "discovery documents compute v1 (2026-11-06) and cloudbilling v1 (2026-09-01), of "
+    "google-api-python-client 2.202; which types are sold how is in no answer (config/providers/gcp.toml)",
+)
+
+
 SPEC = ProviderSpec(
     name=PROVIDER,
     title="Google Cloud",
@@ -121,4 +130,5 @@ SPEC = ProviderSpec(
     adapter=Gcp,
     build=build,
     parse=parse,
+    schema=SCHEMA,
 )

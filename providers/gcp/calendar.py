@@ -33,6 +33,7 @@ from broker.domain.window import Segment
 from providers.gcp.machines import PRICED_AS, Machine, region_of, zone_of
 from providers.gcp.prices import PROVIDER, Mode, Rates
 from providers.payload import PayloadModel, RowRejected, as_dict, as_list, collect, decode_json
+from providers.schema import OWN_ID, Rows
 
 SOURCE = "POST advice/calendarMode, GET skus"
 MOST_NODES = 80
@@ -226,3 +227,14 @@ def _offer(
         compliance=facts.compliance,
         reference={"zone": zone, "machine_type": machine_type},
     )
+
+
+ROWS = Rows(
+    "POST regions/{region}/advice/calendarMode",
+    "recommendations[].recommendationsPerSpec.*",
+    _Recommendation,
+    unread={
+        "recommendationId": OWN_ID,
+        "recommendationType": "FUTURE_RESERVATION of every row",
+    },
+)

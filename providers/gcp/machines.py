@@ -33,6 +33,7 @@ from providers.payload import (
     require_gpus,
     require_sold,
 )
+from providers.schema import FOR_PEOPLE, OWN_ID, SAME_AS, Rows
 
 BILLING_INCREMENT_S = 1
 LEAST_BILLED_HOURS = 60 / 3600
@@ -179,3 +180,28 @@ def _offers_of(
             compliance=facts.compliance,
             reference={"zone": zone, "machine_type": machine.sku.name},
         )
+
+
+ROWS = Rows(
+    "GET aggregated/machineTypes",
+    "items.*.machineTypes[]",
+    _MachineType,
+    unread={
+        "kind": "compute#machineType of every row",
+        "id": OWN_ID,
+        "selfLink": SAME_AS.format("zone and name"),
+        "zone": SAME_AS.format("the scope under which the row stands"),
+        "description": FOR_PEOPLE,
+        "creationTimestamp": "when Google made the type",
+        "architecture": "the card tells it: Grace superchips alone have an ARM host",
+        "isSharedCpu": "false of every type with accelerators",
+        "imageSpaceGb": "always zero",
+        "bundledLocalSsds": "local disks of their own price, which is no part of a node's",
+        "maximumPersistentDisks": "disks are volumes of their own price",
+        "maximumPersistentDisksSizeGb": "disks are volumes of their own price",
+        "deprecated.replacement": FOR_PEOPLE,
+        "deprecated.deprecated": "when it was or will be; the state says what holds now",
+        "deprecated.obsolete": "when it was or will be; the state says what holds now",
+        "deprecated.deleted": "when it was or will be; the state says what holds now",
+    },
+)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
 from providers.hyperstack.adapter import Hyperstack
-from providers.hyperstack.offers import NAME, parse
+from providers.hyperstack.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -44,4 +44,5 @@ SPEC = ProviderSpec(
     adapter=Hyperstack,
     build=Hyperstack,
     parse=parse,
+    schema=SCHEMA,
 )

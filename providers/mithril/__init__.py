@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
 from providers.mithril.adapter import Mithril
-from providers.mithril.offers import NAME, parse
+from providers.mithril.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -37,4 +37,5 @@ SPEC = ProviderSpec(
     adapter=Mithril,
     build=Mithril,
     parse=parse,
+    schema=SCHEMA,
 )

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
 from providers.oci.adapter import REAL_ROOT, Oci
-from providers.oci.offers import NAME, parse
+from providers.oci.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -43,5 +43,6 @@ SPEC = ProviderSpec(
     adapter=Oci,
     build=Oci,
     parse=parse,
+    schema=SCHEMA,
     keyless=True,
 )

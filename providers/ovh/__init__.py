@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
 from providers.ovh.adapter import Ovh
-from providers.ovh.offers import NAME, parse
+from providers.ovh.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -44,5 +44,6 @@ SPEC = ProviderSpec(
     adapter=Ovh,
     build=Ovh,
     parse=parse,
+    schema=SCHEMA,
     keyless=True,
 )

@@ -30,6 +30,7 @@ from providers.payload import (
     usd_of,
     without_noise,
 )
+from providers.schema import FOR_PEOPLE, Rows, Schema
 from providers.spec import NamedPayload
 
 NAME = "prime_intellect"
@@ -280,3 +281,29 @@ def _reference(row: _Row, nodes: int, per_node: Decimal) -> Mapping[str, str]:
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
     """Recorded answers; which list one is from stands in the file's name (``multi``)."""
     return parse_offers([Page(body, "multi" in name) for name, body in payloads], observed_at)
+
+
+_SIZE_OF_CHOICE = "a size is not chosen: a configuration is sold with its defaults, which its price holds"
+
+SCHEMA = Schema(
+    (
+        Rows(
+            "GET /api/v1/availability/gpus, …/multi-node",
+            "items[]",
+            _Row,
+            unread={
+                **{
+                    f"{part}.{field}": _SIZE_OF_CHOICE
+                    for part in ("disk", "vcpu", "memory")
+                    for field in ("minCount", "maxCount", "step", "pricePerUnit", "defaultIncludedInPrice")
+                },
+                **{f"{part}.additionalInfo": FOR_PEOPLE for part in ("disk", "vcpu", "memory")},
+                "sharedDisk": "a disk that several pods share is not ordered",
+                "internetSpeed": "the public network, not one between nodes",
+                "provisioningTime": "how long a start takes is learned from our own launches",
+                "prices.isVariable": "it may change later; a lease that becomes dearer is given back",
+            },
+        ),
+    ),
+    "OpenAPI description (2026-08) and models of Prime Intellect's own client prime-cli; answers of 2025-12",
+)

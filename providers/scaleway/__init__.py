@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from broker.domain.reservation import Idempotency
 from providers.scaleway.adapter import Scaleway
-from providers.scaleway.offers import NAME, parse
+from providers.scaleway.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -50,4 +50,5 @@ SPEC = ProviderSpec(
     adapter=Scaleway,
     build=Scaleway,
     parse=parse,
+    schema=SCHEMA,
 )

@@ -49,6 +49,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node
+from providers.schema import FOR_PEOPLE, Rows, Schema
 
 PROVIDER = "sfcompute"
 NOW = "NOW"
@@ -389,3 +390,18 @@ def _offer(
         compliance=facts.compliance,
         reference={"zone": zone.name, "instance_type": quote.instance_type},
     )
+
+
+SCHEMA = Schema(
+    (
+        Rows(
+            "GET /v0/zones",
+            "data[]",
+            Zone,
+            unread={"object": "availability_zone of every row", "display_name": FOR_PEOPLE},
+        ),
+        Rows("GET /v0/quote", "quote", Quote),
+    ),
+    "OpenAPI document as sfcompute/cli carries it (src/schema.ts, 2026-05-27); the newer "
+    "/preview/v2 could not be read",
+)

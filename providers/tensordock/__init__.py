@@ -24,7 +24,7 @@ from __future__ import annotations
 from broker.domain.reservation import Idempotency
 from providers.spec import HOLDING, Capability, Need, ProviderSpec
 from providers.tensordock.adapter import TensorDock
-from providers.tensordock.offers import NAME, parse
+from providers.tensordock.offers import NAME, SCHEMA, parse
 
 __all__ = ["SPEC"]
 
@@ -48,4 +48,5 @@ SPEC = ProviderSpec(
     adapter=TensorDock,
     build=TensorDock,
     parse=parse,
+    schema=SCHEMA,
 )

@@ -28,6 +28,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node, page_by_page
+from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema
 
 NAME = "tensordock"
 BILLING_INCREMENT_S = 1
@@ -222,3 +223,25 @@ def _offer(
 
 parse = page_by_page(parse_offers)
 """Recorded answers of ``hostnodes``."""
+
+
+SCHEMA = Schema(
+    (
+        Rows(
+            "GET /hostnodes",
+            "data.hostnodes[]",
+            _Host,
+            unread={
+                "location_id": SAME_AS.format("location.uuid"),
+                "engine": "how the host runs machines",
+                "available_resources.gpus": "its rows are read apart, below",
+                "location.stateprovince": FOR_PEOPLE,
+                "location.network_speed_gbps": "the public network, not one between nodes",
+                "location.network_speed_upload_gbps": "the public network, not one between nodes",
+            },
+            unknown={"location.tier": "TensorDock does not say what its numbers promise"},
+        ),
+        Rows("GET /hostnodes", "data.hostnodes[].available_resources.gpus[]", _Gpu),
+    ),
+    "public clients alone (terraform-provider-tensordock first): there is no published description of API v2",
+)

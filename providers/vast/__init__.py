@@ -17,7 +17,7 @@ from __future__ import annotations
 from broker.domain.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vast.adapter import Vast
-from providers.vast.offers import NAME, parse
+from providers.vast.offers import NAME, SCHEMA, parse
 
 __all__ = ["SPEC"]
 
@@ -34,5 +34,6 @@ SPEC = ProviderSpec(
     adapter=Vast,
     build=Vast,
     parse=parse,
+    schema=SCHEMA,
     keyless=True,
 )

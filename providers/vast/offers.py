@@ -36,6 +36,7 @@ from providers.payload import (
     require_price,
 )
 from providers.rows import rows_under
+from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, SAME_AS, Rows, Schema
 from providers.spec import NamedPayload
 
 NAME = "vast"
@@ -261,3 +262,52 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers(
         [row for _, body in payloads for row in rows_under(NAME, body, "offers")], observed_at
     )
+
+
+SCHEMA = Schema(
+    (
+        Rows(
+            "POST /api/v0/bundles/",
+            "offers[]",
+            _Ask,
+            unread={
+                "ask_contract_id": SAME_AS.format("id"),
+                "storage_cost": SAME_AS.format("dph_total less dph_base, for the disk that the search names"),
+                "inet_up_cost": "traffic is not planned",
+                "inet_down_cost": "traffic is not planned",
+                "credit_discount_max": "of credit paid in advance, which is not bought",
+                "dlperf_per_dphtotal": "Vast's own score",
+                "flops_per_dphtotal": "Vast's own score",
+                "dlperf": "Vast's own score",
+                "total_flops": "the card tells it",
+                "verification": "the search asks for verified hosts alone",
+                "verified": SAME_AS.format("verification"),
+                "reliability": SAME_AS.format("reliability2, over a shorter time"),
+                "datacenter": SAME_AS.format("hosting_type"),
+                "static_ip": "SSH goes to the address that the instance shows",
+                "cluster_id": "hosts of one network; nodes are rented one by one",
+                "vms_enabled": "containers are rented",
+                "gpu_display_active": OF_THE_HOST,
+                "gpu_mem_bw": "the card tells it",
+                "gpu_total_ram": SAME_AS.format("gpu_ram and num_gpus"),
+                "gpu_max_power": "a host may have lowered it; measured rates count",
+                "gpu_max_temp": OF_THE_HOST,
+                "gpu_arch": "the card tells it",
+                "compute_cap": "the card tells it",
+                "driver_version": OF_THE_HOST,
+                "ubuntu_version": OF_THE_HOST,
+                "has_avx": OF_THE_HOST,
+                "mobo_name": OF_THE_HOST,
+                "cpu_arch": "the card tells it: Grace superchips alone have an ARM host",
+                "cpu_ghz": OF_THE_HOST,
+                "pci_gen": "the link of a card is taken from its kind",
+                "pcie_bw": "measured once by the host; the link of a card is taken from its kind",
+                "disk_bw": NOT_OF_A_PRICE,
+                "inet_up": "the public network, not one between nodes",
+                "inet_down": "the public network, not one between nodes",
+            },
+            unknown={"external": "whether a search that does not name it shows other markets' hosts"},
+        ),
+    ),
+    "fields of vastai 1.9.1 (vastai/api/offers.py) and Vast's OpenAPI files of 2026-08",
+)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from broker.domain.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.verda.adapter import Verda
-from providers.verda.offers import NAME, parse
+from providers.verda.offers import NAME, SCHEMA, parse
 
 __all__ = ["SPEC"]
 
@@ -37,4 +37,5 @@ SPEC = ProviderSpec(
     adapter=Verda,
     build=Verda,
     parse=parse,
+    schema=SCHEMA,
 )

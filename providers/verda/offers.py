@@ -28,6 +28,7 @@ from providers.payload import (
     require_gpus,
     require_price,
 )
+from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Schema
 from providers.spec import NamedPayload
 
 NAME = "verda"
@@ -222,3 +223,35 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
         else:
             types.append(body)
     return parse_offers(types, availability, observed_at)
+
+
+SCHEMA = Schema(
+    (
+        Rows(
+            "GET /v1/instance-types",
+            "[]",
+            _InstanceType,
+            unread={
+                "id": OWN_ID,
+                "model": SAME_AS.format("gpu.description and name"),
+                "manufacturer": "the card tells it",
+                "display_name": FOR_PEOPLE,
+                "description": FOR_PEOPLE,
+                "best_for": FOR_PEOPLE,
+                "deploy_warning": FOR_PEOPLE,
+                "cpu.description": OF_THE_HOST,
+                "gpu_memory.description": SAME_AS.format("gpu_memory.size_in_gigabytes"),
+                "memory.description": SAME_AS.format("memory.size_in_gigabytes"),
+                "storage.description": "disks are volumes of their own, whose prices are not these",
+                "supported_os": "an order names its image",
+                "serverless_price": "containers, which are not sold here",
+                "serverless_spot_price": "containers, which are not sold here",
+                "max_dynamic_price": "an order asks for the fixed price",
+                "dynamic_price": "an order asks for the fixed price",
+            },
+        ),
+        Rows("GET /v1/instance-availability", "[]", _Availability),
+    ),
+    "Verda's Python and Go clients and rows that public collectors recorded (2026); the call for long-term "
+    "prices is not made",
+)

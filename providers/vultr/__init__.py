@@ -22,7 +22,7 @@ from __future__ import annotations
 from broker.domain.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vultr.adapter import Vultr
-from providers.vultr.offers import NAME, parse
+from providers.vultr.offers import NAME, SCHEMA, parse
 
 __all__ = ["SPEC"]
 
@@ -39,5 +39,6 @@ SPEC = ProviderSpec(
     adapter=Vultr,
     build=Vultr,
     parse=parse,
+    schema=SCHEMA,
     keyless=True,
 )

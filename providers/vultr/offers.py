@@ -30,6 +30,7 @@ from providers.payload import (
     require_price,
 )
 from providers.rows import gpu_node, page_by_page
+from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, PER_MONTH, SAME_AS, Rows, Schema
 
 NAME = "vultr"
 BILLING_INCREMENT_S = 3600
@@ -210,3 +211,39 @@ def _count_by_memory(plan: _Plan, card_gb: float) -> int:
 
 parse = page_by_page(parse_offers)
 """Recorded pages of the two lists."""
+
+
+_UNREAD = {
+    "bandwidth": "traffic beyond it is not planned",
+    "monthly_cost": PER_MONTH,
+    "monthly_cost_preemptible": PER_MONTH,
+    "location_cost.*.monthly_cost": PER_MONTH,
+    "location_cost.*.monthly_cost_preemptible": PER_MONTH,
+    "type": "the kind of the plan, which its list and its GPU tell",
+    "invoice_type": "hourly of all plans with GPUs that were seen",
+    "disk_type": NOT_OF_A_PRICE,
+    "storage_type": NOT_OF_A_PRICE,
+    "cpu_vendor": OF_THE_HOST,
+    "vcpu_type": OF_THE_HOST,
+}
+
+SCHEMA = Schema(
+    (
+        Rows("GET /v2/plans", "plans[]", _Plan, unread=_UNREAD),
+        Rows(
+            "GET /v2/plans-metal",
+            "plans_metal[]",
+            _Plan,
+            unread={
+                **_UNREAD,
+                "physical_cpus": OF_THE_HOST,
+                "cpu_count": SAME_AS.format("cpu_threads, in cores"),
+                "cpu_cores": SAME_AS.format("cpu_threads, in cores"),
+                "cpu_model": OF_THE_HOST,
+                "cpu_manufacturer": OF_THE_HOST,
+                "cpu_mhz": OF_THE_HOST,
+            },
+        ),
+    ),
+    "Vultr's Go client (govultr) and rows that public collectors recorded (2026)",
+)

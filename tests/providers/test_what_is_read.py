@@ -314,3 +314,35 @@ def test_a_listed_type_is_read_by_its_words(cloud: str, row: str, gpu: str | Non
     batch = parsed("skypilot", (CATALOGUE + written).encode(), names=[f"{cloud}-vms.csv"])
     assert [offer.sku.gpu for offer in batch.offers] == ([gpu] if gpu else [])
     assert len(batch.offers) + len(batch.rejected) == 1
+
+
+SPOT_ROW = (
+    "<item><instanceType>g4dn.12xlarge</instanceType><productDescription>Linux/UNIX</productDescription>"
+    "<spotPrice>{price}</spotPrice><timestamp>{at}</timestamp><availabilityZone>us-east-1a</availabilityZone></item>"
+)
+
+
+@given(order=st.permutations([("1.9", "10"), ("1.5", "11"), ("1.7", "11")]))
+def test_of_equally_new_spot_prices_the_dearer_counts(order: list[tuple[str, str]]) -> None:
+    rows = "".join(SPOT_ROW.format(price=p, at=f"2026-11-20T{h}:00:00.000Z") for p, h in order)
+    body = f"<DescribeSpotPriceHistoryResponse><spotPriceHistorySet>{rows}</spotPriceHistorySet>"
+    batch = parsed("aws", f"{body}</DescribeSpotPriceHistoryResponse>".encode(), names=["spot.xml"])
+    assert only(batch).price_usd_per_node_hour == Decimal("1.7")
+
+
+@pytest.mark.parametrize(("free", "total", "nodes"), [(100, 250, 2), (99, 250, None), (None, None, 4)])
+def test_a_machine_needs_its_disk(free: int | None, total: int | None, nodes: int | None) -> None:
+    prices = ("vcpuPriceHr", "memoryGibPriceHr", "gpuPriceHr", "minStorageGibPriceHr", "ipv4PriceHr")
+    row = {
+        "dataCenterId": "gb-1",
+        "machineType": "epyc-l40s",
+        "gpuModel": "L40S",
+        **{name: {"value": "0.01"} for name in prices},
+        "maxGpuFree": 1,
+        "totalGpuFree": 4,
+        "maxStorageGibFree": free,
+        "totalStorageGibFree": total,
+    }
+    batch = parsed("cudo", {"machineTypes": [row]})
+    assert [offer.stock.nodes for offer in batch.offers] == ([] if nodes is None else [nodes])
+    assert (reasons(batch) == []) == (nodes is not None)
