@@ -13,7 +13,7 @@ price. Whether vCPUs, memory and disk of a cluster are those of a node is not sa
 all: virtual or bare metal, how billing is rounded (whole hours are assumed), which other types share GPUs.
 
 An order has no word for spot: the configuration and its price as ``maxPrice`` must tell the two apart. On
-demand no ``maxPrice`` is sent, as the seller's own client sends none; the price that is charged is read back.
+demand ``maxPrice`` is sent only where the buyer has a limit; the price that is charged is read back.
 
 Unverified: that a price is the configuration's (the provider's own client prints it so); that
 ``interconnect`` is per node; status and body of the errors about capacity (told by words), an unknown pod

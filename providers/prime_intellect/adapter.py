@@ -213,8 +213,10 @@ class PrimeIntellect(Seller):
         }
         copied = {name: note[name] for name in ("dataCenterId", "country", "security")}
         chosen: dict[str, Any] = {**copied, "sshKeyId": options["ssh_key_id"]}
-        if note["max_price_per_node"] and order.offer.tier is Tier.SPOT:
-            most = order.limit_usd_per_node_hour or Decimal(note["max_price_per_node"])
+        most = order.limit_usd_per_node_hour
+        if most is None and order.offer.tier is Tier.SPOT and note["max_price_per_node"]:
+            most = Decimal(note["max_price_per_node"])
+        if most is not None:
             chosen["maxPrice"] = float(most * order.nodes)
         body: dict[str, Any] = {
             "pod": {**pod, **{name: value for name, value in chosen.items() if value}},

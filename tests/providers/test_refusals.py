@@ -257,17 +257,11 @@ def forms(name: str, words: str) -> list[Any]:
     ]
 
 
-def is_token_error(body: Any) -> bool:
-    """Whether it has the form in which OAuth refuses a key."""
-    return isinstance(body, dict) and isinstance(body.get("error"), str)
-
-
 @pytest.mark.parametrize("name", SELLERS)
 @pytest.mark.parametrize("status", [400, 422])
 def test_words_that_nobody_knows_bought_nothing_and_are_no_lack_of_capacity(name: str, status: int) -> None:
     for body in forms(name, "The wombat declined."):
-        meant = CredentialsRejected if name == "gcp" and is_token_error(body) else OrderRejected
-        assert type(refusal(name, status, body)) is meant, body
+        assert type(refusal(name, status, body)) is OrderRejected, body
 
 
 @pytest.mark.parametrize("name", SELLERS)
