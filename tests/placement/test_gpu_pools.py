@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from broker.domain.offer import GpuPool, Offer, Stock
 from broker.domain.plan import PlanStatus
 from broker.domain.workload import PlanRequest
+from optimizer.placement.fleets.shared_gpus import fleets_apart
+from optimizer.placement.problem.columns import Column, Piece
+from optimizer.placement.problem.problem import Ints, build_problem
+from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.rules.check import check_plan
 from tests.depth import examples
 from tests.placement.brute_force import best_total
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import at, offer, plan, request, serving, total, training
+from tests.placement.market import T0, at, offer, plan, request, serving, total, training
 
 
 def cut(name: str, usd: str, gpus: int, of: int, pool: str = "seller/us/h100") -> Offer:
@@ -59,6 +63,38 @@ def test_a_fleet_mixes_sizes_within_the_pool() -> None:
     found = plan(asked, [*sizes, offer("dear", "5.00")])
     assert {p.offer_id for p in found.placements} == {"four", "dear"}
     assert found.status is not PlanStatus.INFEASIBLE
+
+
+def test_a_fleet_does_not_take_one_gpu_at_two_sellers() -> None:
+    """Two replicas are needed. A machine of one GPU is sold twice; by hand, the second replica is dear."""
+    sold = [
+        replace(cut("own", "1.00", 1, 1, "hall/machine"), provider="lambda"),
+        replace(cut("again", "1.10", 1, 1, "hall/machine"), provider="vultr"),
+        offer("dear", "5.00", nodes=2),
+    ]
+    found = plan(request(serving(hourly=[6.0]), hours=8), sold)
+    assert {p.offer_id for p in found.placements} == {"own", "dear"}
+    assert total(found) == Decimal("48.00")
+
+
+def test_a_search_that_takes_gpus_twice_is_made_again_without_either_size() -> None:
+    """A search knows the stock of each offer alone, so its cheapest fleet takes four GPUs of two."""
+    asked = request(serving(hourly=[6.0]), hours=8)
+    problem = build_problem(asked, [cut("a", "2.00", 2, 2), cut("b", "2.10", 2, 2), offer("c", "5.00")], T0)
+    names = [one.offer_id for one in problem.table.offers]
+    usd = {"a": 2, "b": 3, "c": 5}
+
+    def fleet(*chosen: str) -> Column:
+        pieces = tuple(Piece(names.index(one), 0, ((0, 8 * 3600, 1),), 800 * usd[one]) for one in chosen)
+        return Column("chat", pieces, sum(piece.cost_cents for piece in pieces))
+
+    def search(free: Ints) -> list[Column]:
+        left = [one for one in "abc" if free[names.index(one)]]
+        return [fleet(*left[:2])] if len(left) > 1 else []
+
+    found = fleets_apart(problem, problem.table.stock_nodes, search)
+    fitting = [column for column in found if Ledger(problem).fits(column)]
+    assert min(fitting, key=lambda column: column.total_cents) == fleet("a", "c")
 
 
 def test_the_checker_counts_gpus_over_all_sizes() -> None:

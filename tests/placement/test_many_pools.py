@@ -411,3 +411,19 @@ def test_an_hour_without_demand_holds_one_replica() -> None:
     assert search.best is not None
     assert search.best.usd == pytest.approx(2 * 5 * 1.0 + 3 * 1.0 + 2 * 4 * 0.1)
     assert search.best.levels[[0, 2, 4]].sum(axis=1).tolist() == [1, 1, 1]
+
+
+def test_five_places_are_found_on_kinds_that_serve_little() -> None:
+    """By hand: two small cards at $0.30 and three at $1.00, in five places. Four dear kinds serve more, and
+    the cheapest cards stand in two places only."""
+    kinds = [(kind, place, 9.0, 10.0) for kind in range(4) for place in range(5)]
+    kinds += [(4, place, 4.0, 1.0) for place in range(5)] + [(5, place, 1.0, 0.3) for place in range(2)]
+    rows = tuple(
+        Row(number, gpu, place, rate, most=2, usd=usd, start_usd=0.0)
+        for number, (gpu, place, rate, usd) in enumerate(kinds)
+    )
+    search = Market(rows, (1.0,) * 24, FleetRules(0, 5, 0.5, 0.125, 6, 2)).search()
+    search.run()
+    assert search.best is not None
+    assert search.best.usd == pytest.approx(24 * (2 * 0.3 + 3 * 1.0))
+    assert search.bound_usd == pytest.approx(search.best.usd, rel=0.01)

@@ -25,11 +25,12 @@ def first_fleets(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
     chosen: Mapping[str, Column],
+    out_of_time: Callable[[], bool],
     *,
     quick: bool = False,
 ) -> list[Column]:
-    """Fleets of all services beside ``chosen`` and each other, for every end of their runs; ``quick``:
-    cheap ones."""
+    """Fleets of all services beside ``chosen`` and each other, for every end of their runs; cheap ones where
+    time is over or they shall be ``quick``."""
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
     for service in _dearest_first(candidates):
@@ -41,7 +42,8 @@ def first_fleets(
             columns = _quick(candidates, service, ledger, nominal, ends)
         else:
             free = free_beside(candidates, service, ledger, nominal)
-            columns = model_fleets(candidates.problem, candidates.fleets[service.name], free, ends)
+            case = candidates.fleets[service.name]
+            columns = model_fleets(candidates.problem, case, free, ends, out_of_time=out_of_time)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -121,13 +121,18 @@ class HourCovers:
         for up in (True, False):
             rounded = np.floor(needs / step + EPSILON) if up else np.ceil(needs / step - EPSILON)
             tables = _spared(near, near.steps(step, up=up), rounded.astype(np.int64))
-            for usd, last in tables.by_largest(near.rate)[:MOST_BUILT]:
+            largest = (one for one in tables.by_largest(near.rate) if self._has_places(near.up_to(one[1])))
+            for usd, last in islice(largest, MOST_BUILT):
                 if usd < enough_usd:
                     yield near.of_all(tables.levels(last), prices)
                     if not up and self.rules.places > 1:
                         below = near.up_to(last)
                         for levels in self._built_in_places(below, demand, float(needs[last])):
                             yield below.of_all(levels, prices)
+
+    def _has_places(self, prices: PoolPrices) -> bool:
+        """Whether the pools stand in as many places as a fleet needs."""
+        return len(np.unique(prices.place)) >= self.rules.places
 
     def _near(self, prices: PoolPrices, demand: float, enough_usd: float) -> tuple[PoolPrices, Floats]:
         """Pools [n] that a cover below ``enough_usd`` may use, by ascending rate, and what an hour needs

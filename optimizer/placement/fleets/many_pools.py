@@ -88,7 +88,7 @@ class PatternSearch:
         few.run()
         begun = self._taken_from(few)
         if self.best is not None:
-            self.duals, covers = self.duals.climb(self.best.usd)
+            self.duals, covers = self.duals.climb(self.best.usd, self.out_of_time)
             self._add(np.array(covers).reshape(-1, len(self.first)))
         tried: set[tuple[int, ...]] = set()
         for rows, within in self._bases(begun):
@@ -97,6 +97,11 @@ class PatternSearch:
                 tried.add(key)
                 self._improve(rows, within)
         self.bound_usd = self._bound()
+
+    def proven_usd(self, fleet_usd: float) -> float:
+        """What no fleet costs less than; ``fleet_usd``: what a known one costs."""
+        self.duals, _ = self.duals.climb(fleet_usd, self.out_of_time)
+        return min(self._bound(), fleet_usd)
 
     def begin(self) -> None:
         """Finds a cheap fleet on few pools, and proves nothing."""
@@ -166,16 +171,20 @@ class PatternSearch:
 
     def _bases(self, begun: list[PoolFleet]) -> Iterator[tuple[Ints, Bools]]:
         """Rows [O], and the owners [O] within which fleets are looked for: those of known fleets. Where few
-        pools carry no fleet, all of each choice of kinds, those that serve most first."""
+        pools carry no fleet, all of each choice of kinds, the cheapest at the peak first."""
         for fleet in begun:
             rows = self._rows_of(fleet)
             yield rows, self._within(fleet, rows)
         if not begun:
-            served = self.parts.rate[self.first] * self.parts.most[self.first]
-            yield from (
-                (self.first, chosen)
-                for chosen in sorted(self._of_kinds(), key=lambda of: -float(served @ of))
-            )
+            yield from ((self.first, chosen) for _, chosen in sorted(self._peaks(), key=lambda one: one[0]))
+
+    def _peaks(self) -> Iterator[tuple[float, Bools]]:
+        """What the hour of most demand costs at least on each choice of kinds that can carry it."""
+        covers, prices = HourCovers(self.rules), self.duals.without_starts()
+        for chosen in self._of_kinds():
+            usd = covers.bound_usd(prices.take(np.flatnonzero(chosen)), float(self.classes.levels.max()))
+            if np.isfinite(usd):
+                yield usd, chosen
 
     def _improve(self, rows: Ints, within: Bools) -> None:
         """Fleets on some pools with given commitments: covers of hours, then neighbours of what is used."""

@@ -26,6 +26,7 @@ from optimizer.placement.fleets.pools import build_pools_of
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
+from optimizer.placement.fleets.shared_gpus import fleets_apart
 from optimizer.placement.fleets.terms import has_term
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
@@ -34,7 +35,11 @@ from optimizer.placement.runtime.stopwatch import never
 
 TOLERANCE = 0.002
 FEW_UNITS = 40
+TERM_POOLS = 3
+"""Where there are minimum terms, fleets on so many pools are planned before those on more."""
 FEW_ENDS = 6
+OPEN_AFTER_SETS = 0.02
+"""What a search over sets leaves open where sets of many pools are nearly alike."""
 MOST_EXACT = 10
 """Workloads of which each is planned by the exact model before there is any plan."""
 DAY_H, WEEK_H = 24, 168
@@ -136,15 +141,14 @@ def answer_fleet(
         if out_of_time():
             problem.kept[key] = found = replace(without, complete=False)
             return found
-    whole = free is None and not prices and openings is None and not with_terms
-    begun = problem.kept.pop((BEGUN, *stands_on, due), None) if whole else None
+    alone = free is None and not prices and openings is None
+    begun = problem.kept.pop((BEGUN, *stands_on, due), None) if alone and not with_terms else None
     if prices:
         case = surcharged(case, prices)
     if free is not None:
         case = beside(case, free)
     found = _searched(problem, case, due, out_of_time, openings, begun, with_terms=with_terms)
-    if without is not None:
-        found = replace(found, bound_usd=max(found.bound_usd, without.bound_usd))
+    found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, alone=alone))
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
 
@@ -169,10 +173,36 @@ def _searched(
     return _answer(problem, case, due, begun)
 
 
+def _proven_usd(
+    answer: FleetAnswer, without: FleetAnswer | None, out_of_time: Callable[[], bool], *, alone: bool
+) -> float:
+    """The bound of an answer; that of the answer ``without`` terms, or of the hours on any number of pools,
+    where that is higher and the sets left much open."""
+    if without is not None:
+        return max(answer.bound_usd, without.bound_usd)
+    search, usd = answer.search, answer.bound_usd
+    if not alone or not isinstance(search, SetSearch) or search.best is None or out_of_time():
+        return usd
+    if usd >= search.best.usd * (1 - OPEN_AFTER_SETS):
+        return usd
+    patterns = PatternSearch(search.parts, search.classes, search.rules, search.tolerance, out_of_time)
+    return max(usd, patterns.proven_usd(search.best.usd))
+
+
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
     """Whether minimum terms change what a search does."""
     few = fleet_rules(problem, case.service).pools <= MOST_POOLS
     return few and bool(has_term(problem, case).any())
+
+
+def _on_few_pools(problem: Problem, case: FleetCase) -> FleetCase | None:
+    """The case on fewer pools than it may stand on, on which minimum terms are soon planned; else None."""
+    few = max(TERM_POOLS, case.service.redundancy.zones)
+    if fleet_rules(problem, case.service).pools <= few or not has_term(problem, case).any():
+        return None
+    policy = case.service.policy
+    limits = replace(policy.fleet, max_pools=few)
+    return replace(case, service=replace(case.service, policy=replace(policy, fleet=limits)))
 
 
 def _stands_on(problem: Problem, case: FleetCase) -> tuple[object, ...]:
@@ -372,11 +402,21 @@ def model_fleets(
     known = problem.kept.get(earliest_end(case.service.starts_after or ""))
     if first is not None and isinstance(known, float):
         first = min(first, known)
-    answers = [answer_fleet(problem, case, free, case.surcharge_usd, first, out_of_time)]
+
+    def columns_of(answer: FleetAnswer) -> list[Column]:
+        return [column for end in ends for column in fleet_columns(problem, answer, end)]
+
+    def search(nodes: Ints) -> list[Column]:
+        return columns_of(answer_fleet(problem, case, nodes, case.surcharge_usd, first, out_of_time))
+
+    narrow = _on_few_pools(problem, case)
+    found = []
+    if narrow is not None:
+        found += columns_of(answer_fleet(problem, narrow, free, case.surcharge_usd, first, out_of_time))
+    found += fleets_apart(problem, free, search)
     if openings is not None:
         most = np.minimum(openings.free.max(axis=0), UNLIMITED_NODES)
-        answers.append(answer_fleet(problem, case, most, case.surcharge_usd, first, openings=openings))
-    found = [column for answer in answers for end in ends for column in fleet_columns(problem, answer, end)]
+        found += columns_of(answer_fleet(problem, case, most, case.surcharge_usd, first, openings=openings))
     if len(case.units) <= FEW_UNITS:
         for end in [end for end in ends if end is not None][:FEW_ENDS]:
             own = answer_fleet(problem, case, free, case.surcharge_usd, end, by_hour=True)

@@ -35,6 +35,8 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
 
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
+FIRST_COUNT = 2
+"""Fleets of so few pools come first: the cheapest on more is often near one of them."""
 MOST_SETS = 1_000_000
 MOST_SEARCHED = 800
 """Pools that are made sets of where some have minimum terms: a search without these bounds the others."""
@@ -163,8 +165,9 @@ class SetSearch:
 
     def begin(self) -> None:
         """Finds a cheap fleet on promising pools, and proves nothing."""
-        if self._size:
-            self._try_first(self._size)
+        for count in dict.fromkeys((min(FIRST_COUNT, self._size), self._size)):
+            if count:
+                self._try_first(count)
 
     @property
     def least_usd(self) -> float:
@@ -279,10 +282,13 @@ class SetSearch:
             onward, limit, self.work, most_work,
         )  # fmt: skip
 
-    def _try_first(self, size: int) -> None:
-        """Sets of promising pools, then one pool exchanged for any other while that helps: a first limit."""
-        near = self._promising()
-        sets = self._apart(list(combinations(sorted(near), size)), size)
+    def _try_first(self, count: int) -> None:
+        """Sets of ``count`` promising pools, then one pool exchanged for any other while that helps: a first
+        limit."""
+        near, size = self._promising(), self._size
+        empty = tuple(int(pool) for pool in np.flatnonzero(self.table.place < 0)[: size - count])
+        near = [pool for pool in near if pool not in empty]
+        sets = self._apart([(*one, *empty) for one in combinations(sorted(near), count)], size)
         while len(sets):
             least = self._covers(sets, MOST_WORK)
             least[np.isnan(least)] = np.inf
@@ -298,8 +304,9 @@ class SetSearch:
                 break
             sets = self._apart(
                 [
-                    tuple(sorted((*chosen[:i], *chosen[i + 1 :], other)))
-                    for i in range(size)
+                    tuple(sorted((*(pool for pool in chosen if pool != left), other)))
+                    for left in chosen
+                    if left not in empty
                     for other in range(len(self.table))
                     if other not in chosen
                 ],

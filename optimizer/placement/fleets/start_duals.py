@@ -9,6 +9,7 @@ the best fleet that is known. Where demand repeats, so does θ. O owners, R leve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from optimizer.placement.fleets.covers import HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.runtime.stopwatch import never
 
 MOST_HOURS = 240
 """Of hours that do not repeat; of more, θ stays what it is at the beginning."""
@@ -128,7 +130,9 @@ class StartDuals:
         )  # fmt: skip
         return prices, starts
 
-    def climb(self, target_usd: float) -> tuple[StartDuals, list[Ints]]:
+    def climb(
+        self, target_usd: float, out_of_time: Callable[[], bool] = never
+    ) -> tuple[StartDuals, list[Ints]]:
         """θ with a higher bound, and the covers [O] that were cheapest on the way there."""
         found = list[Ints]()
         if len(self.slots.demand) > MOST_HOURS or not np.isfinite(target_usd):
@@ -147,6 +151,8 @@ class StartDuals:
             way = now.slope(levels) + DEFLECTION * way
             norm = float((way**2).sum())
             if norm <= 0 or share < SMALL_STEP or target_usd - best_usd < SMALL_GAP * target_usd:
+                break
+            if out_of_time():
                 break
             step = share * (target_usd - usd) / norm
             now = replace(now, theta=np.clip(now.theta + step * way, 0.0, 1.0))

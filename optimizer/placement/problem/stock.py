@@ -278,10 +278,20 @@ class Ledger:
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
         for piece in column.pieces:
             wanted[piece.offer].extend(piece.spans)
-        pools = {int(self.problem.table.pools.of[offer]) for offer in wanted} - {-1}
-        return all(self._fits(offer, spans) for offer, spans in wanted.items()) and all(
-            self._pool_fits(pool, wanted) for pool in pools
+        return all(self._fits(offer, spans) for offer, spans in wanted.items()) and (
+            self._overdrawn(wanted) is None
         )
+
+    def overdrawn_pool(self, column: Column) -> int | None:
+        """The first pool of GPUs of which ``column`` takes more than is left; None: it fits in all."""
+        wanted: defaultdict[int, list[Span]] = defaultdict(list)
+        for piece in column.pieces:
+            wanted[piece.offer].extend(piece.spans)
+        return self._overdrawn(wanted)
+
+    def _overdrawn(self, wanted: Mapping[int, list[Span]]) -> int | None:
+        pools = sorted({int(self.problem.table.pools.of[offer]) for offer in wanted} - {-1})
+        return next((pool for pool in pools if not self._pool_fits(pool, wanted)), None)
 
     def _fits(self, offer: int, spans: Sequence[Span]) -> bool:
         taken = self.taken.get(offer, [])

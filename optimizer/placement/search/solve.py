@@ -40,6 +40,7 @@ MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
 SERVICES_SHARE = 0.3
+FIRST_SHARE = 0.5
 BOUNDS_SHARE = 0.4
 ENDS_SHARE = 0.5
 COMPOSE_SHARE = 0.5
@@ -190,7 +191,7 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
     quick = not search.candidates.is_small
-    made = first_fleets(search.candidates, pools, chosen, quick=quick)
+    made = first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE), quick=quick)
     columns = runs + linked(search.candidates.problem, made, runs)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
     return columns
@@ -243,7 +244,7 @@ def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Colum
     if not search.candidates.is_small:
         return runs
     chosen = place_greedily(search.candidates.problem, runs)
-    made = first_fleets(search.candidates, pools, chosen)
+    made = first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE))
     return runs + linked(search.candidates.problem, made, runs)
 
 
