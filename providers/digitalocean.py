@@ -23,7 +23,7 @@ from datetime import datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_gpus, load_provider_facts
 from broker.domain.errors import (
@@ -55,7 +55,7 @@ from providers.payload import (
     without_noise,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, PER_MONTH, Rows, Schema
+from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, PER_MONTH, Rows, Schema, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "digitalocean"
@@ -199,7 +199,7 @@ class _Region(PayloadModel):
 class _Droplet(PayloadModel):
     id: int
     name: str = ""
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     size_slug: str = ""
     region: _Region | None = None
 

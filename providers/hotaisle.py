@@ -59,7 +59,6 @@ from providers.payload import (
     PayloadModel,
     RowRejected,
     as_list,
-    as_payload,
     canonical_gpu,
     collect,
     decode_json,
@@ -334,8 +333,7 @@ class HotAisle(Seller):
 
     async def _machines(self, path: str) -> list[Lease]:
         reply = await self._http.request("GET", f"{self._team}/{path}/", operation=Operation.LEASES)
-        with reply.being_read():
-            return [_lease(as_payload(NAME, row, _Machine)) for row in as_list(NAME, reply.json(), path)]
+        return [_lease(row) for row in reply.rows(path, _Machine)]
 
     async def release(self, lease: Lease) -> None:
         """Deletes, whichever kind it is; what is gone is a success."""

@@ -54,6 +54,8 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
+HEARD_LINES = 2000
+"""Lines of a large file that whoever listens is told."""
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
@@ -99,6 +101,25 @@ class FileVersion:
     etag: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One call and its answer. ``sent``: its query, its action and its body, to tell calls of one path apart.
+
+    Of a file that comes line by line the answer holds the first lines.
+    """
+
+    sent: str
+    reply: Reply
+
+
+class Hears(Protocol):
+    """Looks on at calls."""
+
+    def __call__(self, exchange: Exchange) -> Reply:
+        """Takes note of an exchange; gives the reply that is read in its place (``Reply.noted``)."""
+        ...
+
+
 class HttpFactory(Protocol):
     """Makes the client of one provider. ``ProviderHttp`` itself is the one for production."""
 
@@ -140,6 +161,7 @@ class ProviderHttp:
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        hears: Hears | None = None,
     ) -> None:
         self._policy = policy or HttpPolicy()
         self._provider, self._base_url, self._classify = provider, base_url.rstrip("/"), classify
@@ -156,6 +178,7 @@ class ProviderHttp:
             trust_env=not is_loopback(base_url),
             follow_redirects=False,
         )
+        self._hears = hears
         self.last_request_id: str | None = None
         self._retirements: set[tuple[object, ...]] = set()
 
@@ -264,11 +287,19 @@ class ProviderHttp:
                     if response.status_code == 304 and "if-none-match" in request.headers:
                         raise NotModified
                     if response.status_code >= 300:
-                        raise self.error(await self._reply(response, operation, True, self._policy.max_bytes))
+                        reply = await self._reply(response, operation, True, self._policy.max_bytes)
+                        raise self.error(self._heard(request, reply))
                     if version is not None:
                         version.etag = response.headers.get("etag", "")
+                    first: list[str] = []
                     async for line in bodies.lines(_body_of(response), most_bytes):
+                        if self._hears is not None and len(first) <= HEARD_LINES:
+                            first.append(line)
+                            if len(first) == HEARD_LINES:
+                                self._hear_lines(response, operation, first)
                         yield line
+                    if len(first) < HEARD_LINES:
+                        self._hear_lines(response, operation, first)
                 finally:
                     await response.aclose()
         except bodies.BodyRefused as error:
@@ -334,6 +365,7 @@ class ProviderHttp:
             # The cause is cut: httpx puts the URL, and so query strings, into its messages.
             raise self._fault(error, repeatable=safe) from None
         self.last_request_id = reply.request_id
+        reply = self._heard(request, reply)
         if reply.status >= 300:
             raise self.error(reply)
         return reply
@@ -341,8 +373,17 @@ class ProviderHttp:
     async def _reply(
         self, response: httpx.Response, operation: Operation, safe: bool, max_bytes: int
     ) -> Reply:
+        reply = self._made(response, operation, safe)
+        self._note_retirement(reply)
+        try:
+            return replace(reply, body=await bodies.whole(_body_of(response), max_bytes))
+        except bodies.BodyRefused as error:
+            raise reply.unreadable(str(error)) from None
+
+    def _made(self, response: httpx.Response, operation: Operation, safe: bool) -> Reply:
+        """The reply before its body is read."""
         path = self._redacted(response.request.url.path.encode()).decode()
-        reply = Reply(
+        return Reply(
             provider=self._provider,
             operation=operation,
             status=response.status_code,
@@ -351,21 +392,25 @@ class ProviderHttp:
             repeatable=safe,
             endpoint=f"{response.request.method} {path}",
         )
-        self._note_retirement(reply)
-        try:
-            return replace(reply, body=await bodies.whole(_body_of(response), max_bytes))
-        except bodies.BodyRefused as error:
-            raise reply.unreadable(str(error)) from None
+
+    def _heard(self, request: httpx.Request, reply: Reply) -> Reply:
+        if self._hears is None:
+            return reply
+        action = request.headers.get("x-amz-target", "")
+        body = request.content.decode("utf-8", "replace")
+        return self._hears(Exchange(f"{request.url.query.decode()} {action} {body}", reply))
+
+    def _hear_lines(self, response: httpx.Response, operation: Operation, lines: list[str]) -> None:
+        if self._hears is not None:
+            reply = self._made(response, operation, True)
+            body = "\n".join(line.rstrip("\r\n") for line in lines).encode()
+            self._heard(response.request, replace(reply, body=body))
 
     def _note_retirement(self, reply: Reply) -> None:
-        """Warns, once for each, of endpoints that are to go (``Deprecation``, ``Sunset``) or went (410).
-
-        A 410 to an order speaks of what was ordered.
-        """
-        told = {name: reply.headers[name] for name in ("deprecation", "sunset") if name in reply.headers}
-        is_gone = reply.status == 410 and reply.operation is not Operation.ORDER
-        news = (reply.operation, reply.status if is_gone else 0, *told.values())
-        if (told or is_gone) and news not in self._retirements:
+        """Warns, once for each, of endpoints that are to go (``Deprecation``, ``Sunset``) or went (410)."""
+        told = reply.retirement
+        news = (reply.operation, reply.status if reply.is_gone else 0, *told.values())
+        if (told or reply.is_gone) and news not in self._retirements:
             self._retirements.add(news)
             log.warning(
                 "provider_endpoint_retires",

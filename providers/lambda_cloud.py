@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import (
@@ -49,7 +49,7 @@ from providers.payload import (
     require_price,
 )
 from providers.rows import gpu_node, page_by_page, rate_of
-from providers.schema import FOR_PEOPLE, Rows, Schema
+from providers.schema import FOR_PEOPLE, Rows, Schema, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "lambda"
@@ -173,7 +173,7 @@ class _InstanceKind(PayloadModel):
 
 class _Instance(PayloadModel):
     id: Name
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     name: str | None = None
     region: _Region | None = None
     instance_type: _InstanceKind | None = None

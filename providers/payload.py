@@ -40,7 +40,8 @@ def _instant(value: object) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
-Instant = Annotated[datetime | None, BeforeValidator(_instant)]
+READ_AS_INSTANT = BeforeValidator(_instant)
+Instant = Annotated[datetime | None, READ_AS_INSTANT]
 """A time beside the point of its answer: one that cannot be read is as good as none. In UTC."""
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 GpuCount = Annotated[int, Field(ge=0, le=1024)]

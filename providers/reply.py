@@ -28,7 +28,7 @@ from broker.domain.errors import (
     RateLimited,
 )
 from providers.pacing import retry_after_s
-from providers.payload import decode_json, decode_model
+from providers.payload import as_list, as_payload, decode_json, decode_model
 
 REQUEST_ID_HEADERS = ("x-request-id", "x-amzn-requestid", "x-amz-request-id", "request-id", "cf-ray")
 _MESSAGE_CHARACTERS = 300
@@ -50,7 +50,7 @@ class Operation(StrEnum):
 class Reply:
     """An answer with its body read in full. ``headers`` have lower-case names.
 
-    ``endpoint``: method and path of its call.
+    ``endpoint``: method and path of its call. ``noted``: is told the models that it is read as.
     """
 
     provider: str
@@ -60,6 +60,7 @@ class Reply:
     body: bytes
     repeatable: bool
     endpoint: str = ""
+    noted: Callable[[type[BaseModel]], None] | None = None
 
     @property
     def request_id(self) -> str | None:
@@ -100,10 +101,30 @@ class Reply:
 
     def read(self, model: type[Model]) -> Model:
         """The body as ``model``; raises what ``unreadable`` gives."""
+        if self.noted is not None:
+            self.noted(model)
         try:
             return decode_model(self.provider, self.body, model)
         except PayloadUnreadable as error:
             raise self.unreadable(str(error).removeprefix(f"{self.provider}: ")) from error
+
+    def rows(self, what: str, model: type[Model]) -> list[Model]:
+        """The rows of an answer that is a list of ``model``; raises what ``unreadable`` gives."""
+        if self.noted is not None:
+            self.noted(model)
+        with self.being_read():
+            found = as_list(self.provider, self.json(), what)
+            return [as_payload(self.provider, row, model) for row in found]
+
+    @property
+    def retirement(self) -> Mapping[str, str]:
+        """What it says of its endpoint's end: ``deprecation`` and ``sunset``, as far as it names them."""
+        return {name: self.headers[name] for name in ("deprecation", "sunset") if name in self.headers}
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its endpoint went (410); a 410 to an order speaks of what was ordered."""
+        return self.status == 410 and self.operation is not Operation.ORDER
 
     def unreadable(self, message: str) -> ProviderError:
         """The error for an answer that makes no sense: after an order nobody knows what happened."""

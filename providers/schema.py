@@ -7,7 +7,7 @@ Fields that are read follow from the private models of an adapter; the others ar
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -31,6 +31,26 @@ class Fate(StrEnum):
     UNKNOWN = "unknown"
 
 
+def _as_it_is(word: str) -> str:
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Marks a field of a model (``Annotated``) whose words the adapter knows one by one.
+
+    ``known``: gives them; it is a function because tables stand below the models that they are for.
+    ``normal``: how the adapter brings a word into the form of the table before it looks there.
+    """
+
+    known: Callable[[], Collection[str]]
+    normal: Callable[[str], str] = _as_it_is
+
+    def has(self, word: str) -> bool:
+        """Whether the adapter knows ``word``."""
+        return self.normal(word) in self.known()
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """One field of a row, with the reason why it is not read."""
@@ -48,7 +68,7 @@ class Rows:
     (``data.*`` every value of an object, ``sizes[]`` every item of a list). ``read``: the adapter's model of
     a row, or names of what is read; ``also_read``: names that the adapter reads beside its model.
     ``unread`` and ``unknown`` (what could not be looked up): dotted names with the reason; a name stands for
-    all below it.
+    all below it. ``at_times``: names that are read where they are sent, and that whole answers may lack.
     """
 
     call: str
@@ -57,6 +77,7 @@ class Rows:
     also_read: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict, hash=False)
     unknown: Mapping[str, str] = field(default_factory=dict, hash=False)
+    at_times: tuple[str, ...] = ()
 
     def fields(self) -> tuple[Told, ...]:
         """Every field: those that are read in the order of the model, then the others."""
@@ -87,7 +108,7 @@ def names_of(model: type[BaseModel]) -> Iterator[str]:
         if inner is None:
             yield wire
         else:
-            at = f"{wire}.*" if _is_keyed(info.annotation) else wire
+            at = f"{wire}.*" if is_keyed(info.annotation) else wire
             yield from (f"{at}.{below}" for below in names_of(inner))
 
 
@@ -96,12 +117,12 @@ def model_in(info: FieldInfo) -> type[BaseModel] | None:
     return next(_models(info.annotation), None)
 
 
-def _is_keyed(annotation: Any) -> bool:
+def is_keyed(annotation: Any) -> bool:
     """Whether an annotation allows an object whose keys are no fields."""
     origin = typing.get_origin(annotation)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return True
-    return any(_is_keyed(part) for part in typing.get_args(annotation))
+    return any(is_keyed(part) for part in typing.get_args(annotation))
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

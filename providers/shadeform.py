@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
 from broker.domain.errors import (
@@ -53,7 +53,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import page_by_page, rate_of, rows_under
-from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, Rows, Schema
+from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, Rows, Schema, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "shadeform"
@@ -216,7 +216,7 @@ class _Instance(PayloadModel):
     cloud: str = ""
     region: str = ""
     shade_instance_type: str = ""
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     status_details: str | None = None
     tags: tuple[str, ...] | None = None
     created_at: Instant = None
@@ -309,6 +309,7 @@ SCHEMA = Schema(
             "GET /v1/instances/types",
             "instance_types[]",
             _Type,
+            at_times=("availability.rental_type",),
             unread={
                 "cloud_instance_type": OWN_ID,
                 "configuration.gpu_manufacturer": OF_THE_HOST,

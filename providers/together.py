@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import ListPrice, NodeFacts, ProviderFacts, load_provider_facts
 from broker.domain.errors import InsufficientCapacity, OrderRejected, ProviderError, QuotaExceeded
@@ -42,7 +42,7 @@ from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug
 from providers.rows import as_utc, gpu_node, page_by_page, rows_under, window_between
-from providers.schema import OF_THE_HOST, Rows, Schema
+from providers.schema import OF_THE_HOST, Rows, Schema, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_long_tag
 
 NAME = "together"
@@ -172,7 +172,7 @@ class _Transition(PayloadModel):
 class _Cluster(PayloadModel):
     cluster_id: Name
     cluster_name: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     gpu_type: str = ""
     region: str = ""
     num_gpus: int = GPUS_PER_NODE

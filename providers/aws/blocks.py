@@ -239,6 +239,7 @@ ROWS = Rows(
         "tenancy",
         "capacityBlockOfferingSegmentSet",
     ),
+    at_times=("capacityBlockOfferingSegmentSet",),
     unread={
         "capacityBlockDurationHours": SAME_AS.format("startDate and endDate"),
         "capacityBlockDurationMinutes": SAME_AS.format("startDate and endDate"),

@@ -283,6 +283,7 @@ ROWS = Rows(
     ACTION,
     "TrainingPlanOfferings[]",
     _Offering,
+    at_times=("ReservedCapacityOfferings.UltraServerType",),
     unread={
         "TargetResources": "the search names the target",
         "RequestedStartTimeAfter": "repeats the search",

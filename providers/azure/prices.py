@@ -266,6 +266,7 @@ ROWS = Rows(
     f"{SOURCE} (Retail Prices)",
     "Items[]",
     _Meter,
+    at_times=("effectiveEndDate", "reservationTerm"),
     unread={
         "unitPrice": SAME_AS.format("retailPrice"),
         "location": FOR_PEOPLE,

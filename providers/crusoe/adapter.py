@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import load_gpus, load_provider_facts
 from broker.domain.errors import (
@@ -30,6 +30,7 @@ from providers.crusoe.offers import NAME, Market, parse_offers
 from providers.crusoe.signing import signed_headers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 API = "/v1alpha5"
@@ -101,12 +102,17 @@ class _Works(PayloadModel):
     items: tuple[_Work, ...] = ()
 
 
+def _word(state: str) -> str:
+    """``RUNNING`` and ``STATE_RUNNING`` are one word."""
+    return state.upper().removeprefix("STATE_")
+
+
 class _Machine(PayloadModel):
     id: Name
     name: str | None = None
     type: str = ""
     location: str = ""
-    state: str = ""
+    state: Annotated[str, Words(lambda: _STATES, _word)] = ""
 
 
 class _Machines(PayloadModel):
@@ -137,11 +143,10 @@ _STATES: Mapping[str, LeaseState] = {
 
 
 def _lease(machine: _Machine) -> Lease:
-    word = machine.state.upper().removeprefix("STATE_")
     return Lease(
         provider=NAME,
         reference=machine.id,
-        state=_STATES.get(word, LeaseState.UNKNOWN),
+        state=_STATES.get(_word(machine.state), LeaseState.UNKNOWN),
         tag=machine.name,
         sku=machine.type,
         region=machine.location,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
@@ -29,6 +29,7 @@ from providers.cudo.offers import NAME, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
 from providers.rows import rate_of
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 TAG_KEY = "broker-tag"
@@ -94,8 +95,8 @@ class _Machine(PayloadModel):
     id: Name
     datacenterId: str = ""
     machineType: str = ""
-    state: str = ""
-    shortState: str = ""
+    state: Annotated[str, Words(lambda: _STATES)] = ""
+    shortState: Annotated[str, Words(lambda: _STATES)] = ""
     metadata: Mapping[str, str] | None = None
     price: _Price | None = None
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from providers.gcp.machines import region_of, zone_of
 from providers.gcp.prices import PROVIDER
 from providers.http import Reply
 from providers.payload import Instant, Name, PayloadModel, RowRejected
+from providers.schema import Words
 
 LONGEST_NAME = 63
 FUTURE, HELD, INSTANCE = "futureReservations", "reservations", "instances"
@@ -83,7 +84,7 @@ class _TimeWindow(PayloadModel):
 
 
 class _FutureStatus(PayloadModel):
-    procurementStatus: str = ""
+    procurementStatus: Annotated[str, Words(lambda: _FUTURE_STATES)] = ""
     fulfilledCount: int = Field(default=0, ge=0)
     autoCreatedReservations: tuple[str, ...] = ()
 
@@ -111,7 +112,7 @@ class Reservation(PayloadModel):
     name: Name
     zone: str = ""
     description: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _HELD_STATES)] = ""
     specificReservation: _Specific = _Specific()
     creationTimestamp: Instant = None
 
@@ -131,7 +132,7 @@ class Instance(PayloadModel):
     name: Name
     zone: str = ""
     description: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _INSTANCE_STATES)] = ""
     machineType: str = ""
     creationTimestamp: Instant = None
     lastStartTimestamp: datetime | None = None

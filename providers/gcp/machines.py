@@ -186,6 +186,7 @@ ROWS = Rows(
     "GET aggregated/machineTypes",
     "items.*.machineTypes[]",
     _MachineType,
+    at_times=("deprecated",),
     unread={
         "kind": "compute#machineType of every row",
         "id": OWN_ID,

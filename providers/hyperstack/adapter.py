@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from broker.domain.errors import (
     InsufficientCapacity,
@@ -20,6 +20,7 @@ from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.hyperstack.offers import NAME, parse_offers
 from providers.payload import PayloadModel
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 PAGE_SIZE = 100
@@ -63,7 +64,7 @@ class _Named(PayloadModel):
 class _Machine(PayloadModel):
     id: int
     name: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES, str.upper)] = ""
     flavor: _Named | None = None
     environment: _Named | None = None
 

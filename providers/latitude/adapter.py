@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from broker.domain.errors import (
     InsufficientCapacity,
@@ -21,6 +21,7 @@ from providers.client import Query, SellerClient, all_pages, bearer, ordered, te
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.latitude.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 PAGE_SIZE = 100
@@ -67,7 +68,7 @@ class _ServerRegion(PayloadModel):
 
 class _ServerAttributes(PayloadModel):
     hostname: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     site: str = ""
     scheduled_deletion_at: str | None = None
     plan: _ServerPlan = _ServerPlan()

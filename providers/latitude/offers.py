@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.money import MICRO
@@ -26,7 +26,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, Rows, Schema
+from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, Rows, Schema, Words
 
 NAME = "latitude"
 HOURS_PER_MONTH = 730
@@ -83,7 +83,7 @@ class _Prices(PayloadModel):
 class _Region(PayloadModel):
     name: str = ""
     locations: _Sites = _Sites()
-    stock_level: str = ""
+    stock_level: Annotated[str, Words(lambda: _LEVELS)] = ""
     pricing: Mapping[str, _Prices] = {}
 
 

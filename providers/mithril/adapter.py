@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import load_provider_facts
 from broker.domain.errors import (
@@ -38,6 +38,7 @@ from providers.mithril.offers import (
 )
 from providers.payload import Name, PayloadModel, RowRejected
 from providers.rows import as_utc, window_between
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_single
 
 PAGE, MOST_PAGES = 100, 100
@@ -75,12 +76,17 @@ def _place(place: object) -> str:
     return ".".join(str(part) for part in place) if isinstance(place, list) else str(place)
 
 
+def _word(status: str) -> str:
+    """``Allocated`` and the older ``STATUS_ALLOCATED`` are one word."""
+    return status.lower().removeprefix("status_")
+
+
 class _Held(PayloadModel):
     """A bid or a reservation."""
 
     fid: Name
     name: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: {"canceled", *_BID_STATES, *_RESERVATION_STATES}, _word)] = ""
     region: str | None = None
     instance_type: str = ""
     instance_quantity: int = 1
@@ -114,11 +120,6 @@ _RESERVATION_STATES: Mapping[str, LeaseState] = {
     "paused": LeaseState.ACTIVE,
     "ended": LeaseState.ENDED,
 }
-
-
-def _word(status: str) -> str:
-    """``Allocated`` and the older ``STATUS_ALLOCATED`` are one word."""
-    return status.lower().removeprefix("status_")
 
 
 def _bid_lease(bid: _Held) -> Lease:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from json import dumps
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from broker.domain.errors import (
@@ -28,6 +28,7 @@ from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.ovh.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel, as_list, as_payload
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 API = "/v1"
@@ -74,7 +75,7 @@ class _Instance(PayloadModel):
     id: Name
     name: str | None = None
     region: str = ""
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     planCode: str | None = None
     flavor: _Named | None = None
 
@@ -236,9 +237,7 @@ class Ovh(SellerClient):
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the project; the list has one page."""
         reply = await self._held(f"{self._project}/instance")
-        with reply.being_read():
-            rows = as_list(NAME, reply.json(), "instances")
-            return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
+        return tuple(_lease(row) for row in reply.rows("instances", _Instance))
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"{self._project}/instance/{lease.reference}")

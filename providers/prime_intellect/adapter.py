@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.domain.errors import (
     InsufficientCapacity,
@@ -25,6 +25,7 @@ from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_b
 from providers.payload import GpuCount, Instant, Name, PayloadModel
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
 from providers.rows import rate_of
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_long_tag
 
 PAGE_SIZE = 100
@@ -84,7 +85,7 @@ class _Pod(PayloadModel):
 
     id: Name
     name: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     installationStatus: str | None = None
     installationFailure: str | None = None
     providerType: str = ""

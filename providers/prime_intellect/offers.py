@@ -30,7 +30,7 @@ from providers.payload import (
     usd_of,
     without_noise,
 )
-from providers.schema import FOR_PEOPLE, Rows, Schema
+from providers.schema import FOR_PEOPLE, Rows, Schema, Words
 from providers.spec import NamedPayload
 
 NAME = "prime_intellect"
@@ -88,7 +88,7 @@ class _Row(PayloadModel):
     memory: _Spec = _Spec()
     interconnect: Amount | None = None
     interconnectType: str | None = None
-    stockStatus: str = "Available"
+    stockStatus: Annotated[str, Words(lambda: {"Available", *_LEVELS})] = "Available"
     security: str = ""
     prices: _Prices
     images: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.domain.errors import (
     CredentialsRejected,
@@ -24,6 +24,7 @@ from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_b
 from providers.payload import Name, PayloadModel
 from providers.rows import rate_of
 from providers.runpod.offers import COUNTS, NAME, graphql_message, joined, parse_gpu_types, parse_offers
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 POLICY = HttpPolicy(concurrency=4)
@@ -89,7 +90,7 @@ class _PodGpu(PayloadModel):
 class _PodRow(PayloadModel):
     id: Name
     name: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     gpu: _PodGpu | None = None
     dataCenterId: str | None = None
     cost: Decimal | None = None

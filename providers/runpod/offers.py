@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
@@ -29,7 +29,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node, rows_under
-from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema
+from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema, Words
 from providers.spec import NamedPayload
 
 NAME = "runpod"
@@ -55,7 +55,7 @@ class _Ceiling(PayloadModel):
 
 class _DataCenter(PayloadModel):
     id: Name
-    availability: str | None = None
+    availability: Annotated[str | None, Words(lambda: _LEVELS, str.lower)] = None
 
 
 class _Gpu(PayloadModel):
@@ -74,7 +74,7 @@ class _Lowest(PayloadModel):
     uninterruptablePrice: Decimal | None = None
     minVcpu: Amount | None = None
     minMemory: Amount | None = None
-    stockStatus: str | None = None
+    stockStatus: Annotated[str | None, Words(lambda: _LEVELS, str.lower)] = None
 
 
 class _GpuType(PayloadModel):
@@ -278,6 +278,7 @@ SCHEMA = Schema(
             "POST /graphql: gpuTypes",
             "data.gpuTypes[]",
             _GpuType,
+            at_times=("securePrice", "secureSpotPrice"),
             unread={
                 "manufacturer": "the card tells it",
                 "cudaCores": "the card tells it",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Annotated, Any
 
 import structlog
 from pydantic import Field
@@ -30,6 +30,7 @@ from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_b
 from providers.payload import Name, PayloadModel, join_batches
 from providers.scaleway.leftovers import Leftovers
 from providers.scaleway.offers import NAME, ZoneFeed, count_of, parse_offers, region_of
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 log = structlog.get_logger(__name__)
@@ -89,7 +90,7 @@ class _Server(PayloadModel):
     id: Name
     name: str = ""
     commercial_type: str = ""
-    state: str = ""
+    state: Annotated[str, Words(lambda: _STATES)] = ""
     state_detail: str | None = None
     zone: str = ""
     tags: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
@@ -29,7 +29,7 @@ from providers.payload import (
     require_price,
     usd_of,
 )
-from providers.schema import NOT_OF_A_PRICE, PER_MONTH, Rows, Schema
+from providers.schema import NOT_OF_A_PRICE, PER_MONTH, Rows, Schema, Words
 from providers.spec import NamedPayload
 
 NAME = "scaleway"
@@ -64,7 +64,7 @@ class _ServerType(PayloadModel):
 
 
 class _Availability(PayloadModel):
-    availability: str
+    availability: Annotated[str, Words(lambda: _LEVELS)]
 
 
 @dataclass(frozen=True, slots=True)

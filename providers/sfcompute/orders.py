@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, Field
 
@@ -21,6 +21,7 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.payload import Name, PayloadModel
 from providers.rows import window_between
+from providers.schema import Words
 from providers.sfcompute.offers import NOW, PROVIDER, next_hour, time_text
 
 BUY, SELL = "buy", "sell"
@@ -55,7 +56,7 @@ class PlacedOrder(PayloadModel):
 
     id: Name
     side: str = BUY
-    status: str
+    status: Annotated[str, Words(lambda: ORDER_STATES)]
     instance_type: str | None = None
     quantity: int = Field(default=1, ge=0)
     start_at: AwareDatetime | None = None
@@ -82,7 +83,7 @@ class Contract(PayloadModel):
     """What a filled order turned into."""
 
     id: Name
-    state: str | None = None
+    state: Annotated[str | None, Words(lambda: CONTRACT_STATES, str.lower)] = None
     status: str | None = None
     instance_type: str | None = None
     shape: Shape = Shape()

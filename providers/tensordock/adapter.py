@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from broker.domain.errors import (
     InsufficientCapacity,
@@ -22,6 +22,7 @@ from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, as_payload
 from providers.rows import rate_of
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.tensordock.offers import NAME, parse_offers
 
@@ -71,7 +72,7 @@ def _meant(operation: Operation, status: int, text: str) -> ProviderError | None
 class _Machine(PayloadModel):
     id: Name
     name: str | None = None
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES, str.lower)] = ""
     rateHourly: Decimal | None = None
 
 

@@ -236,6 +236,7 @@ SCHEMA = Schema(
                 "engine": "how the host runs machines",
                 "available_resources.gpus": "its rows are read apart, below",
                 "location.stateprovince": FOR_PEOPLE,
+                "location.has_network_storage": "the host's own disk is ordered",
                 "location.network_speed_gbps": "the public network, not one between nodes",
                 "location.network_speed_upload_gbps": "the public network, not one between nodes",
             },

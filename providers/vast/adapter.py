@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from broker.domain.errors import (
     CredentialsRejected,
@@ -26,6 +26,7 @@ from providers.client import Query, SellerClient, all_pages, bearer, found_again
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import PayloadModel
 from providers.rows import rate_of, rows_under
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.vast.offers import NAME, parse_offers
 from providers.vast.search import LIMIT, Wish, search_all
@@ -92,7 +93,7 @@ def classify(reply: Reply) -> ProviderError:
 class _Instance(PayloadModel):
     id: int
     label: str | None = None
-    actual_status: str | None = None
+    actual_status: Annotated[str | None, Words(lambda: _STATES)] = None
     intended_status: str | None = None
     num_gpus: int | None = None
     gpu_name: str | None = None

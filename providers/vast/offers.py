@@ -36,7 +36,7 @@ from providers.payload import (
     require_price,
 )
 from providers.rows import rows_under
-from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, SAME_AS, Rows, Schema
+from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Schema
 from providers.spec import NamedPayload
 
 NAME = "vast"
@@ -272,6 +272,9 @@ SCHEMA = Schema(
             _Ask,
             unread={
                 "ask_contract_id": SAME_AS.format("id"),
+                "bundle_id": OWN_ID,
+                "resource_type": SAME_AS.format("num_gpus; the search asks for GPUs alone"),
+                "search": SAME_AS.format("dph_total, in its parts, for the disk that the search names"),
                 "storage_cost": SAME_AS.format("dph_total less dph_base, for the disk that the search names"),
                 "inet_up_cost": "traffic is not planned",
                 "inet_down_cost": "traffic is not planned",

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field
 
@@ -28,6 +28,7 @@ from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Amount, Name, PayloadModel, as_list, as_payload
 from providers.rows import rate_of
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.verda.offers import NAME, AvailabilityFeed, parse_offers
 
@@ -86,7 +87,7 @@ class _Token(PayloadModel):
 
 class _Instance(PayloadModel):
     id: Name
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     instance_type: str = ""
     description: str | None = None
     hostname: str | None = None
@@ -229,9 +230,7 @@ class Verda(SellerClient):
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the account; the list has one page."""
         reply = await self._held("/v1/instances")
-        with reply.being_read():
-            rows = as_list(NAME, reply.json(), "instances")
-            return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
+        return tuple(_lease(row) for row in reply.rows("instances", _Instance))
 
     async def _give_back(self, lease: Lease) -> None:
         """Deletes the instance with its system volume, which would go on being billed."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from broker.domain.errors import (
     InsufficientCapacity,
@@ -21,6 +21,7 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches
+from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.vultr.offers import NAME, parse_offers
 
@@ -87,7 +88,7 @@ class _Server(PayloadModel):
     """An instance or a bare metal; the latter has only ``status``."""
 
     id: Name
-    status: str = ""
+    status: Annotated[str, Words(lambda: _STATES)] = ""
     power_status: str | None = None
     server_status: str | None = None
     label: str | None = None

@@ -229,11 +229,18 @@ _UNREAD = {
 
 SCHEMA = Schema(
     (
-        Rows("GET /v2/plans", "plans[]", _Plan, unread=_UNREAD),
+        Rows(
+            "GET /v2/plans",
+            "plans[]",
+            _Plan,
+            at_times=("cpu_threads", "location_cost.*.hourly_cost_preemptible"),
+            unread=_UNREAD,
+        ),
         Rows(
             "GET /v2/plans-metal",
             "plans_metal[]",
             _Plan,
+            at_times=("vcpu_count",),
             unread={
                 **_UNREAD,
                 "physical_cpus": OF_THE_HOST,

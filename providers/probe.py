@@ -1,0 +1,212 @@
+"""A probe of one seller: its harmless calls, and each answer against what its adapter declares.
+
+Only lists are asked for: what is on sale and what is held. The adapter makes its own calls through a client
+that listens, so that every seller is probed by the same few lines; nothing is ordered, changed or released.
+Answers to calls for tokens are not kept, and known secrets are struck out of what is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cache, partial
+from typing import Any
+
+from pydantic import BaseModel
+
+from broker.domain.errors import LeasesUnreadable, PayloadUnreadable, ProviderError
+from broker.domain.probing import ComparedCall, Finding, FindingKind, ProbeReport
+from providers.http import Exchange, HttpFactory, ProviderHttp
+from providers.registry import find_spec
+from providers.reply import Operation, Reply
+from providers.schema import Rows
+from providers.shapes import Differences, blocked_at, compare_model, compare_rows, decoded, rows_at
+from providers.spec import ProviderAdapter, ProviderSettings, ProviderSpec
+
+LISTS = frozenset({Operation.OFFERS, Operation.LEASES})
+MOST_BYTES = 512 * 1024 * 1024
+"""Answers beyond that many bytes in all are not kept, and so not compared."""
+MOST_FINDINGS = 200
+MOST_CHARACTERS = 300
+_ID = re.compile(r"(?!v\d)(?=.*\d).{8,}|\*{3}")
+"""A part of a path with digits in it, and what was struck out as a secret."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """One answer, and the models that the adapter read it as."""
+
+    exchange: Exchange
+    models: list[type[BaseModel]] = field(default_factory=list)
+
+    @property
+    def reply(self) -> Reply:
+        return self.exchange.reply
+
+
+class Recorder:
+    """Hears the calls of one adapter. ``http_factory`` makes its clients."""
+
+    def __init__(self, made: Callable[..., ProviderHttp] = ProviderHttp) -> None:
+        self.http_factory: HttpFactory = partial(made, hears=self._hear)
+        self.heard: list[_Heard] = []
+        self._bytes = 0
+
+    def _hear(self, exchange: Exchange) -> Reply:
+        if exchange.reply.operation not in LISTS:
+            return exchange.reply
+        self._bytes += len(exchange.reply.body)
+        if self._bytes > MOST_BYTES:
+            exchange = replace(exchange, reply=replace(exchange.reply, body=b""))
+        heard = _Heard(exchange)
+        self.heard.append(heard)
+        return replace(exchange.reply, noted=heard.models.append)
+
+
+async def probe(
+    settings: ProviderSettings, at: datetime, made: Callable[..., ProviderHttp] = ProviderHttp
+) -> ProbeReport:
+    """Asks a seller and compares; no error of the seller escapes, each is a finding."""
+    spec, recorder = find_spec(settings.provider), Recorder(made)
+    adapter = spec.build(settings, recorder.http_factory)
+    failed: list[Finding] = []
+    try:
+        try:
+            await adapter.list_offers(at)
+        except ProviderError as error:
+            failed.append(_failed(error, "what is on sale"))
+        if isinstance(adapter, ProviderAdapter) and not settings.keyless:
+            try:
+                await adapter.list_leases()
+            except ProviderError as error:
+                failed.append(_failed(error, "what is held"))
+    finally:
+        await adapter.aclose()
+    compared, findings = compare(spec, recorder.heard)
+    gone = {finding.call for finding in findings if finding.kind is FindingKind.GONE}
+    told = (*findings, *(one for one in failed if one.call not in gone))
+    cleaned = dict.fromkeys(_cleaned(one, settings.secrets) for one in told)
+    return ProbeReport(spec.name, at, compared, tuple(cleaned)[:MOST_FINDINGS])
+
+
+def _failed(error: ProviderError, asked: str) -> Finding:
+    is_form = isinstance(error, PayloadUnreadable | LeasesUnreadable)
+    kind = FindingKind.UNREADABLE if is_form else FindingKind.UNANSWERED
+    return Finding(kind, error.endpoint or asked, "", str(error).removeprefix(f"{error.provider}: "))
+
+
+def _cleaned(finding: Finding, secrets: tuple[str, ...]) -> Finding:
+    """Without secrets, and no longer than can be shown."""
+    texts = [finding.call, finding.field, finding.says]
+    for secret in filter(None, secrets):
+        texts = [text.replace(secret, "***") for text in texts]
+    call, name, says = (text[:MOST_CHARACTERS] for text in texts)
+    return Finding(finding.kind, call, name, says)
+
+
+def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall, ...], tuple[Finding, ...]]:
+    """Every answer against the schema of what is sold, and against the models that it was read as."""
+    findings: dict[Finding, None] = {}
+    for one in heard:
+        findings.update(dict.fromkeys(_notices(one.reply)))
+    good = [one for one in heard if one.reply.status < 300 and one.reply.body]
+    values = {id(one): value for one in good if (value := _value(one.reply)) is not None}
+    read = [one for one in good if id(one) in values]
+    compared: list[ComparedCall] = []
+    for (call, at), declared in _declared(spec).items():
+        answers = [values[id(one)] for one in read if is_call(call, one.exchange)]
+        if not answers:
+            continue
+        differences = Differences(call)
+        blocked = [found for answer in answers if (found := blocked_at(answer, _at(at, answer)))]
+        if len(blocked) == len(answers):
+            differences.note(*blocked[0])
+        rows = [row for answer in answers for row in rows_at(answer, _at(at, answer))]
+        compare_rows(declared, rows, differences)
+        compared.append(ComparedCall(call, len(rows)))
+        findings.update(dict.fromkeys(differences.findings()))
+    held: dict[str, list[_Heard]] = {}
+    for one in read:
+        if one.reply.operation is Operation.LEASES:
+            held.setdefault(_without_ids(one.reply.endpoint), []).append(one)
+    for endpoint, answers_ in held.items():
+        differences = Differences(endpoint)
+        for one in answers_:
+            value = values[id(one)]
+            for model in dict.fromkeys(one.models):
+                compare_model(model, _objects(value), differences)
+        compared.append(ComparedCall(endpoint, len(answers_)))
+        findings.update(dict.fromkeys(differences.findings()))
+    return tuple(compared), tuple(findings)
+
+
+def _without_ids(endpoint: str) -> str:
+    """An endpoint without the names of instances, regions and accounts in it, so that it stays the same."""
+    method, _, path = endpoint.partition(" ")
+    return f"{method} {'/'.join('{…}' if _ID.fullmatch(part) else part for part in path.split('/'))}"
+
+
+def _value(reply: Reply) -> Any:
+    try:
+        return decoded(reply.provider, reply.body)
+    except PayloadUnreadable:
+        return None
+
+
+def _objects(value: object) -> list[dict[str, object]]:
+    """An answer that is an object, or the objects of one that is a list."""
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
+
+
+def _at(at: str, answer: object) -> str:
+    """Where rows stand; tables and XML become lists of rows."""
+    return "[]" if not at and isinstance(answer, list) else at
+
+
+def _declared(spec: ProviderSpec) -> Mapping[tuple[str, str], list[Rows]]:
+    found: dict[tuple[str, str], list[Rows]] = {}
+    for rows in spec.schema.rows:
+        found.setdefault((rows.call, rows.at), []).append(rows)
+    return found
+
+
+def _notices(reply: Reply) -> list[Finding]:
+    found = []
+    if reply.retirement:
+        says = ", ".join(f"{name}: {value}" for name, value in sorted(reply.retirement.items()))
+        found.append(Finding(FindingKind.RETIRES, reply.endpoint, "", says))
+    if reply.is_gone:
+        found.append(Finding(FindingKind.GONE, reply.endpoint, "", "HTTP 410: the endpoint is retired"))
+    return found
+
+
+def is_call(call: str, exchange: Exchange) -> bool:
+    """Whether an exchange is a call as ``Rows.call`` writes it.
+
+    ``GET /a/{x}/b`` (``…`` for any way, a comma between several paths); after ``?`` or ``: `` a word that the
+    call sends; a single word is the name of an action that it sends; words in brackets are for people.
+    """
+    written = call.partition(" (")[0]
+    method, _, paths = written.partition(" ")
+    if not paths:
+        return re.search(rf"\b{re.escape(method)}\b", exchange.sent) is not None
+    return any(_is_path(method, path, exchange) for path in paths.split(", "))
+
+
+def _is_path(method: str, path: str, exchange: Exchange) -> bool:
+    path, _, word = path.partition(": ")
+    path, _, query = path.partition("?")
+    wished = [one for one in (word, query) if one]
+    asked, _, where = exchange.reply.endpoint.partition(" ")
+    is_there = _pattern(path).search(where.rstrip("/")) is not None
+    return asked == method and is_there and all(one in exchange.sent for one in wished)
+
+
+@cache
+def _pattern(path: str) -> re.Pattern[str]:
+    """A path as it is written in the schema, as the end of a path that was called."""
+    known = path.rpartition("…")[2].rstrip("/")
+    parts = (re.escape(part) for part in re.split(r"\{[^}]*\}", known))
+    return re.compile("[^/]+".join(parts) + "$")

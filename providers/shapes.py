@@ -1,0 +1,309 @@
+"""The form of answers against what their adapter declares: which fields are new, gone or of another type.
+
+Pure. A field is told once for a call, however many rows have it. Values of fields stand in no finding, but
+for words of enumerations.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import types
+import typing
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from broker.domain.errors import PayloadUnreadable
+from broker.domain.probing import Finding, FindingKind
+from providers.payload import READ_AS_INSTANT, decode_json
+from providers.schema import Rows, Words, is_keyed, model_in
+
+MOST_NAMED = 60
+"""Characters of a name or a word of a seller that are shown."""
+PEEK_BYTES = 256 * 1024
+"""How much of each file in an archive is looked at."""
+LEAST_COLUMNS = 5
+"""A line of a table with fewer cells is a remark above its header."""
+_KINDS: tuple[tuple[type, frozenset[str]], ...] = (
+    (bool, frozenset({"boolean"})),
+    (int, frozenset({"number", "text"})),
+    (float, frozenset({"number", "text"})),
+    (Decimal, frozenset({"number", "text"})),
+    (str, frozenset({"text"})),
+    (datetime, frozenset({"text", "number"})),
+    (date, frozenset({"text"})),
+    (BaseModel, frozenset({"object"})),
+)
+"""What a type is read from. Sellers write numbers as text as well, and adapters read both."""
+
+
+@dataclass(slots=True)
+class Differences:
+    """What was found in one call's answers so far; a field is told once for each kind of finding."""
+
+    call: str
+    _found: dict[tuple[FindingKind, str, str], Finding] = field(default_factory=dict)
+
+    def note(self, kind: FindingKind, name: str, says: str, word: str = "") -> None:
+        """Adds a finding unless it is known."""
+        self._found.setdefault((kind, name, word), Finding(kind, self.call, name[: 2 * MOST_NAMED], says))
+
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them, in the order in which they were found."""
+        return tuple(self._found.values())
+
+
+def rows_at(value: Any, at: str) -> Iterator[Any]:
+    """The rows of a decoded answer at a place as ``Rows.at`` writes it; none where the way ends before."""
+    if not at:
+        yield value
+        return
+    head, _, rest = at.partition(".")
+    for each in _step(value, head):
+        yield from rows_at(each, rest)
+
+
+def _step(value: Any, head: str) -> list[Any]:
+    name, found = head.removesuffix("[]"), [value]
+    if name == "*":
+        found = list(value.values()) if isinstance(value, dict) else []
+    elif name:
+        found = [value[name]] if isinstance(value, dict) and name in value else []
+    if head.endswith("[]"):
+        found = [item for items in found if isinstance(items, list) for item in items]
+    return found
+
+
+def blocked_at(value: Any, at: str) -> tuple[FindingKind, str, str] | None:
+    """Where the way to the rows of an answer ends for another reason than an empty list; None: nowhere."""
+    reached, walked = [value], ""
+    for head in at.split(".") if at else ():
+        name = head.removesuffix("[]")
+        walked = f"{walked}.{head}" if walked else head
+        held = reached
+        if name and name != "*":
+            if reached and not any(isinstance(each, dict) and name in each for each in reached):
+                return FindingKind.VANISHED, walked, "no answer has it, and rows stand in it"
+            held = [each[name] for each in reached if isinstance(each, dict) and name in each]
+        wanted = list if head.endswith("[]") else dict
+        if held and not any(isinstance(each, wanted) or each is None for each in held):
+            kind = "list" if wanted is list else "object"
+            return FindingKind.OTHER_TYPE, walked, f"{kind_of(held[0])}, expected {kind}"
+        reached = [found for each in reached for found in _step(each, head)]
+    return None
+
+
+def compare_rows(declared: Sequence[Rows], rows: Sequence[Any], differences: Differences) -> None:
+    """Compares the rows of one place with all that is declared of them.
+
+    Several ``declared`` are several readers of one row: what one of them tells is told.
+    """
+    objects = [row for row in rows if isinstance(row, dict)]
+    if len(objects) < len(rows):
+        differences.note(FindingKind.OTHER_TYPE, declared[0].at or "row", "a row is no object")
+    told = {name for each in declared for name in (told.name for told in each.fields())}
+    for path in dict.fromkeys(path for row in objects for path in paths_of(row)):
+        if not any(is_within(path, name) for name in told):
+            differences.note(FindingKind.NEW_FIELD, path, "is sent, and the adapter does not know it")
+    present = dict.fromkeys(path for row in objects for path in paths_of(row, empty=True))
+    for each in declared:
+        if not isinstance(each.read, tuple):
+            compare_model(each.read, objects, differences, at_times=each.at_times)
+        for name in (*(each.read if isinstance(each.read, tuple) else ()), *each.also_read):
+            is_there = any(is_within(path, name) or is_within(name, path) for path in present)
+            if objects and not is_there and name not in each.at_times:
+                differences.note(FindingKind.VANISHED, name, "is read, and no row has it")
+
+
+def compare_model(
+    model: type[BaseModel],
+    objects: Sequence[Mapping[str, Any]],
+    differences: Differences,
+    before: str = "",
+    at_times: Sequence[str] | None = None,
+) -> None:
+    """Compares objects with the model that reads them: what no object has, other types, unknown words.
+
+    ``at_times``: what whole answers may lack; None: whatever the model has a default for.
+    """
+    for name, info in model.model_fields.items():
+        wire = info.alias or name
+        path = f"{before}.{wire}" if before else wire
+        held = [each[wire] for each in objects if wire in each]
+        if held:
+            _compare_values(info, held, path, differences)
+        elif objects and not _may_lack(info, path, at_times):
+            differences.note(FindingKind.VANISHED, path, "is read, and no row has it")
+        inner = model_in(info)
+        if inner is not None and held:
+            nested, step = below(held, info)
+            compare_model(inner, nested, differences, f"{path}{step}", at_times)
+
+
+def _compare_values(info: FieldInfo, held: Sequence[Any], path: str, differences: Differences) -> None:
+    expected = kinds_of(info.annotation, info.metadata)
+    for kind in dict.fromkeys(kind_of(value) for value in held):
+        if expected is not None and kind not in expected:
+            says = f"{kind}, expected {' or '.join(sorted(expected - {'null'}))}"
+            differences.note(FindingKind.OTHER_TYPE, path, says)
+    for words in (one for one in info.metadata if isinstance(one, Words)):
+        for word in dict.fromkeys(value for value in held if isinstance(value, str) and value):
+            if not words.has(word):
+                says = f"{word[:MOST_NAMED]!r} is no word that the adapter knows"
+                differences.note(FindingKind.UNKNOWN_WORD, path, says, word)
+
+
+def _may_lack(info: FieldInfo, path: str, at_times: Sequence[str] | None) -> bool:
+    if info.validation_alias is not None and not isinstance(info.validation_alias, str):
+        return True  # it is read under several names, of which one is enough
+    return not info.is_required() if at_times is None else any(is_within(path, name) for name in at_times)
+
+
+def below(held: Sequence[Any], info: FieldInfo) -> tuple[list[Mapping[str, Any]], str]:
+    """The objects in the values of a field that holds a model, and what stands for the keys above them."""
+    if is_keyed(info.annotation):
+        held = [inner for value in held if isinstance(value, dict) for inner in value.values()]
+    flat = [item for value in held for item in (value if isinstance(value, list) else [value])]
+    return [item for item in flat if isinstance(item, dict)], ".*" if is_keyed(info.annotation) else ""
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a decoded value in JSON's words."""
+    for types_, name in _NAMES:
+        if isinstance(value, types_):
+            return name
+    return "null"
+
+
+_NAMES: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((bool,), "boolean"),
+    ((int, float, Decimal), "number"),
+    ((str,), "text"),
+    ((list,), "list"),
+    ((dict,), "object"),
+)
+
+
+def kinds_of(annotation: Any, metadata: Sequence[Any] = ()) -> frozenset[str] | None:
+    """The kinds of values that a field is read from; None where a validator of its own reads it."""
+    if any(isinstance(one, BeforeValidator) for one in metadata):
+        return frozenset({"text", "null"}) if READ_AS_INSTANT in metadata else None
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return kinds_of(parts[0], parts[1:])
+    if origin in {typing.Union, types.UnionType}:
+        found = [kinds_of(part) for part in parts]
+        return None if None in found else frozenset().union(*(kinds for kinds in found if kinds))
+    if annotation is types.NoneType:
+        return frozenset({"null"})
+    if origin is typing.Literal:
+        return frozenset(kind_of(part) for part in parts)
+    kind = origin or annotation
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, Mapping):
+        return frozenset({"object"})
+    if issubclass(kind, Sequence | set | frozenset) and not issubclass(kind, str):
+        return frozenset({"list"})
+    return next((kinds for one, kinds in _KINDS if issubclass(kind, one)), None)
+
+
+def paths_of(value: Any, before: str = "", *, empty: bool = False) -> Iterator[str]:
+    """Dotted names of the fields of a row; of lists of objects those of their items.
+
+    ``empty``: also of fields that hold nothing.
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from paths_of(inner, f"{before}.{key}" if before else str(key), empty=empty)
+        if empty and not value:
+            yield before
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for item in value:
+            if isinstance(item, dict):
+                yield from paths_of(item, before, empty=empty)
+    elif empty or value not in (None, [], {}):
+        yield before
+
+
+def is_within(path: str, name: str) -> bool:
+    """Whether ``path`` is ``name`` or below it; ``*`` in a name is any key."""
+    parts, wanted = path.split("."), name.split(".")
+    return len(parts) >= len(wanted) and all(w in {"*", p} for p, w in zip(parts, wanted, strict=False))
+
+
+def decoded(provider: str, body: bytes) -> Any:
+    """An answer as data, whatever its form: JSON as it is; XML and tables as a list of rows of texts.
+
+    PayloadUnreadable for anything else.
+    """
+    start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:2]
+    if start == b"PK":
+        return [row for text in _unpacked(provider, body) for row in _table(text)]
+    if start[:1] == b"<":
+        return _items(provider, body)
+    if start[:1] in {b"{", b"["}:
+        return decode_json(provider, body)
+    return _table(body.decode("utf-8-sig", "replace"))
+
+
+def _unpacked(provider: str, body: bytes) -> Iterator[str]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            for name in archive.namelist():
+                if name.endswith(".csv"):
+                    with archive.open(name) as file:
+                        text = file.read(PEEK_BYTES).decode("utf-8-sig", "replace")
+                        yield text if len(text) < PEEK_BYTES else text[: text.rfind("\n")]
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, zlib.error) as error:
+        raise PayloadUnreadable(provider, f"no archive: {type(error).__name__}") from None
+
+
+def _table(text: str) -> list[dict[str, str]]:
+    """Rows of a table by column; remarks above the header are left out."""
+    try:
+        lines = [cells for cells in csv.reader(io.StringIO(text, newline="")) if len(cells) >= LEAST_COLUMNS]
+    except csv.Error:
+        return []
+    return [dict(zip(lines[0], cells, strict=False)) for cells in lines[1:]]
+
+
+def _items(provider: str, body: bytes) -> list[dict[str, Any]]:
+    """The outermost items of an XML answer."""
+    try:
+        root = fromstring(body)
+    except (ParseError, DefusedXmlException, ValueError) as error:
+        raise PayloadUnreadable(provider, f"not XML: {type(error).__name__}") from None
+    return list(_outermost(root))
+
+
+def _outermost(element: Element) -> Iterator[dict[str, Any]]:
+    for child in element:
+        if _local(child) == "item":
+            yield {_local(part): _content(part) for part in child}
+        else:
+            yield from _outermost(child)
+
+
+def _content(element: Element) -> Any:
+    parts = list(element)
+    if not parts:
+        return (element.text or "").strip()
+    if all(_local(part) == "item" for part in parts):
+        return [_content(part) for part in parts]
+    return {_local(part): _content(part) for part in parts}
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
