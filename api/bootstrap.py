@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -56,6 +57,7 @@ from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.prices import HistoryRules, PricesService
+from broker.services.probes import Probe, ProbesService
 from broker.services.proposals import ProposalsService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
@@ -70,6 +72,7 @@ from broker.usable_offers import OfferRules
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
+from providers.probe import probe
 from providers.registry import (
     build_adapters,
     configured,
@@ -78,7 +81,7 @@ from providers.registry import (
     poll_intervals,
     sellers,
 )
-from providers.spec import Feed, Missing
+from providers.spec import Feed, Missing, ProviderSettings
 
 __all__ = ["Product", "build_estimator", "build_planner", "build_product"]
 
@@ -104,6 +107,7 @@ class Product:
     keys: KeysService
     offers: OffersService
     prices: PricesService
+    probes: ProbesService
     planning: PlanningService
     reservations: ReservationsService
     reconcile: ReconcileService
@@ -170,6 +174,14 @@ def _contracts(path: Path | None) -> tuple[ContractPrice, ...]:
         problem = FieldProblem("BROKER_CONTRACT_PRICES", f"{str(path)!r} ({error})", "a readable CSV file")
         raise InputError("settings", (problem,)) from error
     return read_contract_prices(text, str(path))
+
+
+def _probes(reached: Mapping[str, ProviderSettings]) -> Mapping[str, Probe]:
+    """A probe for each seller that is asked with credentials of one's own."""
+    own = {
+        name: each for name, each in reached.items() if not each.sandbox and not each.keyless and each.secrets
+    }
+    return {name: partial(probe, each) for name, each in own.items()}
 
 
 def build_product(
@@ -265,6 +277,7 @@ def build_product(
             ),
             sources=sources,
         ),
+        probes=ProbesService(units, _probes(reached), clock, notifier),
         planning=PlanningService(
             units,
             plan_call,

@@ -44,6 +44,8 @@ LISTS_UNREAD = Counter(
 RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
 
 HISTORY_SECONDS = 1800.0
+PROBE_SECONDS = 900.0
+"""How often it is looked for sellers whose daily probe is due."""
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 Work = Callable[[], Awaitable[object]]
@@ -81,6 +83,7 @@ class Timetable:
             (self.roll_up, settings.roll_up_seconds),
             (self.deliver, settings.webhook_seconds),
             (self.keep_history, HISTORY_SECONDS),
+            (self.probe, PROBE_SECONDS),
         )
         for job, seconds in jobs:
             self._scheduler.add_job(
@@ -160,6 +163,10 @@ class Timetable:
     async def keep_history(self) -> None:
         """Summarises days of price history that are over, and lets go of what is too old."""
         await self._pass("history", self._product.prices.keep_up)
+
+    async def probe(self) -> None:
+        """Compares the answers of sellers with what their adapters expect, each once a day."""
+        await self._pass("probe", self._product.probes.run_due)
 
     async def _pass(self, job: str, work: Work) -> None:
         """One pass of ``job``, unless one is under way; no failure ends the timetable."""

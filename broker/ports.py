@@ -12,6 +12,7 @@ from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound,
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.page import Page
 from broker.domain.price_gate import PeerPrice, Quarantined
+from broker.domain.probing import ProbeReport
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.round_news import OfferMark, RoundNews
 from broker.domain.window import Window
@@ -117,6 +118,10 @@ class OfferRepository(Protocol):
 
     async def hold_back(self, provider: str, until: datetime) -> None:
         """Notes before when a feed is not asked again; its next round takes that back."""
+        ...
+
+    async def record_probe(self, report: ProbeReport) -> None:
+        """Stores what a probe of a provider found, over the one before."""
         ...
 
     async def find_rejected(self, provider: str) -> PollRound | None:

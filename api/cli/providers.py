@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,18 +13,27 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from api.bootstrap import Product
 from api.cli.configuration import load_environment, load_settings
+from api.cli.errors import ExitCode
 from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
-from api.schemas.provider import batch_to_document, feed_to_document, missing_to_document
+from api.schemas.provider import (
+    batch_to_document,
+    feed_to_document,
+    missing_to_document,
+    probe_to_document,
+)
 from broker.catalogue import load_operators
 from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market import FeedHealth
 from broker.domain.polling import Polling
+from broker.domain.probing import ProbeReport
 from broker.domain.siting import sited
+from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec, is_orderable, not_orderable
 from providers.schema import Fate
 from providers.spec import Capability, ProviderSpec
@@ -182,6 +192,55 @@ def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
 
 def _shown(at: datetime | None) -> str:
     return "never" if at is None else f"{at:%d %b %H:%M}"
+
+
+@app.command("probe")
+def probe_provider(
+    name: Annotated[str, typer.Argument(help="Provider key.")],
+    as_json: Json = False,
+) -> None:
+    """Compare a provider's answers with what its adapter expects; it asks for lists alone and buys nothing.
+
+    Told are new fields, fields that vanished or have another type, unknown words, and endpoints that retire.
+
+    Exit code 1 when something differs.
+
+    Example: broker providers probe lambda
+    """
+    spec = find_spec(name)
+    found = configured(load_environment(), load_settings().sandbox_url, keyless=True)
+    if name not in found:
+        variables = ", ".join(spec.variable(field) for field in spec.credentials)
+        problem = FieldProblem(variables, "not set", f"credentials of {spec.title}")
+        raise InputError("environment or broker.toml", (problem,))
+    report = asyncio.run(probe(found[name], datetime.now(UTC)))
+    if as_json:
+        print_json({"provider": name, **(probe_to_document(report) or {})})
+    else:
+        _show_probe(report)
+    if report.findings:
+        raise typer.Exit(ExitCode.UNEXPECTED)
+
+
+def _show_probe(report: ProbeReport) -> None:
+    """What was compared, then what differs."""
+    compared = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    compared.add_column("compared", overflow="fold")
+    compared.add_column("rows", justify="right", no_wrap=True)
+    for one in report.compared:
+        compared.add_row(Text(one.call), f"{one.rows:,}")
+    if report.compared:
+        stdout().print(compared)
+    if not report.findings:
+        stdout().print(f"{report.provider}: nothing differs", markup=False)
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("difference", no_wrap=True)
+    for title in ("call", "field", "what differs"):
+        table.add_column(title, overflow="fold")
+    for finding in report.findings:
+        table.add_row(finding.kind.value, *map(Text, (finding.call, finding.field, finding.says)))
+    stdout().print(table)
 
 
 @app.command()

@@ -26,6 +26,7 @@ from api.schemas.provider import (
     QuarantinePage,
     feed_to_document,
     missing_to_document,
+    probe_to_document,
     quarantined_to_document,
 )
 from broker.domain.offer import Offer
@@ -120,6 +121,7 @@ async def list_providers(
                 "idempotency": spec.idempotency if spec else None,
                 "orderable": feed.provider in sellers(product.adapters) and not missing,
                 "missing_settings": missing_to_document(missing),
+                "probe": probe_to_document(feed.probe),
                 "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]],
             }
         )

@@ -18,6 +18,7 @@ from broker.domain.money import format_usd
 from broker.domain.offer import OfferBatch
 from broker.domain.polling import BreakerState, Polling
 from broker.domain.price_gate import Doubt, Quarantined
+from broker.domain.probing import FindingKind, ProbeReport
 from broker.services.reconcile import UnreadList
 from providers.spec import Missing
 
@@ -76,10 +77,35 @@ class MissingSettingForm(BaseModel):
     says: str
 
 
+class FindingForm(BaseModel):
+    """One way in which an answer differs from what its adapter expects. ``field`` empty: the whole answer."""
+
+    kind: FindingKind
+    call: str
+    field: str
+    says: str
+
+
+class ComparedCallForm(BaseModel):
+    """One kind of answer that was compared, and how many rows it had."""
+
+    call: str
+    rows: int
+
+
+class ProbeForm(BaseModel):
+    """The last probe of a seller; without findings nothing differs."""
+
+    at: Instant
+    compared: list[ComparedCallForm]
+    findings: list[FindingForm]
+
+
 class ProviderForm(FeedForm):
     """A configured provider: what its adapter can do, whether it takes orders, and its last rejected rows.
 
     ``missing_settings``: what keeps orders from being sent as it is configured. Price lists take none.
+    ``probe``: how its answers differed from what is expected; null: it was not probed yet.
     """
 
     title: str
@@ -87,6 +113,7 @@ class ProviderForm(FeedForm):
     idempotency: str | None
     orderable: bool
     missing_settings: list[MissingSettingForm]
+    probe: ProbeForm | None
     rejected_rows: list[RejectedRowForm]
 
 
@@ -117,6 +144,20 @@ def feed_to_document(feed: FeedHealth, polling: Polling, unread: UnreadList | No
 def missing_to_document(missing: Iterable[Missing]) -> list[dict[str, Any]]:
     """The JSON form of settings that are missing."""
     return [{"variables": list(one.variables), "says": one.says} for one in missing]
+
+
+def probe_to_document(report: ProbeReport | None) -> dict[str, Any] | None:
+    """The JSON form of a probe."""
+    if report is None:
+        return None
+    return {
+        "at": format_time(report.at),
+        "compared": [{"call": one.call, "rows": one.rows} for one in report.compared],
+        "findings": [
+            {"kind": one.kind.value, "call": one.call, "field": one.field, "says": one.says}
+            for one in report.findings
+        ],
+    }
 
 
 def quarantined_to_document(entry: Quarantined) -> dict[str, Any]:

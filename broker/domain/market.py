@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.offer import Offer, RejectedRow, Tier
+from broker.domain.probing import ProbeReport
 
 
 class ChangeKind(StrEnum):
@@ -77,7 +78,7 @@ class OfferLabel:
 class FeedHealth:
     """How a provider's feed is doing. ``stale_since`` None: fresh.
 
-    ``failures`` in a row, and before when (None: the next poll) it is not asked again.
+    ``failures`` in a row, and before when (None: the next poll) it is not asked again. ``probe``: the last.
     """
 
     provider: str
@@ -90,6 +91,7 @@ class FeedHealth:
     seconds: float | None
     failures: int = 0
     not_before: datetime | None = None
+    probe: ProbeReport | None = None
 
 
 def diff_rounds(before: Iterable[Offer], after: Iterable[Offer], at: datetime) -> tuple[OfferChange, ...]:

@@ -35,6 +35,10 @@ class Finding:
     field: str
     says: str
 
+    def __str__(self) -> str:
+        where = f"{self.call}, {self.field}" if self.field else self.call
+        return f"{self.kind} ({where}): {self.says}"
+
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What makes it the same finding in a later probe; words of a seller may change, and count."""

@@ -19,7 +19,18 @@ SECRET_PREFIX = "whsec_"  # noqa: S105  a marker, not a secret
 SECRET_BYTES = 32
 EVERYTHING = ("*",)
 ALL_TEAMS = "*"
-FAMILIES = ("budget", "key", "lease", "offer", "plan", "reoptimization", "reservation", "spend", "webhook")
+FAMILIES = (
+    "budget",
+    "key",
+    "lease",
+    "offer",
+    "plan",
+    "provider",
+    "reoptimization",
+    "reservation",
+    "spend",
+    "webhook",
+)
 """What stands before the dot in the name of an event."""
 TRIES_AFTER = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)

@@ -15,6 +15,7 @@ from broker.domain.market import ChangeKind, FeedHealth, OfferChange, OfferLabel
 from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer, RejectedRow, Tier
 from broker.domain.price_gate import PeerPrice
+from broker.domain.probing import ProbeReport
 from broker.domain.round_news import OfferMark, RoundNews, dated
 from broker.domain.window import Window
 from broker.store.documents import from_document, to_document
@@ -152,6 +153,13 @@ class SqlOfferRepository:
         """Notes before when a feed is not asked again; its next round takes that back."""
         feed = table_of(FeedRow)
         await self._session.execute(update(feed).where(feed.c.provider == provider).values(not_before=until))
+
+    async def record_probe(self, report: ProbeReport) -> None:
+        """Stores what a probe of a provider found, over the one before."""
+        await self._open_feed(report.provider)
+        feed = table_of(FeedRow)
+        values = {"probe": to_document(report)}
+        await self._session.execute(update(feed).where(feed.c.provider == report.provider).values(values))
 
     async def find_rejected(self, provider: str) -> PollRound | None:
         """The last round of a provider with its rejected rows."""
@@ -321,6 +329,7 @@ def _feed_health(row: FeedRow) -> FeedHealth:
         seconds=row.seconds,
         failures=row.failures,
         not_before=row.not_before,
+        probe=None if row.probe is None else from_document(ProbeReport, row.probe),
     )
 
 

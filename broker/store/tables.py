@@ -60,6 +60,7 @@ class FeedRow(Row):
     seconds: Mapped[float | None]
     failures: Mapped[int] = mapped_column(default=0, server_default="0")
     not_before: Mapped[datetime | None]
+    probe: Mapped[dict[str, Any] | None]
 
 
 class RoundRow(Row):

@@ -10,6 +10,7 @@ from broker.domain.errors import NotFound
 from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
 from broker.domain.offer import Offer
 from broker.domain.price_gate import PeerPrice, Quarantined
+from broker.domain.probing import ProbeReport
 from broker.domain.round_news import OfferMark, RoundNews, fingerprint
 from broker.domain.window import Window
 from tests.fakes.tables import Repository
@@ -77,6 +78,14 @@ class Offers(Repository):
         def apply() -> None:
             feed = self._tables.feeds[provider]
             self._tables.feeds[provider] = replace(feed, not_before=until)
+
+        self._staged.append(apply)
+
+    async def record_probe(self, report: ProbeReport) -> None:
+        def apply() -> None:
+            feeds, name = self._tables.feeds, report.provider
+            before = feeds.get(name) or FeedHealth(name, None, None, None, None, 0, 0, None)
+            feeds[name] = replace(before, probe=report)
 
         self._staged.append(apply)
 

@@ -1,0 +1,247 @@
+"""A probe finds how a seller's answers differ from what its adapter declares, and buys nothing."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from broker.domain.offer import StockLevel, Tier
+from broker.domain.probing import FindingKind, ProbeReport
+from broker.domain.reservation import Order
+from providers.probe import probe
+from providers.registry import SPECS, configured, find_spec
+from providers.spec import ProviderAdapter, ProviderSettings
+from tests.fakes.market_control import control, hasty
+
+AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
+KEY = "hush-hush-hush"
+OWN_KEY = {
+    "BROKER_LAMBDA_API_KEY": KEY,
+    "BROKER_RUNPOD_API_KEY": KEY,
+    "BROKER_SHADEFORM_API_KEY": KEY,
+}
+
+
+def settings_of(name: str, sandbox: str) -> ProviderSettings:
+    """As for the real seller where a key of one's own is given, at the sandbox's address."""
+    variables = {key: value for key, value in OWN_KEY.items() if key == find_spec(name).variable("api_key")}
+    if variables:
+        variables[find_spec(name).variable("base_url")] = f"{sandbox}/{name}"
+    return configured(variables, sandbox)[name]
+
+
+def bought(sandbox: str) -> set[tuple[str, bool]]:
+    """What the market has sold, and whether it was given back."""
+    rows = control(sandbox, "ledger")["instances"]
+    return {(row["instance_id"], row["released_at"] is None) for row in rows}
+
+
+async def test_lists_alone_are_asked_for(sandbox: str) -> None:
+    sent: list[httpx.Request] = []
+    await altered(sandbox, "lambda", lambda request, answer: sent.append(request) or answer)
+    assert {(request.method, request.url.path) for request in sent} == {
+        ("GET", "/lambda/api/v1/instance-types"),
+        ("GET", "/lambda/api/v1/instances"),
+    }
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+async def test_the_market_answers_as_every_adapter_declares(sandbox: str, name: str) -> None:
+    before = bought(sandbox)
+    report = await probe(settings_of(name, sandbox), AT, hasty)
+    assert not report.findings
+    rows = {one.call: one.rows for one in report.compared}
+    assert all(rows[declared.call] for declared in SPECS[name].schema.rows)
+    assert bought(sandbox) == before
+
+
+@pytest.mark.parametrize("name", ["lambda", "runpod", "shadeform", "verda", "ovh", "cudo", "gcp", "mithril"])
+async def test_what_is_held_is_compared_as_well(sandbox: str, name: str) -> None:
+    settings = settings_of(name, sandbox)
+    adapter = find_spec(name).build(settings, hasty)
+    assert isinstance(adapter, ProviderAdapter)
+    offers = (await adapter.list_offers(datetime.now(UTC))).offers
+    taken = next(
+        offer
+        for offer in offers
+        if offer.stock.level is not StockLevel.NONE and offer.tier in {Tier.ON_DEMAND, Tier.SPOT}
+    )
+    await adapter.reserve(Order(f"broker-probe-{name}", taken, 1))
+    await adapter.aclose()
+    before = bought(sandbox)
+    assert not (await probe(settings, AT, hasty)).findings
+    assert bought(sandbox) == before
+
+
+Answer = httpx.Response
+Alter = Callable[[httpx.Request, Answer], Answer]
+
+
+async def altered(sandbox: str, name: str, alter: Alter) -> ProbeReport:
+    """A probe of the sandbox, whose answers ``alter`` has in its hands on their way."""
+
+    def relay(request: httpx.Request) -> Answer:
+        headers = {key: value for key, value in request.headers.items() if key != "accept-encoding"}
+        asked = urllib.request.Request(  # noqa: S310  the sandbox's own address
+            str(request.url), request.content or None, headers, method=request.method
+        )
+        try:
+            with urllib.request.urlopen(asked) as answer:  # noqa: S310
+                return alter(request, Answer(answer.status, content=answer.read()))
+        except urllib.error.HTTPError as error:
+            return alter(request, Answer(error.code, content=error.read()))
+
+    with respx.mock(assert_all_called=False) as market:
+        market.route().mock(side_effect=relay)
+        return await probe(settings_of(name, sandbox), AT, hasty)
+
+
+def with_json(path: str, change: Callable[[Any], None]) -> Alter:
+    """Alters the JSON answers of one path."""
+
+    def alter(request: httpx.Request, answer: Answer) -> Answer:
+        if not request.url.path.endswith(path):
+            return answer
+        document = json.loads(answer.content)
+        change(document)
+        return Answer(answer.status_code, json=document)
+
+    return alter
+
+
+def each(rows: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Any], None]:
+    def of(document: Any) -> None:
+        for row in document[rows]:
+            change(row)
+
+    return of
+
+
+@dataclass(frozen=True)
+class Fault:
+    seller: str
+    alter: Alter
+    found: tuple[FindingKind, str]
+    says: str
+
+
+def _types(change: Callable[[dict[str, Any]], None]) -> Alter:
+    return with_json("/v1/instances/types", each("instance_types", change))
+
+
+def _headers(**headers: str) -> Alter:
+    return lambda request, answer: Answer(
+        answer.status_code, content=answer.content, headers={k.replace("_", "-"): v for k, v in headers.items()}
+    )
+
+
+def _gone(request: httpx.Request, answer: Answer) -> Answer:
+    return Answer(410) if request.url.path.endswith("/v1/instances") else answer
+
+
+FAULTS = {
+    "a new field": Fault(
+        "shadeform",
+        _types(lambda row: row.update(hourly_price_v2=100)),
+        (FindingKind.NEW_FIELD, "hourly_price_v2"),
+        "is sent, and the adapter does not know it",
+    ),
+    "a new field below": Fault(
+        "shadeform",
+        _types(lambda row: row["configuration"].update(nvlink_generation=4)),
+        (FindingKind.NEW_FIELD, "configuration.nvlink_generation"),
+        "is sent, and the adapter does not know it",
+    ),
+    "a vanished field": Fault(
+        "shadeform",
+        _types(lambda row: row.pop("hourly_price")),
+        (FindingKind.VANISHED, "hourly_price"),
+        "is read, and no row has it",
+    ),
+    "a vanished list": Fault(
+        "shadeform",
+        with_json("/v1/instances/types", lambda answer: answer.update(types=answer.pop("instance_types"))),
+        (FindingKind.VANISHED, "instance_types[]"),
+        "no answer has it, and rows stand in it",
+    ),
+    "a field of another type": Fault(
+        "shadeform",
+        _types(lambda row: row.update(hourly_price={"cents": row["hourly_price"]})),
+        (FindingKind.OTHER_TYPE, "hourly_price"),
+        "object, expected number or text",
+    ),
+    "a price that is null": Fault(
+        "shadeform",
+        _types(lambda row: row["configuration"].update(num_gpus=None)),
+        (FindingKind.OTHER_TYPE, "configuration.num_gpus"),
+        "null, expected number or text",
+    ),
+    "an unknown word of stock": Fault(
+        "runpod",
+        with_json(
+            "/graphql",
+            lambda answer: [
+                row["lowestPrice"].update(stockStatus="Plenty")
+                for row in answer["data"]["gpuTypes"]
+                if row.get("lowestPrice")
+            ],
+        ),
+        (FindingKind.UNKNOWN_WORD, "lowestPrice.stockStatus"),
+        "'Plenty' is no word that the adapter knows",
+    ),
+    "an unknown state": Fault(
+        "lambda",
+        with_json("/v1/instances", lambda answer: answer["data"][0].update(status="hibernating")),
+        (FindingKind.UNKNOWN_WORD, "data.status"),
+        "'hibernating' is no word that the adapter knows",
+    ),
+    "an end that is announced": Fault(
+        "lambda",
+        _headers(Sunset="Thu, 31 Dec 2026 23:59:59 GMT"),
+        (FindingKind.RETIRES, ""),
+        "sunset: Thu, 31 Dec 2026 23:59:59 GMT",
+    ),
+    "a version that is deprecated": Fault(
+        "lambda",
+        _headers(Deprecation="@1767225600"),
+        (FindingKind.RETIRES, ""),
+        "deprecation: @1767225600",
+    ),
+    "an endpoint that is gone": Fault(
+        "lambda", _gone, (FindingKind.GONE, ""), "HTTP 410: the endpoint is retired"
+    ),
+    "an answer that is none": Fault(
+        "lambda",
+        lambda request, answer: Answer(200, text=f"<html>{KEY}</html>"),
+        (FindingKind.UNREADABLE, ""),
+        "not JSON",
+    ),
+    "a key that is refused": Fault(
+        "lambda",
+        lambda request, answer: Answer(401, json={"error": {"code": "invalid", "message": f"bad {KEY}"}}),
+        (FindingKind.UNANSWERED, ""),
+        "bad ***",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAULTS.items()])
+async def test_a_difference_is_found_and_told(sandbox: str, fault: Fault) -> None:
+    before = bought(sandbox)
+    report = await altered(sandbox, fault.seller, fault.alter)
+    told = [finding for finding in report.findings if (finding.kind, finding.field) == fault.found]
+    assert told
+    assert all(fault.says in finding.says for finding in told)
+    besides = {finding.kind for finding in report.findings} - {fault.found[0]}
+    assert besides <= {FindingKind.UNREADABLE}
+    assert KEY not in repr(report)
+    assert bought(sandbox) == before
