@@ -94,7 +94,8 @@ async def probe(
 def _failed(error: ProviderError, asked: str) -> Finding:
     is_form = isinstance(error, PayloadUnreadable | LeasesUnreadable)
     kind = FindingKind.UNREADABLE if is_form else FindingKind.UNANSWERED
-    return Finding(kind, error.endpoint or asked, "", str(error).removeprefix(f"{error.provider}: "))
+    call = _without_ids(error.endpoint) if error.endpoint else asked
+    return Finding(kind, call, "", str(error).removeprefix(f"{error.provider}: "))
 
 
 def _cleaned(finding: Finding, secrets: tuple[str, ...]) -> Finding:
@@ -175,12 +176,12 @@ def _declared(spec: ProviderSpec) -> Mapping[tuple[str, str], list[Rows]]:
 
 
 def _notices(reply: Reply) -> list[Finding]:
-    found = []
+    found, endpoint = [], _without_ids(reply.endpoint)
     if reply.retirement:
         says = ", ".join(f"{name}: {value}" for name, value in sorted(reply.retirement.items()))
-        found.append(Finding(FindingKind.RETIRES, reply.endpoint, "", says))
+        found.append(Finding(FindingKind.RETIRES, endpoint, "", says))
     if reply.is_gone:
-        found.append(Finding(FindingKind.GONE, reply.endpoint, "", "HTTP 410: the endpoint is retired"))
+        found.append(Finding(FindingKind.GONE, endpoint, "", "HTTP 410: the endpoint is retired"))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
 from broker.domain.account import AuditEntry
+from broker.domain.errors import BrokerError
 from broker.domain.probing import Finding, ProbeReport, carried_over, is_due, new_findings
 from broker.domain.webhook import ALL_TEAMS
 from broker.ports import Clock, Notifier, UnitOfWorkFactory
@@ -30,11 +31,22 @@ class ProbesService:
         self._units, self._probes, self._clock, self._notifier = units, probes, clock, notifier
 
     async def run_due(self) -> tuple[ProbeReport, ...]:
-        """Probes the sellers whose last probe is a day old, one after another."""
+        """Probes the sellers whose last probe is a day old, one after another.
+
+        A probe that fails unexpectedly is logged, keeps no other seller waiting, and is tried again.
+        """
         async with self._units() as uow:
             last = {feed.provider: feed.probe for feed in await uow.offers.find_feeds()}
         due = [name for name in sorted(self._probes) if is_due(last.get(name), self._clock.now())]
-        return tuple([await self._run(name) for name in due])
+        reports = []
+        for name in due:
+            try:
+                reports.append(await self._run(name))
+            except BrokerError:
+                raise
+            except Exception:  # the boundary between sellers
+                log.exception("the probe of %s failed unexpectedly", name)
+        return tuple(reports)
 
     async def _run(self, name: str) -> ProbeReport:
         """One probe; what it found is stored with the event of what is new of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,6 +47,7 @@ from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.prices import PricesService
+from broker.services.probes import Probe, ProbesService
 from broker.services.proposals import ProposalsService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeService
@@ -112,6 +113,7 @@ class House:
     )
 
     url: str | None = None
+    probes: Mapping[str, Probe] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.provider = ClosableProvider(self.clock, offers=self.offers)
@@ -146,6 +148,7 @@ class House:
             keys=KeysService(units, self.clock),
             offers=OffersService(units, adapters, self.clock, gate=self.gate, plan=polls),
             prices=PricesService(units, self.clock),
+            probes=ProbesService(units, self.probes, self.clock, self.notifier),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
             reservations=ReservationsService(
                 units, adapters, self.clock, self.notifier, read_request=read, budgets=gate

@@ -47,7 +47,12 @@ def bought(sandbox: str) -> set[tuple[str, bool]]:
 
 async def test_lists_alone_are_asked_for(sandbox: str) -> None:
     sent: list[httpx.Request] = []
-    await altered(sandbox, "lambda", lambda request, answer: sent.append(request) or answer)
+
+    def noted(request: httpx.Request, answer: httpx.Response) -> httpx.Response:
+        sent.append(request)
+        return answer
+
+    await altered(sandbox, "lambda", noted)
     assert {(request.method, request.url.path) for request in sent} == {
         ("GET", "/lambda/api/v1/instance-types"),
         ("GET", "/lambda/api/v1/instances"),
@@ -91,11 +96,11 @@ async def altered(sandbox: str, name: str, alter: Alter) -> ProbeReport:
 
     def relay(request: httpx.Request) -> Answer:
         headers = {key: value for key, value in request.headers.items() if key != "accept-encoding"}
-        asked = urllib.request.Request(  # noqa: S310  the sandbox's own address
+        asked = urllib.request.Request(
             str(request.url), request.content or None, headers, method=request.method
         )
         try:
-            with urllib.request.urlopen(asked) as answer:  # noqa: S310
+            with urllib.request.urlopen(asked) as answer:
                 return alter(request, Answer(answer.status, content=answer.read()))
         except urllib.error.HTTPError as error:
             return alter(request, Answer(error.code, content=error.read()))
@@ -139,13 +144,17 @@ def _types(change: Callable[[dict[str, Any]], None]) -> Alter:
 
 
 def _headers(**headers: str) -> Alter:
-    return lambda request, answer: Answer(
-        answer.status_code, content=answer.content, headers={k.replace("_", "-"): v for k, v in headers.items()}
-    )
+    return lambda request, answer: Answer(answer.status_code, content=answer.content, headers=headers)
 
 
 def _gone(request: httpx.Request, answer: Answer) -> Answer:
     return Answer(410) if request.url.path.endswith("/v1/instances") else answer
+
+
+def _in_plenty(answer: Any) -> None:
+    for row in answer["data"]["gpuTypes"]:
+        if row.get("lowestPrice"):
+            row["lowestPrice"]["stockStatus"] = "Plenty"
 
 
 FAULTS = {
@@ -187,14 +196,7 @@ FAULTS = {
     ),
     "an unknown word of stock": Fault(
         "runpod",
-        with_json(
-            "/graphql",
-            lambda answer: [
-                row["lowestPrice"].update(stockStatus="Plenty")
-                for row in answer["data"]["gpuTypes"]
-                if row.get("lowestPrice")
-            ],
-        ),
+        with_json("/graphql", _in_plenty),
         (FindingKind.UNKNOWN_WORD, "lowestPrice.stockStatus"),
         "'Plenty' is no word that the adapter knows",
     ),
