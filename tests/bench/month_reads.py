@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
-import pytest
 from rich.console import Console
 from rich.table import Table
 
@@ -109,11 +108,10 @@ def main() -> int:
     market = standing_market(seed=11)
     try:
         with (
-            pytest.MonkeyPatch.context() as patch,
             httpx.Client(base_url=market.url, trust_env=False, timeout=20) as control,
             tempfile.TemporaryDirectory() as folder,
         ):
-            books = Books(market, Path(folder) / "broker.db", control, patch, Auditor(control))
+            books = Books(market, Path(folder) / "broker.db", control, Auditor(control))
             haste.run(lived(Month(books), wish.times, Console()))
     finally:
         market.stop()
