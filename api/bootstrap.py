@@ -29,6 +29,7 @@ from broker.buying import Buying
 from broker.catalogue import (
     load_energy_facts,
     load_gate_rules,
+    load_launch_table,
     load_moving_terms,
     load_operators,
     load_provider_classes,
@@ -214,7 +215,7 @@ def build_product(
     notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
     executor = build_executor(settings.solver_executor, events)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
-    usable = OfferRules(stale_after, not_planned(reached), load_spot_prior())
+    usable = OfferRules(stale_after, not_planned(reached), load_spot_prior(), load_launch_table())
 
     def read_request(document: str) -> PlanRequest:
         request = read_workloads(document, source="stored plan", base=None, now=clock.now())

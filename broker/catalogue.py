@@ -3,7 +3,7 @@
 ``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
 ``config/exchange_rates.csv`` dated rates · ``config/countries.csv``, ``config/geography.toml`` countries and
 their sets · ``config/compliance.toml`` tags · ``config/energy.toml``, ``config/grid.csv`` power and carbon ·
-``config/operators.toml`` who runs data centres ·
+``config/operators.toml`` who runs data centres · ``config/cold_starts.toml`` how long nodes take to run ·
 ``config/providers/<provider>.toml`` what a provider's names mean and what its API does not say.
 """
 
@@ -25,8 +25,10 @@ from typing import Any
 from broker.domain.energy import EnergyFacts, GridFigure
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.exchange import ExchangeRate
+from broker.domain.launch_times import FetchTerms, LaunchTable
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.moving_costs import MovingTerms
+from broker.domain.node_launch import LaunchBasis
 from broker.domain.offer import HostKind
 from broker.domain.operators import Operator, Operators
 from broker.domain.price_gate import GateRules
@@ -122,6 +124,26 @@ def load_spot_prior() -> SpotPrior:
     """What is expected of a spot offer whose provider says nothing, before anything was seen of it."""
     said = tomllib.loads((CONFIG / "moving.toml").read_text())["spot"]
     return SpotPrior(float(said["interruptions_per_node_hour"]), float(said["prior_node_hours"]))
+
+
+@cache
+def load_launch_table() -> LaunchTable:
+    """How long nodes take to run, to have the image and the weights, where nothing was measured."""
+    said = tomllib.loads((CONFIG / "cold_starts.toml").read_text())
+    image, weights = said["image"], said["weights"]
+    fetch = FetchTerms(float(image["gb"]) / float(image["pull_gbyte_s"]), float(weights["gbyte_s"]))
+    forms: dict[Form | None, float] = {form: float(said["forms"][form]["launch_s"]) for form in Form}
+    return LaunchTable(
+        sellers=MappingProxyType(
+            {
+                (seller, Form(form)): (float(row["launch_s"]), LaunchBasis(row["basis"]))
+                for seller, rows in said["sellers"].items()
+                for form, row in rows.items()
+            }
+        ),
+        forms=MappingProxyType({**forms, None: forms[Form.VM]}),
+        fetch=fetch,
+    )
 
 
 def _price_floors(usd_per_kwh: Decimal) -> Mapping[str, Decimal]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from broker.domain.freshness import fresh_offers
+from broker.domain.launch_times import LaunchTable
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.offer import Offer, Tier
 from broker.domain.refusals import after_refusals
@@ -26,16 +27,18 @@ class OfferRules:
     lists, and sellers that take no order as they are configured.
 
     ``spot``: how often spot is taken away where neither its provider nor our own leases say.
+    ``launch_times``: how long nodes take to run where neither our own launches nor the offer says.
     """
 
     max_age: timedelta = timedelta(minutes=10)
     not_orderable: frozenset[str] = frozenset()
     spot: SpotPrior = field(default_factory=SpotPrior)
+    launch_times: LaunchTable = field(default_factory=LaunchTable)
 
 
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
     """Offers that can be planned with at ``now``, after what refused orders taught; spot ones with a rate of
-    interruptions. Their pools are those of the whole market."""
+    interruptions, all with their launch times. Their pools are those of the whole market."""
     offers = await uow.offers.find_current(without=rules.not_orderable)
     feeds = await uow.offers.find_feeds()
     launches = await uow.launches.find_since(now - REMEMBERED)
@@ -45,4 +48,4 @@ async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tu
     fresh = fresh_offers(offers, feeds, now, rules.max_age, rules.not_orderable)
     times = [time for row in rows if (time := spot_time(row, now)) is not None]
     known = after_refusals(LaunchBook(launches, now).told(shared(fresh)), launches, now)
-    return SpotBook(times, rules.spot).told(known)
+    return rules.launch_times.told(SpotBook(times, rules.spot).told(known), launches)

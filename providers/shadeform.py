@@ -33,6 +33,7 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, IntraNode, LinkKind, Sku
@@ -83,6 +84,13 @@ class _Configuration(PayloadModel):
     storage_in_gb: Amount | None = None
 
 
+class _BootTime(PayloadModel):
+    """From the order to an instance that runs, in seconds."""
+
+    min_boot_in_sec: Amount = 0
+    max_boot_in_sec: Amount = 0
+
+
 class _Type(PayloadModel):
     """A row of ``instance_types``."""
 
@@ -92,6 +100,15 @@ class _Type(PayloadModel):
     deployment_type: str = ""
     configuration: _Configuration
     availability: tuple[_Place, ...] = ()
+    boot_time: _BootTime | None = None
+
+    @property
+    def launch(self) -> NodeLaunch | None:
+        """The middle of the range that the row states."""
+        boot = self.boot_time
+        if boot is None or boot.max_boot_in_sec == 0:
+            return None
+        return NodeLaunch((boot.min_boot_in_sec + boot.max_boot_in_sec) / 2, LaunchBasis.STATED)
 
     @property
     def sku(self) -> str:
@@ -140,6 +157,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
             native=NativePrice(cents, "USD", "cents per instance-hour"),
             stock=Stock(StockLevel.SOME),
             compliance=facts.compliance,
+            launch=kind.launch,
             reference={
                 "cloud": kind.cloud,
                 "region": place.region,
@@ -315,7 +333,6 @@ SCHEMA = Schema(
                 "configuration.gpu_manufacturer": OF_THE_HOST,
                 "configuration.os_options": "an order without an image boots the type's own",
                 "availability.display_name": FOR_PEOPLE,
-                "boot_time": "how long a start takes is learned from our own launches",
             },
         ),
     ),

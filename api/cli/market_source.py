@@ -12,7 +12,7 @@ from api.bootstrap import Product, build_product
 from api.cli.configuration import load_environment, load_settings
 from api.cli.output import read_text
 from api.schemas.market import Market, read_market
-from broker.catalogue import load_operators, load_spot_prior
+from broker.catalogue import load_launch_table, load_operators, load_spot_prior
 from broker.domain.errors import Conflict, FieldProblem, InputError
 from broker.domain.offer import Offer
 from broker.domain.spot import SpotBook
@@ -27,15 +27,15 @@ T = TypeVar("T")
 def find_market(path: Path | None) -> Market:
     """The market of a file as it is, or what the database has on sale now, to plan with; InputError without.
 
-    Of the database, what cannot be ordered is left out, as the server does (``orderable``). Hosts
-    that a file does not say are what is known of their operators.
+    Of the database, what cannot be ordered is left out, as the server does (``orderable``). Hosts that a file
+    does not say are what is known of their operators, launch times what was learned or is assumed.
     """
     if path is None:
         market = orderable(stored_market(OfferFilter()))
     else:
         market = read_market(read_text(path), str(path))
     offers = shared(load_operators().with_hosts(market.offers))
-    return replace(market, offers=with_spot_rates(offers))
+    return replace(market, offers=load_launch_table().told(with_spot_rates(offers)))
 
 
 def orderable(market: Market) -> Market:

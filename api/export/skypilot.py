@@ -89,6 +89,7 @@ def _service(placement: Placement) -> dict[str, Any]:
     rate = placement.estimate.value.get("requests_per_s_per_replica")
     if rate and most > least:
         policy["target_qps_per_replica"] = round(rate * replicas_per_server(placement), 3)
-    patience = round(placement.estimate.value.get("cold_start_s", 600.0) * 2)
+    launch_s = placement.cold_start.launch_s if placement.cold_start is not None else 0.0
+    patience = round((placement.estimate.value.get("cold_start_s", 600.0) - launch_s) * 2)
     probe = {"path": "/health", "initial_delay_seconds": max(60, patience)}
     return {"readiness_probe": probe, "replica_policy": policy}

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from api.schemas.parts import JsonPart, Money, NotNegative, NotNegativeMoney, Positive, SpanForm
 from api.schemas.times import Instant
 from broker.domain.learned import Basis, Learned
+from broker.domain.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.offer import (
     CancelRule,
     ContractTerms,
@@ -161,9 +162,24 @@ class LearnedForm(JsonPart):
     basis: Basis
 
 
+class LaunchForm(JsonPart):
+    """Seconds from the order to a node that runs, and ``image_s`` until the engine's image is on it; null:
+    what is assumed of such nodes. ``weights_gbyte_s``: at how many GB/s weights come; null beside an
+    ``image_s``: they lie there."""
+
+    launch_s: NotNegative
+    basis: LaunchBasis = LaunchBasis.STATED
+    image_s: NotNegative | None = None
+    weights_gbyte_s: Positive | None = None
+
+    def to_launch(self) -> NodeLaunch:
+        """The domain's launch."""
+        return NodeLaunch(self.launch_s, self.basis, self.image_s, self.weights_gbyte_s)
+
+
 class OfferForm(JsonPart):
-    """One offer. ``seller``, ``contract``, ``learned``, ``reference`` and ``window.teardown_s`` are additions
-    of ours. Without ``place`` it is the seller's zone or region.
+    """One offer. ``seller``, ``contract``, ``learned``, ``launch``, ``reference`` and ``window.teardown_s``
+    are additions of ours. Without ``place`` it is the seller's zone or region.
     """
 
     offer_id: Annotated[str, Field(min_length=1)]
@@ -197,6 +213,7 @@ class OfferForm(JsonPart):
     rate_basis: RateBasis | None = None
     contract: ContractForm | None = None
     learned: LearnedForm | None = None
+    launch: LaunchForm | None = None
     place: str | None = None
     host: HostKind | None = None
     reliability: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -245,6 +262,7 @@ class OfferForm(JsonPart):
             host=self.host,
             reliability=self.reliability,
             available_until=self.available_until,
+            launch=self.launch.to_launch() if self.launch is not None else None,
         )
 
     def _learned(self) -> Learned | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from api.schemas.times import format_time
 from broker.domain.money import format_usd, to_cents
+from broker.domain.node_launch import NodeLaunch
 from broker.domain.offer import (
     ContractTerms,
     Offer,
@@ -56,6 +57,7 @@ def offer_to_document(offer: Offer) -> dict[str, Any]:
         "rate_basis": offer.rate_basis,
         "contract": _contract_document(offer.contract),
         "learned": _learned_document(offer),
+        "launch": _launch_document(offer.launch),
         "reference": dict(offer.reference),
     }
 
@@ -89,6 +91,17 @@ def _learned_document(offer: Offer) -> dict[str, Any] | None:
         "wait_minutes": round(60 * learned.wait_hours, 2),
         "wait_usd_per_node": format_usd(wait_usd),
         "taken_for_sold_out": learned.is_rare,
+    }
+
+
+def _launch_document(launch: NodeLaunch | None) -> dict[str, Any] | None:
+    if launch is None:
+        return None
+    return {
+        "launch_s": launch.launch_s,
+        "basis": str(launch.basis),
+        "image_s": launch.image_s,
+        "weights_gbyte_s": launch.weights_gbyte_s,
     }
 
 

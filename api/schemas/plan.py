@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas.document import describe, input_error, read_json_document
 from api.schemas.offer import SegmentForm
-from api.schemas.parts import JsonPart, Money, NotNegativeMoney
+from api.schemas.parts import JsonPart, Money, NotNegative, NotNegativeMoney
 from api.schemas.plan_money import SpendLineForm, TransferForm
 from api.schemas.times import Instant
 from api.schemas.validation import validate
@@ -18,6 +18,7 @@ from api.schemas.windows import WindowUseForm
 from broker.domain.billing import Block
 from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.money import ZERO
+from broker.domain.node_launch import ColdStart, LaunchBasis
 from broker.domain.offer import Tier
 from broker.domain.patch import PatchOperation, PatchVerb
 from broker.domain.plan import (
@@ -153,9 +154,24 @@ class BlockForm(JsonPart):
         return Block(self.at, self.until, self.nodes, self.usd)
 
 
+class ColdStartForm(JsonPart):
+    """Parts of ``cold_start_s``, in seconds: from the order to a node that runs, to the image and the weights
+    on its disk, to the first token. ``basis``: whence ``launch_s``."""
+
+    launch_s: NotNegative
+    image_s: NotNegative
+    weights_s: NotNegative
+    engine_s: NotNegative
+    basis: LaunchBasis
+
+    def to_cold_start(self) -> ColdStart:
+        """The domain's parts."""
+        return ColdStart(self.launch_s, self.image_s, self.weights_s, self.engine_s, self.basis)
+
+
 class PlacementForm(JsonPart):
-    """One workload on one offer. Ours: ``window_use``, ``transfers``, ``work_share``, ``engine``, and
-    ``billed_ahead``: what of the cost is billed in blocks of more than an hour."""
+    """One workload on one offer. Ours: ``window_use``, ``transfers``, ``work_share``, ``engine``,
+    ``cold_start``, and ``billed_ahead``: what of the cost is billed in blocks of more than an hour."""
 
     workload: str
     kind: WorkloadKind
@@ -182,6 +198,7 @@ class PlacementForm(JsonPart):
     work_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     engine: ServingEngine | None = None
     billed_ahead: tuple[BlockForm, ...] = ()
+    cold_start: ColdStartForm | None = None
 
     def to_placement(self) -> Placement:
         """The domain's placement."""
@@ -211,6 +228,7 @@ class PlacementForm(JsonPart):
             work_share=self.work_share,
             engine=self.engine,
             billed_ahead=tuple(block.to_block() for block in self.billed_ahead),
+            cold_start=self.cold_start.to_cold_start() if self.cold_start is not None else None,
         )
 
 

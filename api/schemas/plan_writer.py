@@ -12,6 +12,7 @@ from api.schemas.windows import window_use_to_document
 from broker.domain.billing import Block
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import format_usd
+from broker.domain.node_launch import ColdStart
 from broker.domain.plan import (
     Alternative,
     Baseline,
@@ -101,6 +102,19 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "work_share": placement.work_share,
         "engine": placement.engine and str(placement.engine),
         "billed_ahead": [_block(block) for block in placement.billed_ahead],
+        "cold_start": _cold_start(placement.cold_start),
+    }
+
+
+def _cold_start(parts: ColdStart | None) -> dict[str, Any] | None:
+    if parts is None:
+        return None
+    return {
+        "launch_s": parts.launch_s,
+        "image_s": parts.image_s,
+        "weights_s": parts.weights_s,
+        "engine_s": parts.engine_s,
+        "basis": str(parts.basis),
     }
 
 

@@ -1,8 +1,8 @@
 """What moving work costs once: the overlap of both places, work done again, data that leaves. Pure.
 
 Make before break: the old is held until the new is usable. That takes as long as its launches took
-(``learned``), then the cold start of a replica, then a pass of the reconciler. A run goes on from its last
-checkpoint, so what it did since is lost; its restart is in the hours that the new plan gives it.
+(``learned``), then the rest of the cold start of a replica, then a pass of the reconciler. A run goes on from
+its last checkpoint, so what it did since is lost; its restart is in the hours that the new plan gives it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from decimal import Decimal
 from broker.domain.learned import GUESS
 from broker.domain.model_shape import ModelShape
 from broker.domain.money import ZERO, to_cents
+from broker.domain.node_launch import COLD_START
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
 from broker.domain.staying import HeldCapacity
@@ -94,7 +95,9 @@ def usable_at(
     for placement in placements:
         offer = offers.get(placement.offer_id)
         learned = GUESS if offer is None or offer.learned is None else offer.learned
-        cold_s = placement.estimate.value.get("cold_start_s", 0.0)
+        cold_s = placement.estimate.value.get(COLD_START, 0.0)
+        if placement.cold_start is not None:
+            cold_s -= placement.cold_start.launch_s
         wait = timedelta(hours=learned.wait_hours) + cold_s * SECOND
         start = min((segment.start for segment in placement.segments), default=now)
         found = max(found, max(now, start) + wait)

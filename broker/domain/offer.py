@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.learned import Learned
+from broker.domain.node_launch import NodeLaunch
 from broker.domain.sku import Sku
 from broker.domain.window import Segment
 
@@ -189,6 +190,7 @@ class Offer:
     the provider says none. ``place``: operator and data centre or region, the same for whoever sells it;
     where nobody says more, the seller and its zone or region. ``host`` None: the provider does not say.
     ``reliability``: the share of time up that the seller states. ``available_until``: nothing is held longer.
+    ``launch``: from the order to a node that serves; None: it is ready at once.
     """
 
     offer_id: str
@@ -218,6 +220,7 @@ class Offer:
     host: HostKind | None = None
     reliability: float | None = None
     available_until: datetime | None = None
+    launch: NodeLaunch | None = None
 
     def __post_init__(self) -> None:
         """An offer is somewhere: without another word, where its seller says."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 from broker.domain.billing import Block
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO
+from broker.domain.node_launch import ColdStart
 from broker.domain.offer import Tier
 from broker.domain.patch import PatchOperation
 from broker.domain.transfer import Transfer
@@ -126,7 +127,8 @@ class Placement:
     bought and usable. ``cost_usd`` is what is held and, in it, what ``transfers`` of data to it cost.
     ``work_share``: a run in parts has a placement for each, in order of time, and the estimate is that of
     the part. ``engine``: what serves, None for runs and where a plan does not say. ``billed_ahead``: what of
-    the cost is billed in blocks of more than an hour.
+    the cost is billed in blocks of more than an hour. ``cold_start``: the parts of a replica's, None for runs
+    and where nothing is known of the launch.
     """
 
     workload: str
@@ -154,6 +156,7 @@ class Placement:
     work_share: float = 1.0
     engine: ServingEngine | None = None
     billed_ahead: tuple[Block, ...] = ()
+    cold_start: ColdStart | None = None
 
     @property
     def transfer_usd(self) -> Decimal:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from broker.domain.assumed_stock import is_counted
 from broker.domain.estimate import Provenance
+from broker.domain.node_launch import LaunchBasis
 from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
-from optimizer.placement.explain.extract import estimate_of
+from optimizer.placement.explain.extract import cold_start_of_piece, estimate_of
 from optimizer.placement.problem.columns import Column, Piece
 
 NEAR_OBJECTIVE = 0.8
@@ -24,6 +25,9 @@ def assumed_rules(candidates: Candidates, workload: Workload, piece: Piece) -> I
         most = assumed_nodes(problem.request)
         held = "1 node is" if nodes == 1 else f"{nodes} nodes are"
         yield f"{held} assumed to be there: the seller states no number, and at most {most} are counted on"
+    cold = cold_start_of_piece(candidates, workload, piece)
+    if cold is not None and cold.basis is LaunchBasis.ASSUMED:
+        yield f"{cold.launch_s / 60:.0f} min from an order to a running node are assumed"
     estimate = estimate_of(candidates, workload, piece)
     if estimate.provenance is Provenance.MEASURED:
         return

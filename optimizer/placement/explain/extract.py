@@ -9,6 +9,7 @@ from decimal import Decimal
 from broker.domain.billing import billed_ahead, billed_seconds, holdings, node_hours
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO, to_cents
+from broker.domain.node_launch import ColdStart
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement, Why
 from broker.domain.transfer import Transfer
@@ -75,6 +76,7 @@ def _placement(
         work_share=piece.share,
         engine=None if isinstance(workload, Training) else workload.engine,
         billed_ahead=billed_ahead(offer, segments, cost),
+        cold_start=cold_start_of_piece(candidates, workload, piece),
     )
 
 
@@ -133,7 +135,16 @@ def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Est
     share = size / int(table.gpus_per_node[piece.offer])
     usd, choice = float(table.price_usd[piece.offer]) * share, piece.choice
     question = ("served", row, kind, choice, usd)
-    return estimates.kept.once(question, lambda: estimates.serving.estimate(row, kind, choice, usd))
+    return estimates.kept.once(question, lambda: estimates.served(row, kind, choice, usd))
+
+
+def cold_start_of_piece(candidates: Candidates, workload: Workload, piece: Piece) -> ColdStart | None:
+    """From the order of a piece to its first token; None for runs of training."""
+    if isinstance(workload, Training):
+        return None
+    table, estimates = candidates.problem.table, candidates.estimates
+    kind = int(table.sku_of[piece.offer])
+    return estimates.cold_start(estimates.row_of[workload.name], kind, piece.choice)
 
 
 def _unused_usd(

@@ -108,7 +108,7 @@ class Replicas:
         joined = np.array([s.fabric.max_nodes if s.fabric else 1 for s in skus], dtype=np.int64)[:, None]
         nodes = np.maximum(1, -(-sizes[None, :] // per_node))
         replicas = np.maximum(1, per_node // sizes[None, :])
-        largest, cold_s = serving.requests_per_s[row], serving.cold_start_s[row]
+        largest, cold_s = serving.requests_per_s[row], estimates.cold_s[row]
         fits = np.asarray(serving.fits[row] & (nodes <= joined), dtype=np.bool_)
         rate = replicas * largest
         worth = _worth(fits, np.stack((-rate, largest, cold_s)), nodes)

@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from broker.domain.estimate import Estimate
+from broker.domain.node_launch import ColdStart, NodeLaunch, cold_start_of, with_launch
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Serving, Training
+from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
+from optimizer.performance.host_needs import weights_gb
+from optimizer.performance.serving_estimate import ServingConfig
 from optimizer.placement.problem.host_room import runs_without_room, services_without_room
 from optimizer.placement.problem.menus import menu_counts
-from optimizer.placement.problem.problem import OfferTable, Problem
+from optimizer.placement.problem.problem import Floats, OfferTable, Problem
 from optimizer.placement.problem.quotas import quota_rows, without_quotas
 from optimizer.recall import Recall
 
@@ -28,7 +32,9 @@ MAX_NODES = 1024
 class Estimates:
     """Tables of the performance core (``estimator``) with the row of each workload in its table.
 
-    ``kept``: what was worked out of them; no price counts in it.
+    ``cold_s`` [B + V, K, C]: seconds from the order of a node to the first token; ``launches`` [K] and
+    ``weights_gb`` [B + V, C] are what it counts beside the engine. ``kept``: what was worked out of them; no
+    price counts in it.
     """
 
     node_counts: tuple[int, ...]
@@ -36,6 +42,9 @@ class Estimates:
     serving: ServingTable
     row_of: Mapping[str, int]
     estimator: Estimator
+    cold_s: Floats
+    weights_gb: Floats
+    launches: tuple[NodeLaunch | None, ...] = ()
     skus: tuple[Sku, ...] = ()
     kept: Recall = field(default_factory=Recall, repr=False)
 
@@ -46,6 +55,16 @@ class Estimates:
         found = self.estimator.training_at(run, self.skus[kind], nodes, layout, interruptions_per_hour)
         assert found is not None
         return found
+
+    def cold_start(self, row: int, kind: int, choice: int) -> ColdStart | None:
+        """The parts of a replica's; None where nothing is known of the launch."""
+        engine_s = float(self.serving.cold_start_s[row, kind, choice])
+        return cold_start_of(self.launches[kind], float(self.weights_gb[row, choice]), engine_s)
+
+    def served(self, row: int, kind: int, choice: int, usd_per_replica_hour: float) -> Estimate:
+        """A service or batch in one configuration, its whole cold start counted."""
+        estimate = self.serving.estimate(row, kind, choice, usd_per_replica_hour)
+        return with_launch(estimate, self.cold_start(row, kind, choice))
 
     @property
     def startup_hours(self) -> float:
@@ -58,7 +77,7 @@ def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
     trainings = tuple(w for w in problem.request.workloads if isinstance(w, Training))
     others = tuple(w for w in problem.request.workloads if isinstance(w, Serving | Batch))
     counts = node_counts(trainings, without_quotas(problem).table if quota_rows(problem) else problem.table)
-    question = (trainings, others, problem.table.skus, counts)
+    question = (trainings, others, problem.table.skus, problem.table.launches, counts)
     return problem.recall.once(("estimates", *question), lambda: _asked(estimator, *question))
 
 
@@ -67,20 +86,42 @@ def _asked(
     trainings: Sequence[Training],
     others: Sequence[Serving | Batch],
     skus: tuple[Sku, ...],
+    launches: tuple[NodeLaunch | None, ...],
     counts: tuple[int, ...],
 ) -> Estimates:
     rows = {w.name: row for group in (trainings, others) for row, w in enumerate(group)}
     training, serving = estimator.training(trainings, skus, counts), estimator.serving(others, skus)
     training.withhold(runs_without_room(trainings, skus, counts))
     serving.withhold(services_without_room(others, skus, serving.configs))
+    gb = _weights_gb(others, serving.configs)
     return Estimates(
         node_counts=counts,
         training=training,
         serving=serving,
         row_of=rows,
         estimator=estimator,
+        cold_s=serving.cold_start_s + _before_engine_s(launches, gb),
+        weights_gb=gb,
+        launches=launches,
         skus=skus,
     )
+
+
+def _weights_gb(workloads: Sequence[Serving | Batch], configs: Sequence[ServingConfig]) -> Floats:
+    """Weights of each workload's model in each configuration [B + V, C], in 10⁹ bytes."""
+    rows = []
+    for one in workloads:
+        sizes = {p: weights_gb(one.model, p, load_calibration()) for p in one.precisions}
+        rows.append([sizes.get(config.precision, 0.0) for config in configs])
+    return np.array(rows, dtype=np.float64).reshape(len(workloads), len(configs))
+
+
+def _before_engine_s(launches: Sequence[NodeLaunch | None], gb: Floats) -> Floats:
+    """Seconds [B + V, K, C] until a node has what the engine starts from."""
+    node_s = np.array([one.before_weights_s if one else 0.0 for one in launches], dtype=np.float64)
+    s_per_gb = np.array([one.weights_s_per_gb if one else 0.0 for one in launches], dtype=np.float64)
+    found: Floats = node_s[None, :, None] + s_per_gb[None, :, None] * gb[:, None, :]
+    return found
 
 
 def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, ...]:

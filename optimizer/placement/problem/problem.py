@@ -20,6 +20,7 @@ from broker.domain.assumed_stock import is_counted, most_nodes
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.learned import GUESS
 from broker.domain.moving_costs import MovingTerms
+from broker.domain.node_launch import NodeLaunch
 from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
 from broker.domain.standing_rules import assumed_nodes
@@ -44,7 +45,8 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfferTable:
-    """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it).
+    """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it) and
+    into ``launches``: nodes that take another time to run are another kind.
 
     ``menu_of`` points into ``menus`` (one seller's terms for each distinct menu of counts), or is NO_MENU.
     ``shelf_of`` numbers groups of equal terms: kind of node, minimum and increment of billing, window or
@@ -55,6 +57,7 @@ class OfferTable:
 
     offers: Sequence[Offer]
     skus: tuple[Sku, ...]
+    launches: tuple[NodeLaunch | None, ...]
     sku_of: Ints
     price_usd: Floats
     upfront_usd: Floats
@@ -197,11 +200,12 @@ def _place_of(offer: Offer) -> tuple[int, str]:
     return round(60 * (offer.learned or GUESS).wait_hours), offer.offer_id
 
 
-def _kind_of(sku: Sku) -> Sku:
-    """What of a SKU decides what runs there and how fast: the same node under another seller's name is the
-    same kind."""
+def _kind_of(offer: Offer) -> tuple[Sku, NodeLaunch | None]:
+    """What of an offer decides what runs there, how fast and how soon: the same node under another seller's
+    name is the same kind."""
+    sku = offer.sku
     fabric = replace(sku.fabric, domain=None) if sku.fabric is not None else None
-    return replace(sku, name="", vcpus=None, fabric=fabric)
+    return replace(sku, name="", vcpus=None, fabric=fabric), offer.launch
 
 
 def _gone_s(offer: Offer, origin: datetime) -> int:
@@ -211,12 +215,12 @@ def _gone_s(offer: Offer, origin: datetime) -> int:
 
 
 def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> OfferTable:
-    kinds: dict[Sku, int] = {}
+    kinds: dict[tuple[Sku, NodeLaunch | None], int] = {}
     skus: list[Sku] = []
     places: dict[str, int] = {}
     sku_of = []
     for offer in offers:
-        kind = _kind_of(offer.sku)
+        kind = _kind_of(offer)
         if kind not in kinds:
             kinds[kind] = len(skus)
             skus.append(offer.sku)
@@ -238,6 +242,7 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
     return OfferTable(
         offers=offers,
         skus=tuple(skus),
+        launches=tuple(launch for _, launch in kinds),
         sku_of=kind_of,
         price_usd=floats(float(o.price_usd_per_node_hour) for o in offers),
         upfront_usd=floats(float(o.upfront_usd or 0) for o in offers),

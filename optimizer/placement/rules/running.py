@@ -9,10 +9,13 @@ from itertools import pairwise
 
 from broker.domain.estimate import Estimate
 from broker.domain.moving_costs import checkpoint_gb
+from broker.domain.node_launch import COLD_START, ColdStart, cold_start_of, with_launch
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Placement
 from broker.domain.transfer import Place
-from broker.domain.workload import Batch, Training, Workload, part_of
+from broker.domain.workload import Batch, Serving, Training, Workload, part_of
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.host_needs import weights_gb
 from optimizer.placement.rules.case import Case, Known, run_end, usable_stretches
 from optimizer.placement.rules.holding import LATE_LIMIT
 
@@ -92,6 +95,7 @@ def _estimate(
     if expected is None:
         yield f"{where}: the workload does not fit this layout on this SKU"
         return
+    yield from _cold_start_parts(where, placement)
     told = placement.estimate
     if told.provenance is not expected.provenance:
         yield f"{where}: provenance is {told.provenance}, expected {expected.provenance}"
@@ -105,6 +109,14 @@ def _estimate(
                 yield f"{where}: estimate {name} {metric} is {found[metric]}, expected {number}"
 
 
+def _cold_start_parts(where: str, placement: Placement) -> Iterator[str]:
+    parts, whole_s = placement.cold_start, placement.estimate.value.get(COLD_START)
+    if parts is None:
+        return
+    if whole_s is None or not math.isclose(parts.whole_s, whole_s, rel_tol=RELATIVE_TOLERANCE):
+        yield f"{where}: the parts of the cold start are {parts.whole_s} s, the estimate says {whole_s}"
+
+
 def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer) -> Estimate | None:
     if isinstance(workload, Training):
         rate = (offer.interruptions_per_hour or 0.0) if offer.tier is Tier.SPOT else 0.0
@@ -112,6 +124,14 @@ def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer
         return case.estimator.training_at(part, offer.sku, placement.nodes, placement.parallelism, rate)
     share = placement.gpus_per_replica / offer.sku.gpus_per_node
     usd_per_replica_hour = float(offer.price_usd_per_node_hour) * share
-    return case.estimator.serving_at(
+    engine = case.estimator.serving_at(
         workload, offer.sku, placement.precision, placement.parallelism, usd_per_replica_hour
     )
+    return None if engine is None else with_launch(engine, _cold_start(placement, workload, offer, engine))
+
+
+def _cold_start(
+    placement: Placement, workload: Serving | Batch, offer: Offer, engine: Estimate
+) -> ColdStart | None:
+    gb = weights_gb(workload.model, placement.precision, load_calibration())
+    return cold_start_of(offer.launch, gb, engine[COLD_START])

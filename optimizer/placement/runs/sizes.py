@@ -184,6 +184,6 @@ def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Fl
     with np.errstate(divide="ignore"):
         alone_s = run.requests / rate
     counts = _batch_counts(problem)
-    hours = (table.cold_start_s[row][:, :, None] + alone_s[:, :, None] / counts) / 3600
+    hours = (estimates.cold_s[row][:, :, None] + alone_s[:, :, None] / counts) / 3600
     best = hours.argmin(axis=1)
     return np.take_along_axis(hours, best[:, None, :], axis=1)[:, 0, :], best.astype(np.int64)
