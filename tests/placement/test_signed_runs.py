@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from api.schemas.workloads import read_workloads
+from broker.catalogue import load_launch_table
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.learned import Basis, Learned
 from broker.domain.offer import Offer, Tier
@@ -141,10 +142,6 @@ def test_a_start_counts_reading_the_weights() -> None:
     assert giant.estimate["cold_start_s"] >= small.estimate["cold_start_s"] + 0.9 * read_s - 60
 
 
-@pytest.mark.xfail(
-    reason="cold starts begin with the engine's process: order, boot and image count nothing",
-    strict=True,
-)
 def test_a_start_counts_what_launches_of_that_offer_took() -> None:
     """Twenty launches of a node took 25 minutes each, so no replica on it is ready sooner."""
     slow = Learned(1.0, 25.0, 20, Basis.OFFER)
@@ -155,7 +152,7 @@ def test_a_start_counts_what_launches_of_that_offer_took() -> None:
     ]
     written = document("helpdesk-closed-at-night")
     written["workloads"][0]["traffic"]["peak_requests_per_s"] = 0.5
-    (placement,) = plan_of(written, only).placements
+    (placement,) = plan_of(written, load_launch_table().told(only)).placements
     assert placement.estimate["cold_start_s"] >= 25 * 60
 
 

@@ -6,10 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from broker.catalogue import load_launch_table
 from broker.domain.errors import InsufficientCapacity
 from broker.domain.launches import LaunchOutcome
 from broker.domain.learned import Basis
+from broker.domain.node_launch import LaunchBasis, NodeLaunch
 from broker.services.offers import OffersService
+from broker.usable_offers import OfferRules, usable_offers
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, an_offer
 from tests.fakes.provider import Fault
@@ -72,3 +75,24 @@ async def test_a_refusal_at_once(house: House) -> None:
     with pytest.raises(InsufficientCapacity):
         await house.reservations.reserve_offer(ALICE, "o-1", 1)
     assert outcomes(house) == [LaunchOutcome.NO_CAPACITY]
+
+
+async def test_three_launches_take_the_place_of_what_is_assumed(house: House) -> None:
+    """The market takes 300 s, and each look at it is two minutes after the last: 360 s until it is seen."""
+    house.provider.provision_s = 300
+    house.sell(an_offer(), an_offer("o-2"))
+    rules = OfferRules(timedelta(hours=2), launch_times=load_launch_table())
+
+    async def planned_with() -> dict[str, NodeLaunch | None]:
+        async with house.tables.unit_of_work() as uow:
+            found = await usable_offers(uow, house.clock.now(), rules)
+        return {offer.offer_id: offer.launch for offer in found}
+
+    for number in range(3):
+        assert {one.basis for one in (await planned_with()).values() if one} == {LaunchBasis.ASSUMED}, number
+        await house.reservations.reserve_offer(ALICE, "o-1", 1)
+        await house.settle(3)
+    measured = await planned_with()
+    assert [(one.launch_s, one.basis) for one in measured.values() if one] == [
+        (360, LaunchBasis.MEASURED)
+    ] * 2

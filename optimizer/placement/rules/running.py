@@ -95,7 +95,7 @@ def _estimate(
     if expected is None:
         yield f"{where}: the workload does not fit this layout on this SKU"
         return
-    yield from _cold_start_parts(where, placement)
+    yield from _cold_start_parts(case, where, placement, workload, offer)
     told = placement.estimate
     if told.provenance is not expected.provenance:
         yield f"{where}: provenance is {told.provenance}, expected {expected.provenance}"
@@ -109,12 +109,25 @@ def _estimate(
                 yield f"{where}: estimate {name} {metric} is {found[metric]}, expected {number}"
 
 
-def _cold_start_parts(where: str, placement: Placement) -> Iterator[str]:
-    parts, whole_s = placement.cold_start, placement.estimate.value.get(COLD_START)
-    if parts is None:
+def _cold_start_parts(
+    case: Case, where: str, placement: Placement, workload: Workload, offer: Offer
+) -> Iterator[str]:
+    """The parts that a placement tells, if it tells any."""
+    told, expected = placement.cold_start, None
+    if told is None:
         return
-    if whole_s is None or not math.isclose(parts.whole_s, whole_s, rel_tol=RELATIVE_TOLERANCE):
-        yield f"{where}: the parts of the cold start are {parts.whole_s} s, the estimate says {whole_s}"
+    if not isinstance(workload, Training):
+        engine = _engine(case, placement, workload, offer)
+        expected = None if engine is None else _cold_start(placement, workload, offer, engine)
+    if expected is None:
+        yield f"{where}: has parts of a cold start, but is a run or its offer tells no launch"
+        return
+    for part in ("launch_s", "image_s", "weights_s", "engine_s"):
+        found, wanted = getattr(told, part), getattr(expected, part)
+        if not math.isclose(found, wanted, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-9):
+            yield f"{where}: {part} of the cold start is {found}, expected {wanted}"
+    if told.basis is not expected.basis:
+        yield f"{where}: the time of its launch is {told.basis}, expected {expected.basis}"
 
 
 def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer) -> Estimate | None:
@@ -122,12 +135,16 @@ def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer
         rate = (offer.interruptions_per_hour or 0.0) if offer.tier is Tier.SPOT else 0.0
         part = part_of(workload, placement.work_share)
         return case.estimator.training_at(part, offer.sku, placement.nodes, placement.parallelism, rate)
+    engine = _engine(case, placement, workload, offer)
+    return None if engine is None else with_launch(engine, _cold_start(placement, workload, offer, engine))
+
+
+def _engine(case: Case, placement: Placement, workload: Serving | Batch, offer: Offer) -> Estimate | None:
     share = placement.gpus_per_replica / offer.sku.gpus_per_node
     usd_per_replica_hour = float(offer.price_usd_per_node_hour) * share
-    engine = case.estimator.serving_at(
+    return case.estimator.serving_at(
         workload, offer.sku, placement.precision, placement.parallelism, usd_per_replica_hour
     )
-    return None if engine is None else with_launch(engine, _cold_start(placement, workload, offer, engine))
 
 
 def _cold_start(
