@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.domain.plan import Baseline
+from broker.domain.money import ZERO
+from broker.domain.plan import Baseline, Plan
 
 STRATEGIES: Mapping[str, str] = {
     "single_shape": "one node type for all",
@@ -17,6 +18,25 @@ STRATEGIES: Mapping[str, str] = {
 def without_cost(baseline: Baseline) -> str:
     """What stands where the cost of a baseline is not told."""
     return "cannot run" if baseline.completed else "not completed"
+
+
+def strongest(plan: Plan) -> Baseline | None:
+    """The cheapest strategy that was completed and stays within the budget; None where none does."""
+    able = [row for row in plan.baselines if row.cost_usd is not None and not row.over_budget_usd]
+    return min(able, key=lambda row: row.cost_usd or ZERO, default=None)
+
+
+def all_pass_budget(plan: Plan) -> bool:
+    """Whether there are strategies that can run, and every one of them passes the budget."""
+    return strongest(plan) is None and any(row.over_budget_usd for row in plan.baselines)
+
+
+def bound_label(plan: Plan) -> str:
+    """What the proven bound bounds: penalties and delay count in it, and are on no bill."""
+    counted = [name for name, usd in (("penalties", plan.penalty_usd), ("delay", plan.delay_usd)) if usd]
+    if not counted:
+        return "no plan costs less than"
+    return f"with {' and '.join(counted)}, no plan costs less than"
 
 
 def strategy(name: str) -> str:

@@ -23,7 +23,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 
 
 class SafeConsole(Console):
-    """A console on which data stays data: control characters in it never reach the terminal."""
+    """A console on which data stays data: control characters in it never reach the terminal, and brackets and
+    colons in it are neither styles nor pictures. Styles are those of ``Text`` and of columns alone."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Segments of ``renderable``; styles become escape codes only after this."""
@@ -43,12 +47,12 @@ def _is_plain(text: str) -> bool:
 
 def stdout() -> Console:
     """The console of data. Made anew, so that redirected streams are followed."""
-    return SafeConsole(file=sys.stdout, highlight=False)
+    return SafeConsole(file=sys.stdout)
 
 
 def stderr() -> Console:
     """The console of progress, logs and errors."""
-    return SafeConsole(file=sys.stderr, highlight=False)
+    return SafeConsole(file=sys.stderr)
 
 
 def reveal(text: str) -> None:

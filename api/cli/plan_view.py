@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd, whole_usd
+from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.timeline import axis, bar, span_of
 from api.explanations import folded, sentences_together
-from api.strategies import strategy, without_cost
+from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
 from broker.domain.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, Wait
@@ -115,25 +115,21 @@ def _quality(plan: Plan) -> str:
     )
     if plan.bound_usd is None or plan.gap is None:
         return searched
-    less = f"no plan costs less than {usd(plan.bound_usd)}"
-    if plan.delay_usd:
-        less = f"with delay, {less}"
+    less = f"{bound_label(plan)} {usd(plan.bound_usd)}"
     proven = f"within {percent(plan.gap)} of the best possible: {less}"
     return f"{proven}\n{searched}"
 
 
 def _saving(plan: Plan) -> Text | None:
-    """Against one node type for all, or, where that cannot run, against the cheapest other strategy."""
-    runnable = [
-        (row.name != "single_shape", row.cost_usd, row.name) for row in plan.baselines if row.cost_usd
-    ]
-    if not runnable or plan.status is PlanStatus.INFEASIBLE:
+    """Against the cheapest strategy within the budget."""
+    if plan.status is PlanStatus.INFEASIBLE:
         return None
-    _, cost, name = min(runnable)
-    saved = cost - plan.cost_usd - plan.delay_usd
+    against = strongest(plan)
+    if against is None or not against.cost_usd:
+        return Text("no simpler strategy stays within the budget") if all_pass_budget(plan) else None
     return Text.assemble(
-        (f"{usd(saved)} ({percent(float(saved / cost))})", "bold green" if saved > 0 else ""),
-        f" against {strategy(name)}",
+        (_saved(against, plan), "bold green" if _saved_usd(against, plan) > 0 else ""),
+        f" against {strategy(against.name)}",
     )
 
 
@@ -257,21 +253,24 @@ def _baselines(plan: Plan, width: int) -> Padding:
     table = _titled("Compared with simpler strategies", _gap(width))
     table.add_column("strategy", overflow="fold", ratio=2)
     table.add_column("cost", justify="right", no_wrap=True)
-    table.add_column("difference", justify="right", no_wrap=True)
+    table.add_column("this plan saves", justify="right", no_wrap=True)
     table.add_column("how", overflow="fold", ratio=3, style="dim")
     for row in plan.baselines:
         cost = usd(row.cost_usd) if row.cost_usd is not None else without_cost(row)
-        table.add_row(strategy(row.name), cost, _difference(row, plan), row.why)
+        table.add_row(strategy(row.name), cost, _saved(row, plan), row.why)
     return _spaced(table)
 
 
-def _difference(row: Baseline, plan: Plan) -> str:
-    if row.cost_usd is None or not row.cost_usd:
+def _saved_usd(row: Baseline, plan: Plan) -> Decimal:
+    return (row.cost_usd or ZERO) - plan.cost_usd - plan.delay_usd
+
+
+def _saved(row: Baseline, plan: Plan) -> str:
+    """What the plan saves against a strategy, and the share of what that costs."""
+    if not row.cost_usd:
         return ""
-    more = row.cost_usd - plan.cost_usd - plan.delay_usd
-    sign = "+" if more >= 0 else "-"
-    share = f" ({sign}{percent(float(abs(more) / plan.cost_usd))})" if plan.cost_usd else ""
-    return f"{sign}{whole_usd(abs(more))}{share}"
+    saved = _saved_usd(row, plan)
+    return f"{usd(saved)} ({percent(float(saved / row.cost_usd))})"
 
 
 def _reasons(plan: Plan) -> Iterator[RenderableType]:
@@ -356,7 +355,10 @@ def _fleet(placements: Sequence[Placement]) -> str:
     for placement in placements:
         prices = alike.setdefault(_replica(placement), [])
         prices.append(placement.estimate["usd_per_million_tokens"])
-    told = (f"{replica} ({_price_range(prices)} per million tokens)" for replica, prices in alike.items())
+    told = (
+        f"{replica} ({_price_range(prices)} per million output tokens at full load)"
+        for replica, prices in alike.items()
+    )
     return f"answers {'; '.join(told)}. "
 
 

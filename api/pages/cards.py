@@ -29,9 +29,12 @@ class Card:
 
 
 def saved_usd(plan: Plan) -> Decimal | None:
-    """What the plan saves against one shape for both phases; None when that could not run."""
+    """What the plan saves against one shape for both phases; None when that could not run, or passes the
+    budget."""
     for baseline in plan.baselines:
-        if baseline.name == SPLIT_BASELINE and baseline.cost_usd is not None:
+        if baseline.name != SPLIT_BASELINE or baseline.over_budget_usd:
+            continue
+        if baseline.cost_usd is not None:
             return baseline.cost_usd - plan.cost_usd - plan.delay_usd
     return None
 

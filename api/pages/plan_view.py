@@ -13,7 +13,7 @@ from api.pages.cards import SPLIT_BASELINE, Card, saved_usd
 from api.pages.charts import Charts, both_widths
 from api.pages.timelines import Bar, Lane, timeline
 from api.pages.words import DASH, moment, offer_words, seller, share, usd
-from api.strategies import strategy, without_cost
+from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
 from broker.domain.approvals import ApprovalState
 from broker.domain.billing import holding_cost_usd
 from broker.domain.money import ZERO, to_cents
@@ -216,7 +216,7 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
         _saving_card(plan),
-        Card(_bound_label(plan), usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
+        Card(_capital(bound_label(plan)), usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
         Card("Paid but unused", usd(unused), "windows and minimum terms"),
         Card(
             "Ways considered",
@@ -226,21 +226,24 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     )
 
 
-def _bound_label(plan: Plan) -> str:
-    """What the bound bounds: delay counts in it, and is on no bill."""
-    return "No plan costs less than" if not plan.delay_usd else "With delay, no plan costs less than"
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _saving_card(plan: Plan) -> Card:
-    """Against one shape for both phases; where that cannot run, against the cheapest strategy that can."""
-    ran = {b.name: b.cost_usd for b in plan.baselines if b.cost_usd is not None}
-    if not ran:
-        return Card("Saved against simpler strategies", DASH, "none of them could run to its end")
-    against = SPLIT_BASELINE if SPLIT_BASELINE in ran else min(ran, key=lambda name: ran[name])
-    before = ran[against]
+    """Against the cheapest strategy within the budget."""
+    against = strongest(plan)
+    if against is None or against.cost_usd is None:
+        why = (
+            "none of them stays within the budget"
+            if all_pass_budget(plan)
+            else "none of them could run to its end"
+        )
+        return Card("Saved against simpler strategies", DASH, why)
+    before = against.cost_usd
     saved = before - plan.cost_usd - plan.delay_usd
     part = f"{share(float(saved / before))} less" if saved > 0 else "this strategy costs no more"
-    name = "one shape" if against == SPLIT_BASELINE else f"“{strategy(against)}”"
+    name = "one shape" if against.name == SPLIT_BASELINE else f"“{strategy(against.name)}”"
     return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")
 
 

@@ -34,11 +34,11 @@ METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
         ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
         ("ttft_p95_ms", "TTFT p95 {:,.0f} ms", 1),
         ("itl_p95_ms", "ITL p95 {:,.0f} ms", 1),
-        ("usd_per_million_tokens", "${:,.2f} per million tokens", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million output tokens at full load", 1),
     ),
     WorkloadKind.BATCH: (
         ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
-        ("usd_per_million_tokens", "${:,.2f} per million tokens", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million output tokens at full load", 1),
     ),
 }
 """Metric of an estimate, how it reads, and what it is multiplied by."""

@@ -273,12 +273,17 @@ class UnplacedForm(JsonPart):
 
 class BaselineForm(JsonPart):
     """What a simpler strategy would have cost; null where it cannot run. Ours: ``completed``, false where its
-    search was cut short."""
+    search was cut short; ``over_budget_usd``, by how much it passes the budget."""
 
     name: str
     cost_usd: Money | None
     why: str
     completed: bool = True
+    over_budget_usd: Money = ZERO
+
+    def to_baseline(self) -> Baseline:
+        """The domain's strategy."""
+        return Baseline(self.name, self.cost_usd, self.why, self.completed, self.over_budget_usd)
 
 
 class ScarcityForm(JsonPart):
@@ -387,7 +392,7 @@ class PlanForm(JsonPart):
             candidates=CandidateCounts(self.candidates.evaluated, self.candidates.kept),
             placements=tuple(placement.to_placement() for placement in self.placements),
             unplaced=tuple(row.to_unplaced() for row in self.unplaced),
-            baselines=tuple(Baseline(b.name, b.cost_usd, b.why, b.completed) for b in self.baselines),
+            baselines=tuple(baseline.to_baseline() for baseline in self.baselines),
             spend=tuple(line.to_line() for line in self.spend),
             scarcity=tuple(
                 Scarcity(s.offer_id, s.nodes, s.saves_usd, s.workloads, s.text) for s in self.scarcity

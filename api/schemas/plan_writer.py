@@ -217,4 +217,5 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
         "cost_usd": format_usd(cost) if cost is not None else None,
         "why": baseline.why,
         "completed": baseline.completed,
+        "over_budget_usd": format_usd(baseline.over_budget_usd),
     }

@@ -231,12 +231,13 @@ class PriceOutlook:
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """What a simpler strategy would have cost, lateness and delay in it; None with the reason when it could
-    not run, or its search was not ``completed``."""
+    not run, or its search was not ``completed``. ``over_budget_usd``: by how much it passes the budget."""
 
     name: str
     cost_usd: Decimal | None
     why: str
     completed: bool = True
+    over_budget_usd: Decimal = ZERO
 
 
 class SpendKind(StrEnum):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from io import StringIO
 
 from rich.console import Console
 
+from api.cli.output import SafeConsole
 from api.cli.plan_view import print_plan
 from api.explanations import MOST_AT_ONCE, folded, sentences_of, sentences_together
-from broker.domain.plan import Baseline, Plan, Why
+from broker.domain.plan import Baseline, Obstacle, Plan, Unplaced, Why
 from tests.placement.market import offer, plan, request, serving, training
 
 SENTENCES = tuple(f"Reason {number} decides this placement, and it is told in words." for number in range(9))
@@ -76,9 +78,37 @@ def test_nothing_is_lost_in_the_fold() -> None:
 
 def test_a_comparison_that_was_cut_short_is_not_completed_and_no_headline() -> None:
     found = run_of_ten_hours()
-    cut = Baseline(
-        "single_shape", None, "not completed: 3 of 9 kinds of node were not tried", completed=False
-    )
+    cut = Baseline("single_shape", None, "3 of 9 kinds of node were not tried", completed=False)
     lines = printed(replace(found, baselines=(cut,)))
-    assert any("not completed" in line for line in lines)
+    assert sum(line.count("not completed") for line in lines) == 1
     assert not any(line.lstrip().startswith("saves") for line in lines)
+
+
+def compared(found: Plan, *baselines: Baseline) -> str:
+    return " ".join(" ".join(printed(replace(found, baselines=baselines), 130)).split())
+
+
+def test_the_headline_is_against_the_cheapest_strategy_within_the_budget() -> None:
+    found = run_of_ten_hours()
+    over = Baseline("single_shape", found.cost_usd * 2, "", over_budget_usd=Decimal(5))
+    strong = Baseline("single_provider", found.cost_usd * 4, "")
+    weak = Baseline("converged", found.cost_usd * 8, "")
+    told = compared(found, over, weak, strong)
+    assert "saves $30.00 (75 %) against one provider for all" in told
+    assert told.count("$30.00 (75 %)") == 2, "the table tells the same share"
+    assert "saves no simpler strategy stays within the budget" in compared(found, over)
+
+
+def test_a_bound_says_what_it_counts() -> None:
+    found = replace(run_of_ten_hours(), penalty_usd=Decimal(1000), bound_usd=Decimal(1009), gap=0.001)
+    assert "with penalties, no plan costs less than $1,009.00" in compared(found)
+    assert "with penalties and delay, no plan" in compared(replace(found, delay_usd=Decimal(1)))
+    assert ": no plan costs less than" in compared(replace(found, penalty_usd=Decimal(0)))
+
+
+def test_brackets_and_colons_of_data_are_printed_as_they_are() -> None:
+    fix = "precisions: [bf16, fp8] in place of [fp8] on host:warning:x: it then costs $1.00"
+    found = replace(run_of_ten_hours(), unplaced=(Unplaced("other", Obstacle.PRECISION, fix),))
+    out = StringIO()
+    print_plan(SafeConsole(file=out, width=130, no_color=True), found)
+    assert fix in " ".join(out.getvalue().split())

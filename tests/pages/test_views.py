@@ -100,7 +100,8 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
 @pytest.mark.parametrize(
     ("baselines", "label", "figure"),
     [
-        ((("single_shape", "150"), ("converged", "120")), "Saved against one shape", "$50.00"),
+        ((("single_shape", "150"), ("converged", "180")), "Saved against one shape", "$50.00"),
+        ((("single_shape", "150"), ("converged", "120")), "Saved against “one always-on pool”", "$20.00"),
         (
             (("single_shape", None), ("converged", "130"), ("single_provider", "180")),
             "Saved against “one always-on pool”",

@@ -145,5 +145,5 @@ def test_a_search_that_counts_too_little_is_not_completed() -> None:
     found = {b.name: b for b in plan(asked, offers, baselines=True, time_limit_s=4.0, gap=0.5).baselines}
     assert found["single_provider"].cost_usd is None
     assert not found["single_provider"].completed
-    assert found["single_provider"].why.startswith("not completed: ")
+    assert "not tried" in found["single_provider"].why or "cut short" in found["single_provider"].why
     assert found["cheapest_gpu_hour"].cost_usd is not None

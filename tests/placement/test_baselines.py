@@ -84,7 +84,7 @@ def test_a_strategy_may_pass_the_budget_and_says_so() -> None:
     asked = request(serving(hourly=[1.0]), budget_usd=Decimal("30.00"))
     found = plan(asked, [offer("a", "0.60", gpu="TINY"), offer("b", "0.90", gpus=4)], baselines=True)
     assert found.cost_usd == Decimal("28.80")
-    assert "USD over the budget" in _by_name(found)["cheapest_gpu_hour"].why
+    assert "$13.20 over the budget" in _by_name(found)["cheapest_gpu_hour"].why
 
 
 def test_every_group_is_tried_that_could_be_cheaper() -> None:

@@ -57,7 +57,7 @@ def test_what_waits_for_a_run_is_placed_anew_with_it() -> None:
     """Eight hours of a service follow a run of ten; both cost a dollar an hour less on lent nodes."""
     asked = request(training("run", 10), serving(hourly=[3.0], starts_after="run"), hours=18)
     (note,) = planned(asked, [HALL, lent("lent", "1.00")]).notes
-    assert "run at vast costs $18.00 in place of $36.00" in note
+    assert "run with chat at vast costs $18.00 in place of $36.00" in note
 
 
 def test_a_service_on_few_pools_is_placed_anew_by_the_same_rules() -> None:

@@ -82,7 +82,7 @@ def test_no_next_best_that_is_told_costs_less() -> None:
     assert why.runner_up.offer_id == "dear"
     assert all(way.more_usd >= 0 for way in why.next_best)
     more = "it costs $11.55 more (110.5 %) and ends at the same time"
-    assert f"The next best is 1 x BIG at lambda in us-east: {more}." in why.sentences
+    assert f"The next best is 1 x BIG at lambda in us-east (dear): {more}." in why.sentences
 
 
 def test_a_pool_less_is_worth_the_premium() -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 
+from broker.domain.money import ZERO, usd_words
 from broker.domain.plan import Baseline
 from broker.domain.workload import Serving
 from optimizer.placement.baselines.converged import converged_pool, least_pool_cents, steady_groups
@@ -48,9 +50,11 @@ class Simpler:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """How a group of offers carries everything. ``cents``: cost, lateness and delay."""
+    """How a group of offers carries everything. ``cents``: cost, lateness and delay; ``cost_cents``: what of
+    it counts against the budget."""
 
     cents: int
+    cost_cents: int
     chosen: Mapping[str, Column]
     says: str
 
@@ -156,7 +160,7 @@ def _cheapest_group(
     least: dict[str, float | str] = {}
     for label, mask in groups.items():
         if look_s * len(least) * len(scene.placed) > work_s:
-            text = f"not completed: work ended before all {len(groups)} {noun} were looked at"
+            text = f"work ended before all {len(groups)} {noun} were looked at"
             return Simpler(Baseline(name, None, text, completed=False))
         least[label] = least_of(mask)
     able = sorted((c, label) for label, c in least.items() if isinstance(c, float) and np.isfinite(c))
@@ -201,23 +205,26 @@ def _told(
 ) -> Simpler:
     chosen = None if best is None else best[2].chosen
     if untried or cut:
-        text = f"not completed: {untried} of {able} {noun} that fit each workload alone were not tried"
+        text = f"{untried} of {able} {noun} that fit each workload alone were not tried"
         if not untried:
-            text = f"not completed: the search of one of {able} {noun} was cut short"
+            text = f"the search of one of {able} {noun} was cut short"
         if best is not None:
-            text += f"; ${in_usd(best[0]):,} on {best[1]} so far"
+            text += f"; {usd_words(in_usd(best[0]))} on {best[1]} so far"
         return Simpler(Baseline(name, None, text, completed=False), chosen)
     if best is None:
         text = f"no way found for all together on any of {able} {noun} that fit each workload alone"
         return Simpler(Baseline(name, None, text))
     text = f"{best[2].says or f'everything on {best[1]}'}, the cheapest of {able} {noun} that can"
-    return Simpler(Baseline(name, in_usd(best[0]), text + _over_budget(scene, best[0])), chosen)
+    return Simpler(_costed(scene, name, text, best[0], best[2].cost_cents), chosen)
 
 
-def _over_budget(scene: _Scene, cents: int) -> str:
+def _costed(scene: _Scene, name: str, text: str, cents: int, cost_cents: int) -> Baseline:
+    """A completed baseline of ``cents``, which says by how much what it pays passes the budget."""
     budget = scene.candidates.problem.request.budget_usd
-    over = 0 if budget is None else cents - in_cents(budget)
-    return f"; {in_usd(over)} USD over the budget" if over > 0 else ""
+    over: Decimal = ZERO if budget is None else in_usd(max(0, cost_cents - in_cents(budget)))
+    if over:
+        text += f"; {usd_words(over)} over the budget"
+    return Baseline(name, in_usd(cents), text, over_budget_usd=over)
 
 
 def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
@@ -232,7 +239,9 @@ def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
     chosen = placed_by_parties(candidates, out_of_work)
     if chosen is None or len(chosen) < len(scene.placed):
         return _Tried(None, work.over())
-    return _Tried(_Carried(sum(column.total_cents for column in chosen.values()), chosen, ""), work.over())
+    total = sum(column.total_cents for column in chosen.values())
+    cost = sum(column.cost_cents for column in chosen.values())
+    return _Tried(_Carried(total, cost, chosen, ""), work.over())
 
 
 def _pooled(scene: _Scene, problem: Problem) -> _Tried:
@@ -245,7 +254,9 @@ def _pooled(scene: _Scene, problem: Problem) -> _Tried:
     offer = problem.table.offers[next(iter(pool.chosen.values())).pieces[0].offer]
     nodes = f"{pool.nodes} {'node' if pool.nodes == 1 else 'nodes'}"
     what = f"{nodes} of {offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"
-    return _Tried(_Carried(pool.total_cents, pool.chosen, f"{what}, always on for the peak of all work"))
+    cost = pool.cost_cents + sum(column.transfer_cents for column in pool.chosen.values())
+    says = f"{what}, always on for the peak of all work"
+    return _Tried(_Carried(pool.total_cents, cost, pool.chosen, says))
 
 
 def _only_placed(problem: Problem, placed: tuple[str, ...]) -> Problem:
@@ -262,7 +273,7 @@ def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simple
     ledger = Ledger(problem)
     for workload in _runs_first(problem):
         if PLACED_SECONDS * len(chosen) >= work_s:
-            text = f"not completed: work ended after {len(chosen)} of {len(scene.placed)} workloads"
+            text = f"work ended after {len(chosen)} of {len(scene.placed)} workloads"
             return Simpler(Baseline(name, None, text, completed=False))
         made = cheapest_gpu_hour_column(scene.candidates, workload, ledger, chosen)
         if made is None:
@@ -271,7 +282,8 @@ def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simple
         chosen[workload] = made
     total = sum(column.total_cents for column in chosen.values())
     text = "each workload on its lowest price per GPU-hour, as small as it fits"
-    return Simpler(Baseline(name, in_usd(total), text + _over_budget(scene, total)), chosen)
+    cost = sum(column.cost_cents for column in chosen.values())
+    return Simpler(_costed(scene, name, text, total, cost), chosen)
 
 
 def _runs_first(problem: Problem) -> Iterable[str]:

@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 
 import numpy as np
 
+from broker.domain.money import usd_words
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Alternative, BindingRule, Scarcity
 from broker.domain.workload import Policy, Serving, Training
@@ -154,8 +156,8 @@ def binding_limit(
     """
     held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
     if held is not None:
-        offer = candidates.problem.table.offers[candidates.problem.index_of[held.offer_id]]
-        return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {described(offer)} {held.because}")
+        what = described_beside(candidates, mine, candidates.problem.index_of[held.offer_id])
+        return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {what} {held.because}")
     run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
     if not tried:
         return Limit(BindingRule.PRICE)
@@ -183,11 +185,13 @@ def binding_limit(
     }
     if isinstance(run, Training):
         least[BindingRule.FABRIC] = least_joined_usd(candidates, run)
-    best = min(least, key=lambda rule: least[rule])
     now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
-    if least[best] >= now - 0.01:
+    # What the copy itself costs is part of the price; it limits the run if without it another way is best.
+    copied = {BindingRule.EGRESS: mine.transfer_cents / 100}
+    best = min(least, key=lambda rule: least[rule] + copied.get(rule, 0.0))
+    if least[best] + copied.get(best, 0.0) >= now - 0.01:
         return Limit(BindingRule.PRICE)
-    usd = f"${in_usd(round(100 * least[best])):,}"
+    usd = usd_words(in_usd(round(100 * least[best])))
     return Limit(best, f"{IN_WORDS[best]} limits it: without it the cheapest way alone would cost {usd}")
 
 
@@ -197,22 +201,57 @@ def described(offer: Offer) -> str:
     return f"{offer.sku.gpus_per_node} x {offer.sku.gpu}{spot} at {offer.provider} in {offer.region}"
 
 
-def second_best(candidates: Candidates, standing: Standing, rivals: Iterable[Rival]) -> str | None:
-    """The next best way that fits, with what it costs more and how much later or slower it is.
+def described_beside(candidates: Candidates, mine: Column, other: int) -> str:
+    """An offer in words, with the zone or the name in which it differs from one that ``mine`` uses."""
+    offers = candidates.problem.table.offers
+    offer = offers[other]
+    words = described(offer)
+    alike = [offers[piece.offer] for piece in mine.pieces if described(offers[piece.offer]) == words]
+    if not alike:
+        return words
+    zones = {one.zone for one in alike}
+    if offer.zone not in (None, offer.region, *zones):
+        return f"{words}, zone {offer.zone}"
+    return f"{words} ({offer.offer_id})"
 
-    Never one that costs less in all: what stands against such a one is told as a limit.
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A way beside the chosen one, as the plan tells it."""
+
+    way: Alternative
+    rival: Rival
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be had and is the worse way."""
+        return self.rival.way is not None and self.way.more_usd >= 0
+
+    @property
+    def order(self) -> tuple[bool, Decimal, float]:
+        """What it is sorted by."""
+        return not self.is_open, self.way.more_usd, self.way.later_hours or 0.0
+
+
+def ranked(candidates: Candidates, standing: Standing, rivals: Iterable[Rival]) -> list[Ranked]:
+    """Ways that can be had by what they cost more, the earlier of equal ones first; then the others."""
+    ways = (Ranked(alternative(candidates, standing, rival), rival) for rival in rivals)
+    return sorted(ways, key=lambda one: one.order)
+
+
+def second_best(candidates: Candidates, standing: Standing, first: Ranked | None) -> str | None:
+    """The first of the ranked ways, with what it costs more and how much later or slower it is.
+
+    Nothing where it cannot be had: what stands against such a one is told as a limit.
     """
-    for rival in rivals:
-        way = alternative(candidates, standing, rival)
-        if rival.way is None or way.more_usd < 0:
-            continue
-        mine = standing.chosen[rival.column.workload]
-        offer = candidates.problem.table.offers[main_piece(rival.column).offer]
-        whole = in_usd(mine.total_cents)
-        share = f" ({100 * float(way.more_usd / whole):.1f} %)" if whole else ""
-        money = f"it costs ${way.more_usd:,} more{share}" if way.more_usd else "it costs the same"
-        return f"the next best is {described(offer)}: {money} and {_pace(candidates, mine, rival.column)}"
-    return None
+    if first is None or not first.is_open:
+        return None
+    column, more = first.rival.column, first.way.more_usd
+    mine = standing.chosen[column.workload]
+    what = described_beside(candidates, mine, main_piece(column).offer)
+    share = f" ({100 * float(more / in_usd(mine.cost_cents)):.1f} %)" if mine.cost_cents else ""
+    money = f"it costs {usd_words(more)} more{share}" if more else "it costs the same"
+    return f"the next best is {what}: {money} and {_pace(candidates, mine, column)}"
 
 
 def _pace(candidates: Candidates, mine: Column, other: Column) -> str:

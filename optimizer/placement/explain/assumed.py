@@ -10,39 +10,51 @@ from broker.domain.node_launch import LaunchBasis
 from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.explain.clauses import figure
 from optimizer.placement.explain.extract import cold_start_of_piece, estimate_of
 from optimizer.placement.problem.columns import Column, Piece
 
 NEAR_OBJECTIVE = 0.8
 """From this share of an objective on it is told."""
+FULL = 0.995
+"""A replica that takes this share of an objective is loaded until it is reached, which tells nothing."""
+RELIABLE = 0.99
+"""Hosts of which the seller states less are told."""
 
 
 def assumed_rules(candidates: Candidates, workload: Workload, piece: Piece) -> Iterator[str]:
-    """Stock that nobody counts, and a speed that nobody measured."""
+    """Stock that nobody counts, a host that is often down, and a speed that nobody measured."""
     problem = candidates.problem
-    if not is_counted(problem.table.offers[piece.offer]):
+    offer = problem.table.offers[piece.offer]
+    if not is_counted(offer):
         nodes = max(count for _, _, count in piece.spans)
         most = assumed_nodes(problem.request)
         held = "1 node is" if nodes == 1 else f"{nodes} nodes are"
-        yield f"{held} assumed to be there: the seller states no number, and at most {most} are counted on"
+        yield f"{held} assumed to be there: the seller states no number, and at most {most:,} are counted on"
     cold = cold_start_of_piece(candidates, workload, piece)
     if cold is not None and cold.basis is LaunchBasis.ASSUMED:
         yield f"{cold.launch_s / 60:.0f} min from an order to a running node are assumed"
+    if offer.reliability is not None and offer.reliability < RELIABLE:
+        yield f"{offer.provider} states that this host is up {100 * offer.reliability:.4g} % of the time"
     estimate = estimate_of(candidates, workload, piece)
     if estimate.provenance is Provenance.MEASURED:
         return
     if isinstance(workload, Serving):
-        name, form, unit = "requests_per_s_per_replica", "{:.3g}", "requests/s a replica"
+        name, form, unit = "requests_per_s_per_replica", figure, "requests/s a replica"
     else:
-        name, form, unit = "hours", "{:.1f}", "h"
+        name, form, unit = "hours", "{:,.1f}".format, "h"
     if name in estimate.value:
         figures = (estimate.value[name], estimate.low[name], estimate.high[name])
-        value, low, high = (form.format(figure) for figure in figures)
+        value, low, high = (form(one) for one in figures)
         yield f"its {value} {unit} are {estimate.provenance}: {low} to {high} are likely"
 
 
 def objective_rules(candidates: Candidates, column: Column) -> list[str]:
-    """How near a service is to a limit of its objective, the nearest first; nothing where it is far away."""
+    """How near a service is to limits of its objective that do not fill its replicas, the nearest first.
+
+    A replica is loaded until memory, compute or a limit is reached. Of the limit that is reached nothing is
+    said; one that is nearly reached beside it is told.
+    """
     service = candidates.problem.request.workload(column.workload)
     if not isinstance(service, Serving):
         return []
@@ -55,7 +67,7 @@ def objective_rules(candidates: Candidates, column: Column) -> list[str]:
         value = estimate_of(candidates, service, piece).value
         for name, what, most in limits:
             share = value.get(name, 0.0) / most
-            if share >= max(NEAR_OBJECTIVE, near.get(name, (0.0, ""))[0]):
+            if FULL > share >= max(NEAR_OBJECTIVE, near.get(name, (0.0, ""))[0]):
                 says = f"the objective is near: {what} takes {value[name]:,.0f} ms of {most:,.0f} ms (p95)"
                 near[name] = (share, says)
     return [says for _, says in sorted(near.values(), reverse=True)]

@@ -11,16 +11,24 @@ class Part(IntEnum):
     """What a clause tells, the most important first."""
 
     DECIDED = 0
-    LIMIT = 1
-    NEAR_TIE = 2
-    ASSUMED = 3
-    NEXT_BEST = 4
-    DETAIL = 5
-    DROPPED = 6
+    RISK = 1
+    LIMIT = 2
+    NEAR_TIE = 3
+    ASSUMED = 4
+    NEXT_BEST = 5
+    DETAIL = 6
+    DROPPED = 7
 
 
-LEADING = {Part.DECIDED: 1, Part.LIMIT: 2, Part.NEAR_TIE: 1, Part.ASSUMED: 1, Part.NEXT_BEST: 1}
-"""How many clauses of each part come before all others: six, which is what a reader sees first."""
+LEADING = {
+    Part.DECIDED: 1,
+    Part.RISK: 1,
+    Part.LIMIT: 2,
+    Part.NEAR_TIE: 1,
+    Part.ASSUMED: 1,
+    Part.NEXT_BEST: 1,
+}
+"""How many clauses of each part come before all others; a reader sees the first six at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +51,24 @@ def sentences_of(clauses: Iterable[Clause]) -> tuple[str, ...]:
         else:
             rest.append(clause)
     return tuple(f"{clause.says[:1].upper()}{clause.says[1:]}." for clause in (*first, *rest))
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``1,016 nodes``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(hours: float) -> str:
+    """``57 min``, ``7 h 57 min``, ``8 h``; in tenths of hours from a day on."""
+    minutes = round(60 * hours)
+    if minutes >= 24 * 60:
+        return f"{hours:,.1f} h"
+    whole, rest = divmod(minutes, 60)
+    if not whole:
+        return f"{rest} min"
+    return f"{whole} h {rest} min" if rest else f"{whole} h"
+
+
+def figure(value: float) -> str:
+    """Three significant digits, whole from a hundred on: ``0.532``, ``15.6``, ``1,046``."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from broker.domain.money import usd_words
 from broker.domain.offer import HostKind
 from broker.domain.workload import Workload
 from optimizer.placement.columns.candidates import Candidates, build_candidates
@@ -28,9 +29,13 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Cheaper:
-    """A party that costs less on community hosts: of these ``providers``, in cents as planned and there."""
+    """A party that costs less on community hosts: of these ``providers``, in cents as planned and there.
+
+    ``beside``: what else those cents count: services that wait for it, their delay, lateness.
+    """
 
     lead: str
+    beside: tuple[str, ...]
     providers: tuple[str, ...]
     planned_cents: int
     cents: int
@@ -46,15 +51,20 @@ def community_notes(
     saved = sum(one.planned_cents - one.cents for one in found)
     found.sort(key=lambda one: (one.cents - one.planned_cents, one.lead))
     ways = [
-        f"{one.lead} at {' and '.join(one.providers)} costs ${in_usd(one.cents):,} in place of "
-        f"${in_usd(one.planned_cents):,}"
+        f"{_with(one)} at {' and '.join(one.providers)} costs {usd_words(in_usd(one.cents))} in place of "
+        f"{usd_words(in_usd(one.planned_cents))}"
         for one in found[:MOST_NAMED]
     ]
     more = f", {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return (
-        f"hosts: [datacenter, community] would save ${in_usd(saved):,} or more, with everything else as "
-        f"planned: {', '.join(ways)}{more}",
-    )
+    saving = f"hosts: [datacenter, community] would save {usd_words(in_usd(saved))} or more"
+    return (f"{saving}, with everything else as planned: {', '.join(ways)}{more}",)
+
+
+def _with(one: Cheaper) -> str:
+    if not one.beside:
+        return one.lead
+    first = ", ".join(one.beside[:-1])
+    return f"{one.lead} with {f'{first} and ' if first else ''}{one.beside[-1]}"
 
 
 def _cheaper(candidates: Candidates, solution: Solution, hurry: Callable[[], bool]) -> Iterator[Cheaper]:
@@ -81,8 +91,21 @@ def _cheaper(candidates: Candidates, solution: Solution, hurry: Callable[[], boo
             continue
         providers = _providers(candidates, way.values(), lent[party.lead])
         if providers:
+            planned_columns = [chosen[name] for name in party.names if name in chosen]
+            beside = _beside(party, [*planned_columns, *way.values()])
             chosen = {name: way.get(name, column) for name, column in chosen.items()}
-            yield Cheaper(party.lead, providers, before, cents)
+            yield Cheaper(party.lead, beside, providers, before, cents)
+
+
+def _beside(party: Party, columns: Sequence[Column]) -> tuple[str, ...]:
+    """What is in the cents of a party beside the cost of its lead."""
+    placed = {column.workload for column in columns}
+    words = [name for name in party.followers if name in placed]
+    if any(column.delay_cents for column in columns):
+        words.append("the delay")
+    if any(column.penalty_cents for column in columns):
+        words.append("lateness")
+    return tuple(words)
 
 
 def _dearest(candidates: Candidates, chosen: Mapping[str, Column]) -> list[Party]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 
 import numpy as np
 
+from broker.domain.money import usd_words
 from broker.domain.offer import RateBasis, Tier, WindowTerms
 from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
 from broker.domain.transfer import TransferKind
@@ -15,22 +17,24 @@ from broker.domain.workload import Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.greedy import by_workload
 from optimizer.placement.explain.alternatives import (
-    alternative,
+    NEXT_BEST,
     binding_limit,
     near,
     next_ways,
+    ranked,
     reason,
     scarcities,
     second_best,
 )
 from optimizer.placement.explain.assumed import assumed_rules, objective_rules
-from optimizer.placement.explain.clauses import Clause, Part, sentences_of
-from optimizer.placement.explain.extract import working_nodes
+from optimizer.placement.explain.clauses import Clause, Part, counted, sentences_of
 from optimizer.placement.explain.fleet_limits import limits_told
 from optimizer.placement.explain.near_ties import NearTie
+from optimizer.placement.explain.risks import risk_rules
+from optimizer.placement.explain.run_sizes import size_rules
+from optimizer.placement.explain.stated import all_taken_rule, tokens_rule
 from optimizer.placement.problem.columns import Column, Piece, in_usd
-from optimizer.placement.problem.delays import price_of
-from optimizer.placement.problem.menus import menu_rule
+from optimizer.placement.problem.delays import wait_in
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.runs.candidates import RunCandidates
@@ -108,7 +112,14 @@ class Explainer:
         if column.workload not in self._told:
             self._told[column.workload] = self._tell(column)
         told = self._told[column.workload]
-        clauses = (*rules, *self._launch_rule(piece), *self._spot_rule(workload, piece))
+        clauses = (
+            *rules,
+            *self._launch_rule(piece),
+            *self._spot_rule(workload, piece),
+            *self._taken_rule(piece),
+            *tokens_rule(self.candidates, workload, column),
+        )
+        risks = [Clause(Part.RISK, says) for says in risk_rules(self.candidates, workload, column, piece)]
         limits = [Clause(Part.LIMIT, says) for says in told.limits]
         assumed = [Clause(Part.ASSUMED, says) for says in assumed_rules(self.candidates, workload, piece)]
         second = [] if told.second is None else [Clause(Part.NEXT_BEST, told.second)]
@@ -119,7 +130,7 @@ class Explainer:
             told.rule,
             told.next_best,
             tuple(sorted(self.candidates.log(workload.name).dropped.items())),
-            sentences_of((*limits, *assumed, *second, *clauses)),
+            sentences_of((*risks, *limits, *assumed, *second, *clauses)),
         )
 
     def _tell(self, column: Column) -> _Told:
@@ -128,19 +139,22 @@ class Explainer:
         ways = next_ways(self.candidates, self.solution.pools, known, column)
         rivals = [rival_at(self.candidates, self._standing, column.workload, way) for way in ways]
         rivals = [rival for rival in rivals if not self._lost_near_tie(rival)]
-        next_best = tuple(alternative(self.candidates, self._standing, rival) for rival in rivals)
-        limit = binding_limit(self.candidates, self._standing, column, next_best, tried=not hurried)
-        limits = [] if limit.says is None else [limit.says]
-        named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
-        of_fleet = self._limits_of_fleets().get(column.workload, ()) if self.most_trials else ()
-        limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
         rival = rival_in(
             self.candidates, self.solution.pools, known, self._standing, column.workload, build=not hurried
         )
         if rival is None or self._lost_near_tie(rival):
             rival = next(iter(rivals), None)
-        others = sorted([*rivals, *([] if rival is None else [rival])], key=lambda other: other.cents)
-        second = second_best(self.candidates, self._standing, others)
+        elif main_piece(rival.column).offer not in {main_piece(one.column).offer for one in rivals}:
+            rivals.append(rival)
+        others = ranked(self.candidates, self._standing, rivals)
+        known_ways = [one.way for one in others]
+        limit = binding_limit(self.candidates, self._standing, column, known_ways, tried=not hurried)
+        limits = [] if limit.says is None else [limit.says]
+        named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
+        of_fleet = self._limits_of_fleets().get(column.workload, ()) if self.most_trials else ()
+        limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
+        second = second_best(self.candidates, self._standing, next(iter(others), None))
+        next_best = tuple(known_ways[:NEXT_BEST])
         return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second)
 
     def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
@@ -176,10 +190,9 @@ class Explainer:
             yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[found.run.name]))
         if column.penalty_cents:
             late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
-            late = f"it ends {late_h:.1f} h late for ${in_usd(column.penalty_cents):,}"
+            late = f"it ends {late_h:.1f} h late for {usd_words(in_usd(column.penalty_cents))}"
             yield Clause(Part.LIMIT, f"{late}: being on time costs more")
-        yield self._node_rule(found, column.pieces[0])
-        yield from self._menu_rule(found, piece)
+        yield from size_rules(self.candidates, found, piece)
         if len(column.pieces) > 1:
             number = column.pieces.index(piece) + 1
             yield Clause(
@@ -211,8 +224,20 @@ class Explainer:
             return f"it is the cheapest of {_fitting(offers)}"
         count = len(np.unique(found.offer[cheaper]))
         holders = self._holders(found, cheaper[np.argsort(total[cheaper], kind="stable")])
-        held = f"held by {named(holders)}" if holders else "of no use with what waits for it"
-        return f"{_count(count, 'cheaper offer')} of {offers} {'is' if count == 1 else 'are'} {held}"
+        if holders:
+            are = "is" if count == 1 else "are"
+            return f"{counted(count, 'cheaper offer')} of {offers:,} {are} held by {named(holders)}"
+        followers = [service.name for service in self.candidates.problem.followers(found.run.name)]
+        if not followers:
+            are = "is" if count == 1 else "are"
+            return (
+                f"{counted(count, 'cheaper offer')} of {offers:,} {are} not left beside the rest of the plan"
+            )
+        wait = "waits" if len(followers) == 1 else "wait"
+        return (
+            f"{counted(count, 'offer')} of {offers:,} would cost the run less, but not the run and "
+            f"{named(followers)}, which {wait} for it, together"
+        )
 
     def _holders(self, found: RunCandidates, order: np.ndarray) -> list[str]:
         seen: dict[str, None] = {}
@@ -222,35 +247,6 @@ class Explainer:
                 beside = near(self._standing, column)
                 seen.update(dict.fromkeys(blockers(self.candidates.problem, beside, column)))
         return list(seen)
-
-    def _node_rule(self, found: RunCandidates, piece: Piece) -> Clause:
-        here = found.offer == piece.offer
-        nodes = piece.spans[0][2]
-        if nodes > int(found.nodes[here].min()):
-            return Clause(Part.DETAIL, f"{_count(nodes, 'node')} are the cheapest size on this offer")
-        if nodes == 1:
-            return Clause(Part.DETAIL, "1 node is enough")
-        return Clause(Part.LIMIT, f"{_count(nodes, 'node')} {self._why_not_fewer(found, piece)}")
-
-    def _menu_rule(self, found: RunCandidates, piece: Piece) -> Iterator[Clause]:
-        bought, working = piece.spans[0][2], working_nodes(self.candidates, found.run, piece)
-        if working < bought:
-            offer = self.candidates.problem.table.offers[piece.offer]
-            yield Clause(Part.DETAIL, menu_rule(offer, working, bought))
-
-    def _why_not_fewer(self, found: RunCandidates, piece: Piece) -> str:
-        estimates, table = self.candidates.estimates, self.candidates.problem.table
-        nodes = working_nodes(self.candidates, found.run, piece)
-        run, kind = found.run, int(table.sku_of[piece.offer])
-        fewer = [i for i, n in enumerate(estimates.node_counts) if n < nodes]
-        if not isinstance(run, Training) or not fewer:
-            return "are needed: fewer miss the deadline"
-        count = estimates.node_counts[fewer[-1]]
-        if count * int(table.gpus_per_node[piece.offer]) < run.gpus_min:
-            return f"are the fewest with the asked {run.gpus_min} GPUs"
-        fits = bool(estimates.training.fits[estimates.row_of[run.name], kind, fewer[-1]])
-        why = "miss the deadline" if fits else "do not hold the model in memory"
-        return f"are needed: fewer {why}"
 
     def _layout_rule(self, run: Training, piece: Piece) -> Iterator[Clause]:
         table, estimates = self.candidates.problem.table, self.candidates.estimates
@@ -262,7 +258,7 @@ class Explainer:
 
     def _service_rules(self, service: Serving, column: Column, piece: Piece) -> Iterator[Clause]:
         case, table = self.candidates.fleets[service.name], self.candidates.problem.table
-        offers = f"{_count(case.log.left, 'offer')} that {'meets' if case.log.left == 1 else 'meet'} the SLO"
+        offers = f"{counted(case.log.left, 'offer')} that {'meets' if case.log.left == 1 else 'meet'} the SLO"
         among = "among the cheapest fleets" if service.name in self.ties else "the cheapest fleet"
         yield Clause(Part.DECIDED, f"it is {among} found over {offers}")
         if service.name in self.ties:
@@ -284,12 +280,12 @@ class Explainer:
 
     def _delay_of(self, service: Serving, column: Column) -> str:
         """How much later that is than the earliest end that any way of the run has."""
-        price = price_of(self.candidates.problem, service.name)
-        if price is None or column.after_s is None or not column.delay_cents:
+        wait = wait_in(self.candidates.problem, service, column, in_usd(column.cost_cents))
+        if wait is None or not wait.delay_usd:
             return ""
-        hours = (column.after_s - price.earliest_s) / 3600
-        counted = f", which counts for ${in_usd(column.delay_cents):,}"
-        return f", {hours:.1f} h after the earliest that any way of it allows{counted}"
+        hours = (wait.start - wait.earliest_start) / timedelta(hours=1)
+        counts = f", which counts for {usd_words(wait.delay_usd)}"
+        return f", {hours:.1f} h after the earliest that any way of it allows{counts}"
 
     def _replica_rule(self, service: Serving, piece: Piece) -> str:
         estimates, table = self.candidates.estimates, self.candidates.problem.table
@@ -307,6 +303,11 @@ class Explainer:
         if not any(estimates.serving.fits[row, kind, c] for c in smaller):
             return f"TP{config.tp} is needed: weights and SLO need {config.gpus_per_replica} GPUs"
         return f"TP{config.tp} serves more requests per dollar than smaller replicas here"
+
+    def _taken_rule(self, piece: Piece) -> Iterator[Clause]:
+        says = all_taken_rule(self.candidates.problem, self._standing.ledger, piece)
+        if says is not None:
+            yield Clause(Part.ASSUMED, says)
 
     def _launch_rule(self, piece: Piece) -> Iterator[Clause]:
         """What our own launches of the offer taught."""
@@ -330,7 +331,7 @@ class Explainer:
         told = sorted(((g, n) for g, n in dropped.items() if n and g in DROPPED), key=lambda row: -row[1])
         if told:
             (first, most), rest = told[0], told[1:]
-            words = [f"{_count(most, 'offer')} {DROPPED[first]}", *(f"{n} {DROPPED[g]}" for g, n in rest)]
+            words = [f"{counted(most, 'offer')} {DROPPED[first]}", *(f"{n} {DROPPED[g]}" for g, n in rest)]
             yield Clause(Part.DROPPED, f"the gates dropped {', '.join(words)}")
 
 
@@ -343,7 +344,7 @@ def _late_usd_per_hour(found: RunCandidates) -> Decimal:
 def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[Clause]:
     """What is copied to a piece, what that costs, and how long it takes."""
     for one in transfers_of(problem, column)[column.pieces.index(piece)]:
-        billed = f"${one.usd:,}, billed by {one.provider}" if one.usd else "free of charge"
+        billed = f"{usd_words(one.usd)}, billed by {one.provider}" if one.usd else "free of charge"
         words = f"{one.gb:,.0f} GB of {one.what} are copied from {one.provider} {one.region}: {billed}"
         if one.what is TransferKind.DATASET:
             words += f", there {one.hours:.1f} h after the plan; the bill is expected, no seller confirms it"
@@ -369,14 +370,14 @@ def near_tie_rule(tie: NearTie) -> str:
         (now.parts, before.parts, "part"),
         (now.starts, before.starts, "node start"),
     ]
-    words = [f"{_count(a, word)} in place of {b}" for a, b, word in counts if a != b]
+    words = [f"{counted(a, word)} in place of {b}" for a, b, word in counts if a != b]
     if tie.earlier_s >= 60:
         words.append(f"an end {tie.earlier_s / 3600:.1f} h earlier")
     what = ", ".join(words) or "fewer placements"
     noun = "way" if tie.earlier_s or before.parts > now.parts else "fleet"
     if tie.more_cents > 0:
-        return f"a near tie: ${in_usd(tie.more_cents):,} more than the cheapest {noun} pay for {what}"
-    return f"a near tie: {what} cost ${in_usd(-tie.more_cents):,} less than the {noun} first found"
+        return f"a near tie: {usd_words(in_usd(tie.more_cents))} more than the cheapest {noun} pay for {what}"
+    return f"a near tie: {what} cost {usd_words(in_usd(-tie.more_cents))} less than the {noun} first found"
 
 
 def _held_rule(piece: Piece) -> str:
@@ -384,7 +385,7 @@ def _held_rule(piece: Piece) -> str:
     counts = sorted({nodes for _, _, nodes in piece.spans})
     if len(counts) > 1:
         return f"{counts[0]} to {counts[-1]} nodes are held, following traffic"
-    held = f"{_count(counts[0], 'node')} {'is' if counts[0] == 1 else 'are'} held"
+    held = f"{counted(counts[0], 'node')} {'is' if counts[0] == 1 else 'are'} held"
     if len(piece.spans) == 1:
         return f"{held} throughout"
     return f"{held} {len(piece.spans)} times, when traffic asks for it"
@@ -392,8 +393,4 @@ def _held_rule(piece: Piece) -> str:
 
 def _fitting(offers: int) -> str:
     verbs = "fits and meets" if offers == 1 else "fit and meet"
-    return f"{_count(offers, 'offer')} that {verbs} the deadline"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{counted(offers, 'offer')} that {verbs} the deadline"

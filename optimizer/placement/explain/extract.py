@@ -114,14 +114,23 @@ def _shape(
     """Layout, precision, replicas and GPUs of one model copy."""
     table, estimates = candidates.problem.table, candidates.estimates
     kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
-    per_node = int(table.gpus_per_node[piece.offer])
     if isinstance(workload, Training):
         layout = estimates.training.layout(row, kind, piece.choice)
-        return layout, workload.precision, 1, nodes * per_node
+        return layout, workload.precision, 1, nodes * int(table.gpus_per_node[piece.offer])
     config = estimates.serving.configs[piece.choice]
-    size = config.gpus_per_replica
-    replicas = nodes * (per_node // size) if size <= per_node else nodes // -(-size // per_node)
-    return estimates.serving.layout(row, kind, piece.choice), config.precision, replicas, size
+    layout, replicas = (
+        estimates.serving.layout(row, kind, piece.choice),
+        replicas_of(candidates, workload, piece),
+    )
+    return layout, config.precision, replicas, config.gpus_per_replica
+
+
+def replicas_of(candidates: Candidates, workload: Serving | Batch, piece: Piece) -> int:
+    """Replicas of a piece at its peak."""
+    nodes = working_nodes(candidates, workload, piece)
+    per_node = int(candidates.problem.table.gpus_per_node[piece.offer])
+    size = candidates.estimates.serving.configs[piece.choice].gpus_per_replica
+    return nodes * (per_node // size) if size <= per_node else nodes // -(-size // per_node)
 
 
 def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Estimate:

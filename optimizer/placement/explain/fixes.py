@@ -3,7 +3,7 @@
 A change is tried on the workload alone, beside what the plan's others hold (``trials``). What bears on the
 obstacle comes first, then what else the workload could do without. Money is raised beside such a change only
 where none is within the price and the budget. What the policies do not allow is asked for only where nothing
-else helps.
+else helps. That nodes be assumed of which no seller says that they are there comes last.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from decimal import ROUND_CEILING, Decimal
 from itertools import islice
 from math import inf
 
+from broker.domain.money import usd_words
 from broker.domain.patch import patch_of
 from broker.domain.plan import Fix, Obstacle
 from broker.domain.workload import PlanRequest, Quota, Workload
 from optimizer.placement.columns.candidates import Candidates
-from optimizer.placement.explain.own_changes import Asked, Change, own_proposers
+from optimizer.placement.explain.own_changes import (
+    RULES_FIRST,
+    Asked,
+    Change,
+    more_nodes,
+    own_proposers,
+)
 from optimizer.placement.explain.policy_changes import hosts_change, policy_changes
 from optimizer.placement.explain.trials import Trials, Way
 from optimizer.placement.problem.columns import Column, in_cents, in_usd
@@ -83,6 +90,11 @@ class Fixer:
                 found += [self._with_money(asked, one) for one in _nearest_and_least(beyond)]
             if found:
                 break
+        if len(found) < MOST_FIXES and reason not in RULES_FIRST:
+            within, beyond = self._tried(asked, [more_nodes(asked)])
+            found += [self._fix(one.change, one.way) for one in within]
+            if beyond and not found:
+                found += [self._with_money(asked, one) for one in beyond]
         self._left -= asked.trials.tried
         return tuple(found[:MOST_FIXES])
 
@@ -173,14 +185,14 @@ class Fixer:
             rivals = tried.rivals or self._rivals(asked, request)
             needed = way.cost_cents + sum(rival.cost_cents for rival in rivals)
             budget = _whole_usd(in_usd(self._spent_cents + needed))
-            told.append(f"a budget of ${budget:,}, ${budget - request.budget_usd:,.2f} higher")
+            told.append(f"a budget of ${budget:,}, {usd_words(budget - request.budget_usd)} higher")
             request = replace(request, budget_usd=budget)
         says = " and ".join(part for part in (tried.change.says, *told) if part)
         return self._fix(Change(says, request), way)
 
     def _fix(self, change: Change, way: Way) -> Fix:
         cost = in_usd(way.lead.cost_cents)
-        says = f"{change.says}: it then costs ${cost:,}"
+        says = f"{change.says}: it then costs {usd_words(cost)}"
         return Fix(says, patch_of(self._request, change.request), cost)
 
 

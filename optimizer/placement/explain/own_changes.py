@@ -281,7 +281,7 @@ def _more_pools(asked: Asked) -> Iterator[Change]:
             yield Change(f"fleet.max_pools of {says}", asked.with_workload(fleet=fleet))
 
 
-def _more_nodes(asked: Asked) -> Iterator[Change]:
+def more_nodes(asked: Asked) -> Iterator[Change]:
     """As many nodes as the cheapest way takes of an offer of which nobody says how many there are."""
     counted = assumed_nodes(asked.request)
     request = _assuming(asked, MOST_ASSUMED)
@@ -296,7 +296,8 @@ def _more_nodes(asked: Asked) -> Iterator[Change]:
     ]
     most = max(nodes, default=0)
     if most > counted:
-        yield Change(f"policy.assumed_nodes of {most}", _assuming(asked, most))
+        says = f"policy.assumed_nodes of {most:,}, which assumes {most:,} nodes where the seller states none"
+        yield Change(says, _assuming(asked, most))
 
 
 def _assuming(asked: Asked, nodes: int) -> PlanRequest:
@@ -306,8 +307,8 @@ def _assuming(asked: Asked, nodes: int) -> PlanRequest:
 
 RULES_FIRST = (Obstacle.POLICY, Obstacle.TIER, Obstacle.RESIDENCY, Obstacle.COMPLIANCE)
 ABLE: Mapping[str, tuple[Proposer, ...]] = {
-    "training": (_more_gpus, _later_deadline, _interruptible, _fewer_gpus, _trained_in, _more_nodes),
-    "batch": (_later_deadline, _narrower_precision, _other_precision, _other_engine, _more_nodes),
+    "training": (_more_gpus, _later_deadline, _interruptible, _fewer_gpus, _trained_in),
+    "batch": (_later_deadline, _narrower_precision, _other_precision, _other_engine),
     "serving": (
         _looser_slo,
         _fewer_zones,
@@ -316,7 +317,6 @@ ABLE: Mapping[str, tuple[Proposer, ...]] = {
         _other_precision,
         _other_engine,
         _more_pools,
-        _more_nodes,
     ),
 }
 NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
@@ -330,10 +330,9 @@ NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
     Obstacle.LATENCY: (_looser_slo, _narrower_precision),
     Obstacle.DEADLINE: (_later_deadline, _more_gpus, _interruptible, _fewer_gpus),
     Obstacle.WINDOW: (_later_deadline, _interruptible),
-    Obstacle.REDUNDANCY: (_more_pools, _more_nodes, _fewer_zones),
+    Obstacle.REDUNDANCY: (_more_pools, _fewer_zones),
     Obstacle.STOCK: (
         _more_pools,
-        _more_nodes,
         _fewer_gpus,
         _more_gpus,
         _fewer_spares,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from broker.domain.money import usd_words
 from broker.domain.offer import Offer
 from broker.domain.plan import Obstacle, Unplaced
 from broker.domain.workload import Serving, Workload
@@ -86,13 +87,13 @@ def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> 
     if cheapest is None:
         return _without_column(workload)
     if workload.unplaced_usd is not None and cheapest.total_cents >= in_cents(workload.unplaced_usd):
-        text = f"unplaced_usd above {in_usd(cheapest.total_cents)}, the cheapest way found to place it"
+        text = f"unplaced_usd above {in_usd(cheapest.total_cents):,}, the cheapest way found to place it"
         return _Stopped(Obstacle.PRICE, text)
     budget = candidates.problem.request.budget_usd
     spent = sum(column.cost_cents for column in solution.choice.columns.values())
     if budget is not None and spent + cheapest.cost_cents > in_cents(budget):
         more = in_usd(spent + cheapest.cost_cents - in_cents(budget))
-        return _Stopped(Obstacle.BUDGET, f"a budget {more} USD higher")
+        return _Stopped(Obstacle.BUDGET, f"a budget {usd_words(more)} higher")
     return _Stopped(Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
 
 

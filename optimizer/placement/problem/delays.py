@@ -72,15 +72,22 @@ def waits_of(
 
 
 def _waits(problem: Problem, chosen: Mapping[str, Column], placements: Sequence[Placement]) -> Iterator[Wait]:
-    first = max(problem.origin, problem.as_of)
     for service in problem.services():
-        column, price = chosen.get(service.name), price_of(problem, service.name)
-        if column is None or column.after_s is None or price is None:
-            continue
         cost = sum((p.cost_usd for p in placements if p.workload == service.name), ZERO)
-        start = max(first, problem.instant(column.after_s))
-        earliest = max(first, problem.instant(price.earliest_s))
-        yield wait_of(service, cost, earliest, start, problem.request.horizon.end)
+        wait = wait_in(problem, service, chosen.get(service.name), cost)
+        if wait is not None:
+            yield wait
+
+
+def wait_in(problem: Problem, service: Serving, column: Column | None, cost_usd: Decimal) -> Wait | None:
+    """The wait of a service that costs ``cost_usd`` in its column; None where it waits for nothing."""
+    price = price_of(problem, service.name)
+    if column is None or column.after_s is None or price is None:
+        return None
+    first = max(problem.origin, problem.as_of)
+    start = max(first, problem.instant(column.after_s))
+    earliest = max(first, problem.instant(price.earliest_s))
+    return wait_of(service, cost_usd, earliest, start, problem.request.horizon.end)
 
 
 def relief_cents(problem: Problem, waits: Iterable[Wait]) -> int:

@@ -1,0 +1,99 @@
+"""What a run lacks at the upper end of its estimate's 80 % interval, as clauses: time that is held, time
+before its deadline, memory of its GPUs. It changes no choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.domain.workload import Batch, Serving, Training, Workload
+from optimizer.performance.hardware import usable_memory_bytes
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.explain.clauses import duration
+from optimizer.placement.explain.extract import estimate_of, replicas_of
+from optimizer.placement.problem.columns import Column, Piece
+from optimizer.placement.problem.windows import usable_until_s
+from optimizer.placement.runs.candidates import Run, begins_s, deadline_s
+
+UPPER_END = "at the upper end of its 80 % interval"
+LEAST_OVER_HOURS = 1 / 60
+"""Less than a minute is not told."""
+
+
+def risk_rules(candidates: Candidates, workload: Workload, column: Column, piece: Piece) -> Iterator[str]:
+    """What the upper end passes: the stretch that can be held, the deadline, the memory of a GPU."""
+    if isinstance(workload, Serving):
+        return
+    yield from _stretch_rule(candidates, workload, piece)
+    if piece is column.pieces[-1]:
+        yield from _deadline_rule(candidates, workload, column)
+    if isinstance(workload, Training):
+        yield from _memory_rule(candidates, workload, piece)
+
+
+def _stretch_rule(candidates: Candidates, run: Run, piece: Piece) -> Iterator[str]:
+    problem = candidates.problem
+    begin = _begin_s(candidates, run, piece)
+    if problem.table.is_window[piece.offer]:
+        until, what = usable_until_s(problem, piece.offer, piece.spans[-1][1]), "the window holds"
+    else:
+        until, what = float(problem.table.gone_s[piece.offer]), "the offer is there for"
+    held = (until - begin) / 3600
+    needed, most = _hours(candidates, run, piece)
+    if most > held + LEAST_OVER_HOURS:
+        yield _both(f"{what} {duration(held)}", needed, most)
+
+
+def _deadline_rule(candidates: Candidates, run: Run, column: Column) -> Iterator[str]:
+    begin = _begin_s(candidates, run, column.pieces[0])
+    left = (deadline_s(candidates.problem, run) - begin) / 3600
+    needed = (column.end_s - begin) / 3600
+    each = (_hours(candidates, run, piece) for piece in column.pieces)
+    most = needed + sum(high - value for value, high in each)
+    if most > left + LEAST_OVER_HOURS:
+        yield _both(f"the deadline leaves {duration(left)}", needed, most)
+
+
+def _memory_rule(candidates: Candidates, run: Training, piece: Piece) -> Iterator[str]:
+    estimate = estimate_of(candidates, run, piece)
+    value, high = (of["memory_gb_per_gpu"] for of in (estimate.value, estimate.high))
+    room = _memory_gb(candidates, piece)
+    if high > room:
+        yield (
+            f"a GPU has {room:,.0f} GB of memory; the run needs {value:,.0f} GB of it, and {high:,.0f} GB "
+            f"{UPPER_END}"
+        )
+
+
+def _both(what: str, needed: float, most: float) -> str:
+    return f"{what}; the run needs {duration(needed)}, and {duration(most)} {UPPER_END}"
+
+
+def _begin_s(candidates: Candidates, run: Run, piece: Piece) -> float:
+    """When the work of a piece begins; a window may be held before."""
+    start = float(piece.spans[0][0])
+    if not candidates.problem.table.is_window[piece.offer]:
+        return start
+    return max(start, begins_s(candidates.problem, run, piece.offer))
+
+
+def _hours(candidates: Candidates, run: Run, piece: Piece) -> tuple[float, float]:
+    """Hours of a piece, and those at the upper end of the interval."""
+    estimate = estimate_of(candidates, run, piece)
+    if not isinstance(run, Batch):
+        return estimate.value["hours"], estimate.high["hours"]
+    each = run.requests / (3600 * replicas_of(candidates, run, piece))
+    name = "requests_per_s_per_replica"
+    return (
+        estimate.value["cold_start_s"] / 3600 + each / estimate.value[name],
+        estimate.high["cold_start_s"] / 3600 + each / estimate.low[name],
+    )
+
+
+def _memory_gb(candidates: Candidates, piece: Piece) -> float:
+    """What a driver shows of a GPU's memory; what the seller says where nothing is known of the GPU."""
+    table, estimator = candidates.problem.table, candidates.estimates.estimator
+    sku = table.skus[int(table.sku_of[piece.offer])]
+    spec = estimator.gpus.get(sku.gpu)
+    if spec is None:
+        return sku.gpu_memory_gb
+    return usable_memory_bytes(sku.gpu_memory_gb, spec, estimator.calibration) / 1e9

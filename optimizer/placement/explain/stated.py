@@ -1,0 +1,50 @@
+"""What a seller states of stock and is taken whole, and what the tokens of a traffic cost, as clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from broker.domain.money import usd_words
+from broker.domain.workload import Batch, Serving, Workload
+from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.explain.clauses import Clause, Part
+from optimizer.placement.problem.columns import Column, Piece, in_usd
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.problem.units import HOUR_S
+
+
+def all_taken_rule(problem: Problem, ledger: Ledger, piece: Piece) -> str | None:
+    """That at some time no node is left of those that the seller states; None where some are."""
+    offer = problem.table.offers[piece.offer]
+    if offer.stock.nodes is None or offer.window is not None:
+        return None
+    stated = offer.stock.nodes + offer.stock.held_nodes
+    spans = ledger.taken.get(piece.offer, [])
+    most = max((sum(n for a, b, n in spans if a <= start < b) for start, _, _ in spans), default=0)
+    if most < stated or not stated:
+        return None
+    if stated == 1:
+        return f"it takes the one node that {offer.provider} states"
+    own = max(nodes for _, _, nodes in piece.spans)
+    beside = "" if own == most else ", with what else the plan holds there"
+    return f"all {stated:,} of {stated:,} stated nodes are taken{beside}: one that fails has no spare there"
+
+
+def tokens_rule(candidates: Candidates, workload: Workload, column: Column) -> Iterator[Clause]:
+    """What is paid for a million output tokens of the traffic as it comes, idle hours in it."""
+    if isinstance(workload, Serving):
+        case, problem = candidates.fleets[workload.name], candidates.problem
+        start = max(float(problem.t0_s), column.after_s or 0.0)
+        begins = np.arange(len(case.demand)) * HOUR_S
+        served_s = np.clip(np.minimum(begins + HOUR_S, problem.end_s) - np.maximum(begins, start), 0, HOUR_S)
+        tokens = float(case.demand @ served_s) * workload.traffic.output_tokens
+    elif isinstance(workload, Batch):
+        tokens = workload.requests * workload.output_tokens
+    else:
+        return
+    if tokens > 0:
+        usd = usd_words(in_usd(round(column.cost_cents * 1e6 / tokens)))
+        yield Clause(Part.DETAIL, f"a million output tokens of this traffic cost {usd}, idle capacity in it")
