@@ -173,7 +173,7 @@ def test_tokens_of_the_traffic_cost_what_the_plan_pays_for_them() -> None:
 
 @pytest.mark.parametrize(
     ("hours", "told"),
-    [(0.95, "57 min"), (7.95, "7 h 57 min"), (8, "8 h"), (7.9999, "8 h"), (57.23, "57.2 h")],
+    [(0.95, "57 min"), (7.95, "7 h 57 min"), (8, "8 h"), (7.9999, "8 h"), (57.23, "57.2 h"), (72, "72 h")],
 )
 def test_durations(hours: float, told: str) -> None:
     assert duration(hours) == told

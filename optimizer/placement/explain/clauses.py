@@ -62,7 +62,7 @@ def duration(hours: float) -> str:
     """``57 min``, ``7 h 57 min``, ``8 h``; in tenths of hours from a day on."""
     minutes = round(60 * hours)
     if minutes >= 24 * 60:
-        return f"{hours:,.1f} h"
+        return f"{hours:,.1f}".removesuffix(".0") + " h"
     whole, rest = divmod(minutes, 60)
     if not whole:
         return f"{rest} min"
