@@ -51,6 +51,7 @@ MOST_CHECKING_SHARE = 0.05
 EXPLAIN_SHARE = 0.5
 HOSTS_SHARE = 0.5
 TIES_SHARE = 0.1
+FIXES_SHARE = 0.2
 LEAST_SERVICES = 20
 LEAST_SECONDS = 10.0
 NO_TIES: Mapping[str, NearTie] = MappingProxyType({})
@@ -99,7 +100,8 @@ def _make(
     solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
     baselines = tuple(one.baseline for one in simpler)
     plan = build_plan(candidates, solution, options, whole, ties, baselines)
-    return proven_on(plan, search, options, whole)
+    plan = proven_on(plan, search, options, whole)
+    return replace(plan, solve_seconds=round(whole.seconds, 3))
 
 
 def simpler_plans(
@@ -124,7 +126,6 @@ def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch
     search.proof.remember()
     return replace(
         bounded(plan, search.candidates.problem, search.bound_cents, options.gap),
-        solve_seconds=round(whole.seconds, 3),
         scarcity_usd_per_node_hour=by_offer(search.candidates.problem, search.prices),
     )
 
@@ -187,10 +188,10 @@ def build_plan(
         bound_usd=None,
         gap=None,
         penalty_usd=penalty,
-        solve_seconds=round(whole.seconds, 3),
+        solve_seconds=0.0,
         candidates=candidates.counts(),
         placements=placements,
-        unplaced=explain_unplaced(candidates, solution),
+        unplaced=explain_unplaced(candidates, solution, FIXES_SHARE * options.time_limit_s),
         baselines=baselines,
         spend=spend_lines(placements),
         scarcity=explainer.scarcity(),

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from broker.domain.offer import Offer
 from broker.plan_ports import LimitClock, PlanOptions
+from optimizer.placement import pipeline
+from optimizer.placement.explain import fixes, trials
+from optimizer.placement.explain.unplaced import explain_unplaced
+from optimizer.placement.fleets.many_pools import PatternSearch
+from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of
 from tests.placement.market import T0, offer, planner, request, serving, training
@@ -40,3 +48,75 @@ def test_work_goes_on_with_questions_and_not_with_time() -> None:
     busy = Stopwatch(0.5, clock_of(LimitClock.CPU))
     time.sleep(0.2)
     assert busy.seconds < 0.1
+
+
+MANY = [
+    offer(f"o{i}", f"{1 + i * 0.01:.2f}", nodes=1, provider="lambda", region=f"r{i}", place=f"lambda/r{i}")
+    for i in range(60)
+]
+"""A node at each of 60 places: two pools of the default limit serve 6 requests/s at most."""
+
+
+def test_the_seconds_told_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock by hand: telling what was left out takes 50 s, which the plan counts."""
+    now_s = 0.0
+
+    def told(*given: Any) -> Any:
+        nonlocal now_s
+        now_s += 50.0
+        return explain_unplaced(*given)
+
+    monkeypatch.setattr(pipeline, "clock_of", lambda _: lambda: now_s)
+    monkeypatch.setattr(pipeline, "explain_unplaced", told)
+    found = planner().plan(request(serving(hourly=[90.0])), MANY[:3], T0, PlanOptions(60.0, baselines=False))
+    assert found.unplaced
+    assert found.solve_seconds == 50.0
+
+
+def left_out(offers: Sequence[Offer], count: int, limit_s: float, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many changes are tried for so many services that nothing carries."""
+    opened = 0
+    plain = trials.Trials.open
+
+    def counted(self: Any, *given: Any) -> Any:
+        nonlocal opened
+        found = plain(self, *given)
+        opened += found is not None
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trials.Trials, "open", counted)
+        asked = request(*(serving(f"s{i}", [500.0], zones=3, spare=1) for i in range(count)))
+        options = PlanOptions(limit_s, baselines=False, limit_clock=LimitClock.WORK)
+        assert len(planner().plan(asked, offers, T0, options).unplaced) == count
+    return opened
+
+
+def test_changes_are_tried_for_a_counted_share_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short the limit, each left-out workload has its first few trials; a long one tries more."""
+    short, long = (left_out(MANY, 3, limit_s, monkeypatch) for limit_s in (0.01, 300.0))
+    assert short == 3 * trials.LEAST_TRIALS
+    assert long > short
+
+
+def test_trying_a_change_proves_nothing_of_large_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial asks whether there is a way and at what cost; a proof of many nodes takes most of the work."""
+    proofs = 0
+
+    def refused(*_: Any) -> None:
+        nonlocal proofs
+        proofs += 1
+
+    plain = fixes.Fixer.fixes
+
+    def watched(self: Any, *given: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(SetSearch, "run", refused)
+            patched.setattr(PatternSearch, "run", refused)
+            return plain(self, *given)
+
+    monkeypatch.setattr(fixes.Fixer, "fixes", watched)
+    asked = request(serving(hourly=[9.0]))
+    found = planner().plan(asked, MANY, T0, PlanOptions(30.0, baselines=False))
+    assert [left.fixes != () for left in found.unplaced] == [True]
+    assert not proofs

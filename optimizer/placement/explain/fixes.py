@@ -1,9 +1,10 @@
 """Fixes of a left-out workload: changes of the document, each tried before it is told, the nearest first.
 
-A change is tried on the workload alone, beside what the plan's others hold (``trials``). What bears on the
-obstacle comes first, then what else the workload could do without. Money is raised beside such a change only
-where none is within the price and the budget. What the policies do not allow is asked for only where nothing
-else helps. That nodes be assumed of which no seller says that they are there comes last.
+A change is tried on the workload alone, beside what the plan's others hold (``trials``), with fleets found
+coarsely: a way at its exact cost, if not always the cheapest. What bears on the obstacle comes first, then
+what else the workload could do without. Money is raised beside such a change only where none is within the
+price and the budget. What the policies do not allow is asked for only where nothing else helps. That nodes be
+assumed of which no seller says that they are there comes last.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from optimizer.placement.explain.own_changes import (
 )
 from optimizer.placement.explain.policy_changes import hosts_change, policy_changes
 from optimizer.placement.explain.trials import Trials, Way
+from optimizer.placement.fleets.model import coarse_fleets
 from optimizer.placement.problem.columns import Column, in_cents, in_usd
 from optimizer.placement.problem.quotas import QuotaRow, Unit
 
@@ -60,13 +62,16 @@ class Fixer:
     """Finds the fixes of the workloads that a plan leaves ``out``, beside the columns that it has ``chosen``.
 
     What changes for the whole team may let others of them in as well. They come first there: a fix is told
-    only if it still works beside them.
+    only if it still works beside them. Trials of all may take ``work_s`` counted seconds, but each workload
+    has its first few.
     """
 
-    def __init__(self, candidates: Candidates, chosen: Mapping[str, Column], out: Sequence[Workload]) -> None:
+    def __init__(
+        self, candidates: Candidates, chosen: Mapping[str, Column], out: Sequence[Workload], work_s: float
+    ) -> None:
         self._request = candidates.problem.request
         self._candidates, self._chosen, self._out = candidates, chosen, out
-        self._left = 4 * MOST_TRIALS
+        self._left, self._left_s, self._waiting = 4 * MOST_TRIALS, work_s, len(out)
         self._spent_cents = sum(column.cost_cents for column in chosen.values())
 
     def fixes(self, workload: Workload, reason: Obstacle) -> tuple[Fix, ...]:
@@ -95,7 +100,7 @@ class Fixer:
             found += [self._fix(one.change, one.way) for one in within]
             if beyond and not found:
                 found += [self._with_money(asked, one) for one in beyond]
-        self._left -= asked.trials.tried
+        self._count(asked.trials)
         return tuple(found[:MOST_FIXES])
 
     def quota_fix(self, workload: Workload, row: QuotaRow, limit: int) -> tuple[Fix, ...]:
@@ -111,12 +116,19 @@ class Fixer:
             return ()
         change = Change(f"a quota of {limit} {row.unit} at {row.provider}, {limit - row.limit} more", request)
         within, _ = self._tried(asked, [iter([change])])
-        self._left -= asked.trials.tried
+        self._count(asked.trials)
         return tuple(self._fix(one.change, one.way) for one in within)
 
     def _asked(self, workload: Workload) -> Asked:
-        trials = Trials(self._candidates, self._chosen, min(MOST_TRIALS, self._left))
+        share_s = self._left_s / max(1, self._waiting)
+        trials = Trials(self._candidates, self._chosen, min(MOST_TRIALS, self._left), share_s, coarse_fleets)
         return Asked(trials, self._request, workload, self._below_cents(workload))
+
+    def _count(self, trials: Trials) -> None:
+        """Takes off what the trials of a workload took; what they left is for the others."""
+        self._left -= trials.tried
+        self._left_s = max(0.0, self._left_s - trials.spent_s)
+        self._waiting -= 1
 
     def _below_cents(self, workload: Workload) -> float:
         """What a way of the workload may not cost: what leaving it out costs, or more than is left."""

@@ -19,7 +19,7 @@ from optimizer.placement.columns.run_pool import RunPool, bare_pools
 from optimizer.placement.crew.crew import Crew
 from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.cases import build_fleet_case
-from optimizer.placement.fleets.model import earliest_end
+from optimizer.placement.fleets.model import earliest_end, model_fleets
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.estimates import Estimates, build_estimates
 from optimizer.placement.problem.gpu_pools import build_pools
@@ -29,6 +29,7 @@ from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.moves import (
+    FleetMaker,
     Party,
     Room,
     cheaper_way,
@@ -39,6 +40,10 @@ from optimizer.placement.search.moves import (
 
 MOST_CANDIDATES = 200_000
 MOST_COLUMNS = 48
+LEAST_TRIALS = 2
+UNIT_HOUR_S, RUN_S = 5e-6, 2e-6
+"""Seconds that a trial counts for, for each hour of each unit of a fleet and each candidate of a run: about
+what they take on one core. They are counted, not measured, so that every machine tries the same."""
 
 RunKey = Callable[[Problem, RunCandidates], Floats]
 
@@ -69,6 +74,7 @@ class Trial:
     party: Party
     room: Room
     after: Column | None
+    make: FleetMaker
 
     def cheapest(self) -> Way | None:
         """The cheapest way; None where there is none."""
@@ -76,10 +82,10 @@ class Trial:
         if self.candidates.log(name).obstacle is not None:
             return None
         if name in self.candidates.fleets:
-            column = cheapest_fleet(self.candidates, name, self.room, self.after, inf)
+            column = cheapest_fleet(self.candidates, name, self.room, self.after, inf, self.make)
             return None if column is None else Way(column, (column,))
         pools = bare_pools(self.candidates)
-        found = cheaper_way(self.candidates, pools, self.party, self.room, inf)
+        found = cheaper_way(self.candidates, pools, self.party, self.room, inf, self.make)
         return None if found is None else Way(found[name], tuple(found.values()))
 
     def nearest(self, key: RunKey, below_cents: float) -> Column | None:
@@ -114,16 +120,21 @@ class Trial:
 
 @dataclass(slots=True)
 class Trials:
-    """Trials of a plan's candidates beside ``chosen``; after ``most`` of them none finds a way."""
+    """Trials of a plan's candidates beside ``chosen``. After ``most`` of them none finds a way; nor, but for
+    the first few, when their counted work has come to ``most_s`` seconds. ``make``: how fleets are found.
+    """
 
     candidates: Candidates
     chosen: Mapping[str, Column]
     most: int
+    most_s: float = inf
+    make: FleetMaker = model_fleets
     tried: int = 0
+    spent_s: float = 0.0
 
     def open(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Trial | None:
         """A trial of one workload under ``request``, also ``beside`` others' ways; None: no more may be."""
-        if self.tried >= self.most:
+        if self.tried >= self.most or (self.tried >= LEAST_TRIALS and self.spent_s >= self.most_s):
             return None
         self.tried += 1
         workload = request.workload(name)
@@ -139,13 +150,15 @@ class Trials:
                 fleets[one.name] = build_fleet_case(problem, estimates, one)
             else:
                 runs[one.name] = build_run_candidates(problem, estimates, one, MOST_CANDIDATES)
+        self.spent_s += UNIT_HOUR_S * sum(len(case.units) * len(case.demand) for case in fleets.values())
+        self.spent_s += RUN_S * sum(len(found) for found in runs.values())
         bounds = dict.fromkeys(fleets, FleetBound.nothing())
         made = Candidates(problem, estimates, runs, fleets, bounds, Crew(problem))
         taken = {**self.chosen, **{column.workload: column for way in beside for column in way.columns}}
         others = {other: column for other, column in taken.items() if other not in party.names}
         room = replace(room_beside(made, others, ()), budget_cents=None)
         after = workload.starts_after if isinstance(workload, Serving) else None
-        return Trial(made, party, room, None if after is None else self.chosen.get(after))
+        return Trial(made, party, room, None if after is None else self.chosen.get(after), self.make)
 
     def cheapest(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Way | None:
         """The cheapest way of one workload under ``request``; None where there is none."""

@@ -44,14 +44,15 @@ TEXTS = {
 }
 
 
-def explain_unplaced(candidates: Candidates, solution: Solution) -> tuple[Unplaced, ...]:
-    """One line for each workload that was left out, in the request's order."""
+def explain_unplaced(candidates: Candidates, solution: Solution, work_s: float) -> tuple[Unplaced, ...]:
+    """One line for each workload that was left out, in the request's order; ``work_s``: counted seconds in
+    which changes of the document may be tried."""
     left = solution.choice.left_out
     out = [w for w in candidates.problem.request.workloads if w.name in left]
     if not out:
         return ()
     found = {workload.name: _stopped(candidates, solution, workload) for workload in out}
-    fixer = Fixer(candidates, solution.choice.columns, out)
+    fixer = Fixer(candidates, solution.choice.columns, out, work_s)
     return tuple(_unplaced(fixer, workload, found[workload.name]) for workload in out)
 
 

@@ -361,6 +361,20 @@ def quick_fleets(
     return columns, bound_of(problem, case, answer)
 
 
+def coarse_fleets(
+    problem: Problem,
+    case: FleetCase,
+    free: Ints,
+    ends: Sequence[float | None],
+    openings: Openings | None = None,
+) -> list[Column]:
+    """Fleets as ``model_fleets`` makes them where there are few nodes to choose from; of many, cheap ones
+    without a proof, which take a small part of the work."""
+    if len(case.units) <= FEW_UNITS:
+        return model_fleets(problem, case, free, ends, openings)
+    return quick_fleets(problem, case, free, ends)[0]
+
+
 def _begun(problem: Problem, case: FleetCase, due: float) -> SetSearch | PatternSearch:
     """The search on all nodes, which goes on from where it was left."""
     key = BEGUN, *_stands_on(problem, case), due

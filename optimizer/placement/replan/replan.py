@@ -89,6 +89,7 @@ def replan(
             found = resolve(search, start, warm)
             plan = build_plan(candidates, found, replace(options, baselines=False), whole)
             plan = proven_on(plan, search, options, whole)
+            plan = replace(plan, solve_seconds=round(whole.seconds, 3))
         return _replanned(plan, found, start)
 
     return with_heartbeat(work, whole, progress)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -15,16 +16,34 @@ from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.fleet_pool import free_beside, ledger_of, openings_beside
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.delays import delay_cents
+from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import placed_after, weights_of, where_data_lies
+from optimizer.placement.problem.units import FleetCase
 from optimizer.placement.runs.columns import begun_later, build_run_column
 
 MOST_TRIED = 64
 MOST_ENDS = 6
 
 Chosen = Mapping[str, Column]
+
+
+class FleetMaker(Protocol):
+    """How fleets of a service are found: with all the work they take, until a time is over, or coarsely."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        case: FleetCase,
+        free: Ints,
+        ends: Sequence[float | None],
+        openings: Openings | None = None,
+    ) -> list[Column]:
+        """Fleets from ``free`` nodes [O], for each end of the run before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +110,20 @@ def party_cents(candidates: Candidates, chosen: Chosen, party: Party) -> int | N
 
 
 def cheaper_way(
-    candidates: Candidates, pools: Mapping[str, RunPool], party: Party, room: Room, below_cents: float
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    party: Party,
+    room: Room,
+    below_cents: float,
+    make: FleetMaker = model_fleets,
 ) -> dict[str, Column] | None:
     """The cheapest way of a party that costs less than ``below_cents``; None when there is none."""
     if party.lead not in pools:
-        column = cheapest_fleet(candidates, party.lead, room, None, below_cents)
+        column = cheapest_fleet(candidates, party.lead, room, None, below_cents, make)
         return None if column is None else {party.lead: column}
     best: dict[str, Column] | None = None
     for tried, column in enumerate(fitting_runs(candidates, pools[party.lead], room, below_cents)):
-        way = with_followers(candidates, party, column, room, below_cents)
+        way = with_followers(candidates, party, column, room, below_cents, make)
         if way is not None:
             best, below_cents = way
         if (not party.followers and best is not None) or tried + 1 >= MOST_ENDS:
@@ -155,7 +179,12 @@ def begun_beside(candidates: Candidates, pool: RunPool, column: Column, ledger: 
 
 
 def with_followers(
-    candidates: Candidates, party: Party, column: Column, room: Room, below_cents: float
+    candidates: Candidates,
+    party: Party,
+    column: Column,
+    room: Room,
+    below_cents: float,
+    make: FleetMaker = model_fleets,
 ) -> tuple[dict[str, Column], float] | None:
     """A run's column with the best fleets after it, and what all cost; None when that is not below."""
     way, total = {column.workload: column}, column.total_cents
@@ -163,7 +192,7 @@ def with_followers(
     for name in party.followers:
         unplaced = unplaced_cents(candidates.problem, name)
         most = below_cents - total if unplaced is None else min(below_cents - total, unplaced)
-        fleet = cheapest_fleet(candidates, name, room, column, most)
+        fleet = cheapest_fleet(candidates, name, room, column, most, make)
         if fleet is None and unplaced is None:
             return None
         total += fleet.total_cents if fleet is not None else unplaced or 0
@@ -174,7 +203,12 @@ def with_followers(
 
 
 def cheapest_fleet(
-    candidates: Candidates, name: str, room: Room, after: Column | None, below_cents: float
+    candidates: Candidates,
+    name: str,
+    room: Room,
+    after: Column | None,
+    below_cents: float,
+    make: FleetMaker = model_fleets,
 ) -> Column | None:
     """The cheapest fleet from the nodes that are free throughout; None when none costs less.
 
@@ -187,10 +221,10 @@ def cheapest_fleet(
     service, case = _service(candidates, name), candidates.fleets[name]
     free = free_beside(candidates, service, room.ledger, after_s)
     openings = openings_beside(candidates.problem, case, room.ledger)
-    made = model_fleets(candidates.problem, case, free, [after_s], openings)
+    made = make(candidates.problem, case, free, [after_s], openings)
     near = where_data_lies(candidates.problem, weights_of(candidates.problem, service, place))
     if near is not None and (free * ~near).any():
-        made += model_fleets(candidates.problem, case, free * near, [after_s])
+        made += make(candidates.problem, case, free * near, [after_s])
     linked = (placed_after(candidates.problem, column, place) for column in made)
     fitting = [c for c in linked if c.total_cents < below_cents and room.allows(c)]
     return min(fitting, key=lambda column: column.total_cents, default=None)
