@@ -133,7 +133,8 @@ def unlimited_fleets(
         case = candidates.fleets[service.name]
         columns = model_fleets(problem, case, free_nodes(problem), ends, out_of_time=out_of_time)
         if not _any_fits(columns, ledger, nominal):
-            columns += model_fleets(problem, case, free_beside(candidates, service, ledger, nominal), ends)
+            free = free_beside(candidates, service, ledger, nominal)
+            columns += model_fleets(problem, case, free, ends, out_of_time=out_of_time)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found
@@ -188,7 +189,8 @@ def better_fleets(
             problem, case = candidates.problem, candidates.fleets[service.name]
             ledger = ledger_of(candidates, chosen, service.name)
             free = free_beside(candidates, service, ledger, nominal)
-            found.extend(model_fleets(problem, case, free, ends, openings_beside(problem, case, ledger)))
+            openings = openings_beside(problem, case, ledger)
+            found.extend(model_fleets(problem, case, free, ends, openings, out_of_time))
     return found
 
 

@@ -19,6 +19,7 @@ from optimizer.placement.search.moves import (
     Party,
     Room,
     cheaper_way,
+    made_until,
     parties,
     party_cents,
     room_beside,
@@ -64,7 +65,8 @@ class Improver:
         now = party_cents(self.candidates, chosen, party)
         room = room_beside(self.candidates, chosen, party.names)
         below = float("inf") if now is None else float(now)
-        way = cheaper_way(self.candidates, self.pools, party, room, below)
+        make = made_until(self.out_of_time)
+        way = cheaper_way(self.candidates, self.pools, party, room, below, make)
         if way is None and not self._better_left_out(chosen, party, below):
             return None
         way = way or {}
@@ -124,7 +126,8 @@ class Improver:
         room: Room = room_beside(self.candidates, self.chosen, names)
         if not room.allows(wish):
             return None
-        way = cheaper_way(self.candidates, self.pools, blocker, room.after(wish), float(below))
+        make = made_until(self.out_of_time)
+        way = cheaper_way(self.candidates, self.pools, blocker, room.after(wish), float(below), make)
         if way is None:
             return None
         rest = {n: c for n, c in self.chosen.items() if n not in names}

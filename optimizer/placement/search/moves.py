@@ -5,8 +5,9 @@ A *party* is what changes together: a run with the services that wait for it, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -57,6 +58,11 @@ class Party:
     def names(self) -> tuple[str, ...]:
         """All of it."""
         return self.lead, *self.followers
+
+
+def made_until(out_of_time: Callable[[], bool]) -> FleetMaker:
+    """Fleets of searches that end, with what they have found, when the time is over."""
+    return partial(model_fleets, out_of_time=out_of_time)
 
 
 def parties(candidates: Candidates) -> list[Party]:

@@ -21,6 +21,7 @@ from optimizer.placement.runs.candidates import deadline_s
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.improve import blockers, columns_by_workload
 from optimizer.placement.search.moves import (
+    FleetMaker,
     Party,
     Room,
     fitting_runs,
@@ -53,7 +54,12 @@ def next_best_run(candidates: Candidates, pool: RunPool, mine: Column) -> Column
 
 
 def next_best_fleet(
-    candidates: Candidates, known: Sequence[Column], mine: Column, *, build: bool = True
+    candidates: Candidates,
+    known: Sequence[Column],
+    mine: Column,
+    *,
+    build: bool = True,
+    make: FleetMaker = model_fleets,
 ) -> Column | None:
     """The cheapest known fleet that is mainly on an offer that ``mine`` does not use.
 
@@ -74,7 +80,7 @@ def next_best_fleet(
     problem, case = candidates.problem, candidates.fleets[mine.workload]
     free = free_nodes(problem)
     free[sorted(used)] = 0
-    made = model_fleets(problem, case, free, [mine.after_s])
+    made = make(problem, case, free, [mine.after_s])
     linked = [placed_after(problem, column, mine.after_place) for column in made]
     return min(linked, key=lambda column: column.total_cents, default=None)
 
@@ -100,6 +106,7 @@ def rival_in(
     name: str,
     *,
     build: bool = True,
+    make: FleetMaker = model_fleets,
 ) -> Rival | None:
     """The next best way of a workload beside what stands, with fleets anew for the services that wait for it.
 
@@ -109,13 +116,15 @@ def rival_in(
     if name in pools:
         second = next_best_run(candidates, pools[name], mine)
     else:
-        second = next_best_fleet(candidates, known, mine, build=build)
+        second = next_best_fleet(candidates, known, mine, build=build, make=make)
     if second is None:
         return None
-    return rival_at(candidates, standing, name, second)
+    return rival_at(candidates, standing, name, second, make)
 
 
-def rival_at(candidates: Candidates, standing: Standing, name: str, second: Column) -> Rival:
+def rival_at(
+    candidates: Candidates, standing: Standing, name: str, second: Column, make: FleetMaker = model_fleets
+) -> Rival:
     """A given way of a workload, with fleets anew for the services that wait for it."""
     mine, party = standing.chosen[name], Party(name, ())
     if second.end != mine.end:
@@ -123,7 +132,7 @@ def rival_at(candidates: Candidates, standing: Standing, name: str, second: Colu
     found = None
     with standing.without(party.names) as room:
         if room.allows(second):
-            found = with_followers(candidates, party, second, room, float("inf"))
+            found = with_followers(candidates, party, second, room, float("inf"), make)
     if found is None:
         return Rival(second, party, None, second.total_cents)
     return Rival(second, party, found[0], int(found[1]))
@@ -136,11 +145,12 @@ def settled(
     chosen: Chosen,
     hurry: Callable[[], bool] | None = None,
     frozen: frozenset[str] = frozenset(),
+    make: FleetMaker = model_fleets,
 ) -> dict[str, Column]:
     """``chosen`` after every single change among all run candidates and known fleets, but of ``frozen``.
 
     It ends, since each change makes the plan cheaper; with ``hurry`` at the latest when that says so,
-    and without fleets that are not known yet.
+    and without fleets that are not known yet. ``make``: how these are found.
     """
     standing, helped = Standing(candidates, dict(chosen)), True
     by_name = columns_by_workload(known)
@@ -151,7 +161,7 @@ def settled(
                 return standing.chosen
             if name in standing.chosen and name not in frozen:
                 found = by_name.get(name, ())
-                helped |= _settle(candidates, pools, found, standing, name, build=hurry is None)
+                helped |= _settle(candidates, pools, found, standing, name, make, build=hurry is None)
     return standing.chosen
 
 
@@ -161,6 +171,7 @@ def _settle(
     known: Sequence[Column],
     standing: Standing,
     name: str,
+    make: FleetMaker,
     *,
     build: bool,
 ) -> bool:
@@ -176,7 +187,7 @@ def _settle(
         standing.lift(name)
         standing.place(column)
         return True
-    rival = rival_in(candidates, pools, known, standing, name, build=build)
+    rival = rival_in(candidates, pools, known, standing, name, build=build, make=make)
     if rival is None or rival.way is None:
         return False
     now = party_cents(candidates, standing.chosen, rival.party)

@@ -32,6 +32,7 @@ from optimizer.placement.problem.transfers import linked
 from optimizer.placement.runtime.stopwatch import never
 from optimizer.placement.search.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.search.improve import Improver
+from optimizer.placement.search.moves import made_until
 from optimizer.placement.search.rounds import Rounds
 from optimizer.placement.search.runner_up import settled
 
@@ -215,7 +216,9 @@ def settle(
 ) -> Choice:
     """The best choice after the last look at every single change."""
     assert search.best is not None
-    search.offer_columns(settled(search.candidates, pools, columns, search.best.columns, hurry), "settled")
+    make = made_until(search.watch.over)
+    chosen = settled(search.candidates, pools, columns, search.best.columns, hurry, make=make)
+    search.offer_columns(chosen, "settled")
     return search.best
 
 
