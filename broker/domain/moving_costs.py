@@ -68,10 +68,10 @@ class MovingTerms:
 
     def transfer_usd(self, source: Place, to: Place, gb: float) -> Decimal:
         """The price of copying ``gb`` from one place to another, in whole cents."""
-        if source.provider != to.provider:
-            return self.egress_usd(source.provider, gb)
-        if source.region == to.region:
+        if source.is_at(to):
             return ZERO
+        if not source.is_run_with(to):
+            return self.egress_usd(source.provider, gb)
         return to_cents(self.inward_usd_per_gb(source.provider) * Decimal(str(gb)))
 
     def is_free(self, source: Place) -> bool:
@@ -80,7 +80,7 @@ class MovingTerms:
 
     def staging(self, source: Place, to: Place, gb: float) -> timedelta:
         """How long a copy takes, in whole seconds; nothing where the data lies already."""
-        return timedelta(0) if source == to else self.copy_time(gb)
+        return timedelta(0) if source.is_at(to) else self.copy_time(gb)
 
     def copy_time(self, gb: float) -> timedelta:
         """How long a copy of ``gb`` takes, in whole seconds."""

@@ -128,16 +128,17 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Data (10⁹ bytes) that must be moved to where the work is."""
+    """Data (10⁹ bytes) that must be moved to where the work is. ``operator``: as in ``Place``."""
 
     gb: float
     provider: str
     region: str
+    operator: str = ""
 
     @property
     def place(self) -> Place:
         """Where it lies."""
-        return Place(self.provider, self.region)
+        return Place(self.provider, self.region, self.operator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from types import MappingProxyType
 
 from broker.catalogue import load_geographies
@@ -23,7 +24,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines.baselines import Simpler, build_baselines
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.prices import StockPrices
-from optimizer.placement.columns.search import Search, gap_of
+from optimizer.placement.columns.search import Search, controllable_gap_of, gap_of
 from optimizer.placement.crew.crew import Crew, hired, usable_cores
 from optimizer.placement.explain.community import community_notes
 from optimizer.placement.explain.explain import Explainer
@@ -100,8 +101,7 @@ def _make(
     solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
     baselines = tuple(one.baseline for one in simpler)
     plan = build_plan(candidates, solution, options, whole, ties, baselines)
-    plan = proven_on(plan, search, options, whole)
-    return replace(plan, solve_seconds=round(whole.seconds, 3))
+    return finished(proven_on(plan, search, options, whole), problem, options, whole)
 
 
 def simpler_plans(
@@ -210,9 +210,32 @@ def bounded(plan: Plan, problem: Problem, bound_cents: int, asked_gap: float) ->
     """The plan with a bound proven at the search's prices of delay, as it holds at the plan's own."""
     objective = in_cents(plan.objective_usd)
     bound = min(max(0, bound_cents - relief_cents(problem, plan.waits)), objective)
-    gap = gap_of(objective, bound)
-    status = PlanStatus.OPTIMAL if gap <= asked_gap else PlanStatus.FEASIBLE
-    return replace(plan, status=status, bound_usd=in_usd(bound), gap=gap)
+    plan = replace(plan, bound_usd=in_usd(bound), gap=gap_of(objective, bound))
+    near = controllable_gap_of(objective, bound, in_cents(left_out_usd(plan, problem.request))) <= asked_gap
+    return replace(plan, status=PlanStatus.OPTIMAL if near else PlanStatus.FEASIBLE)
+
+
+def left_out_usd(plan: Plan, request: PlanRequest) -> Decimal:
+    """What a plan pays for leaving workloads out."""
+    left = (request.workload(row.workload).unplaced_usd or ZERO for row in plan.unplaced)
+    return sum(left, ZERO)
+
+
+def finished(plan: Plan, problem: Problem, options: PlanOptions, whole: Stopwatch) -> Plan:
+    """The plan with the seconds of all of it, and with what is open of it where prices of leaving out hide
+    that."""
+    notes = plan.notes
+    if plan.status is PlanStatus.FEASIBLE and plan.gap is not None and plan.gap <= options.gap:
+        notes = (*notes, open_note(plan, problem.request))
+    return replace(plan, notes=notes, solve_seconds=round(whole.seconds, 3))
+
+
+def open_note(plan: Plan, request: PlanRequest) -> str:
+    """How much of what the plan spends may still be saved."""
+    spent = plan.objective_usd - left_out_usd(plan, request)
+    unproven = plan.objective_usd - (plan.bound_usd or ZERO)
+    says = f"${unproven:,.2f} of ${spent:,.2f} is open"
+    return f"{says}: the gap also counts what leaving workloads out costs, which no plan may be able to save"
 
 
 def by_offer(problem: Problem, prices: StockPrices) -> dict[str, float]:

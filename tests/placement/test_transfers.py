@@ -63,6 +63,23 @@ def test_a_copy_is_a_line_of_its_own_by_who_bills_it() -> None:
     assert document["placements"][0]["transfers"][0]["usd"] == "2.40"
 
 
+def test_two_operators_in_one_region_of_an_aggregator_get_a_copy_each() -> None:
+    """What lies with one operator is not with another, though one seller names one region for both."""
+    terms = MovingTerms(egress_usd_per_gb={"aws": Decimal("0.09")}, staging_gbit_s=1e9)
+    chat = serving("chat", zones=2, weights=Dataset(100, "aws", "us-east-1"))
+    offers = [
+        offer(name, "1.00", provider="resale", region="US", place=f"{name}/us")
+        for name in ("first", "second")
+    ]
+    asked = request(chat, hours=8)
+    found = plan(asked, offers, terms=terms)
+    assert [[t.usd for t in one.transfers] for one in found.placements] == [[Decimal("9.00")]] * 2
+    assert sum(x.usd for x in found.spend if x.kind is SpendKind.EGRESS) == Decimal("18.00")
+    once = [found.placements[0], replace(found.placements[1], transfers=())]
+    lie = planner(terms=terms).check(replace(found, placements=tuple(once)), asked, offers)
+    assert any("expected 100 GB of weights from aws at 9.00 USD" in one for one in lie)
+
+
 def test_the_check_finds_every_lie_about_a_copy() -> None:
     found, asked, offers = moved()
     check = planner(terms=TERMS).check

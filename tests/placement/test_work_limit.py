@@ -17,7 +17,7 @@ from optimizer.placement.explain.unplaced import explain_unplaced
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.replan.warm import WarmStart
-from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of
+from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of, never
 from tests.placement.market import T0, offer, planner, request, serving, training
 
 OFFERS = [offer(f"o{i}", f"{1 + i * 0.37:.2f}", nodes=2) for i in range(6)]
@@ -120,3 +120,29 @@ def test_trying_a_change_proves_nothing_of_large_fleets(monkeypatch: pytest.Monk
     found = planner().plan(asked, MANY, T0, PlanOptions(30.0, baselines=False))
     assert [left.fixes != () for left in found.unplaced] == [True]
     assert not proofs
+
+
+def test_every_search_for_fleets_knows_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a plan is searched; those that tell of it have counted work."""
+    unlimited: list[bool] = []
+    plain_run, plain_solve = SetSearch.run, pipeline.solve
+
+    def run(self: SetSearch) -> None:
+        unlimited.append(self.out_of_time is never)
+        plain_run(self)
+
+    def solve(search: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(SetSearch, "run", run)
+            return plain_solve(search)
+
+    monkeypatch.setattr(pipeline, "solve", solve)
+    after_run = replace(serving("after", [2.0, 1.0]), starts_after="r0")
+    planner().plan(
+        replace(ASKED, workloads=(*ASKED.workloads, after_run)),
+        OFFERS,
+        T0,
+        PlanOptions(6.0, 0.01, baselines=False),
+    )
+    assert unlimited
+    assert not any(unlimited)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Protocol
 
 from broker.plan_ports import Progress, ProgressSink
-from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.master import Choice, Limits, choice_of
 from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.problem.columns import Column
@@ -17,6 +18,15 @@ from optimizer.placement.runtime.stopwatch import Stopwatch
 def gap_of(objective_cents: int, bound_cents: int) -> float:
     """(objective − bound) / objective, 0 for a plan that costs nothing."""
     return (objective_cents - bound_cents) / objective_cents if objective_cents else 0.0
+
+
+def controllable_gap_of(objective_cents: int, bound_cents: int, left_out_cents: int) -> float:
+    """(objective − bound) / (objective − what leaving out costs): the share of what a plan spends that it may
+    still save; 0 where nothing is open."""
+    open_cents, controllable_cents = objective_cents - bound_cents, objective_cents - left_out_cents
+    if open_cents <= 0:
+        return 0.0
+    return open_cents / controllable_cents if controllable_cents > 0 else inf
 
 
 class Proof(Protocol):
@@ -95,13 +105,28 @@ class Search:
             return True
         if self.best is None or self.best.required_missing:
             return False
-        return gap_of(self.best.objective_cents, self.bound_cents) <= self.asked_gap
+        left_out = self._left_out_cents
+        return controllable_gap_of(self.best.objective_cents, self.bound_cents, left_out) <= self.asked_gap
 
     def share(self, part: float) -> Limits:
-        """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once."""
+        """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once. A solver
+        counts it of all, also of what leaving out costs."""
         work = self.watch.work_left()
         most = None if work is None else part * work
-        return Limits(self.watch.left * part, self.asked_gap / 10, self.seed, most)
+        return Limits(self.watch.left * part, self.asked_gap / 10 * self._controllable_share, self.seed, most)
+
+    @property
+    def _left_out_cents(self) -> int:
+        """What the best choice pays for leaving out."""
+        names = frozenset() if self.best is None else self.best.left_out
+        return sum(unplaced_cents(self.candidates.problem, name) or 0 for name in names)
+
+    @property
+    def _controllable_share(self) -> float:
+        """The part of the best choice's objective that is not for leaving out."""
+        if self.best is None or not self.best.objective_cents:
+            return 1.0
+        return max(0.0, 1 - self._left_out_cents / self.best.objective_cents)
 
 
 def choice_from(problem: Problem, chosen: Mapping[str, Column]) -> Choice:

@@ -16,10 +16,10 @@ NEVER_SEEN = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class BilledOffers(Sequence[Offer]):
-    """Offers without windows. Each is made anew when it is read, with provider, region, price and billing
-    terms; what else an offer says is left out."""
+    """Offers without windows. Each is made anew when it is read, with provider, region, place, price and
+    billing terms; what else an offer says is left out."""
 
-    places: tuple[tuple[str, str], ...]
+    places: tuple[tuple[str, str, str], ...]
     place_of: tuple[int, ...]
     sku: Sku
     usd: tuple[Decimal, ...]
@@ -30,8 +30,9 @@ class BilledOffers(Sequence[Offer]):
     @classmethod
     def of(cls, offers: Sequence[Offer]) -> BilledOffers:
         """The columns of some offers."""
-        numbers: dict[tuple[str, str], int] = {}
-        place_of = tuple(numbers.setdefault((o.provider, o.region), len(numbers)) for o in offers)
+        numbers: dict[tuple[str, str, str], int] = {}
+        where = ((o.provider, o.region, o.place) for o in offers)
+        place_of = tuple(numbers.setdefault(one, len(numbers)) for one in where)
         return cls(
             places=tuple(numbers),
             place_of=place_of,
@@ -54,12 +55,13 @@ class BilledOffers(Sequence[Offer]):
     def __getitem__(self, index: int | slice) -> Offer | tuple[Offer, ...]:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))
-        provider, region = self.places[self.place_of[index]]
+        provider, region, place = self.places[self.place_of[index]]
         return Offer(
             offer_id=str(index),
             provider=provider,
             sku=self.sku,
             region=region,
+            place=place,
             tier=Tier.ON_DEMAND,
             price_usd_per_node_hour=self.usd[index],
             observed_at=NEVER_SEEN,

@@ -430,9 +430,11 @@ def model_fleets(
     found += fleets_apart(problem, free, search)
     if openings is not None:
         most = np.minimum(openings.free.max(axis=0), UNLIMITED_NODES)
-        found += columns_of(answer_fleet(problem, case, most, case.surcharge_usd, first, openings=openings))
+        found += columns_of(
+            answer_fleet(problem, case, most, case.surcharge_usd, first, out_of_time, openings)
+        )
     if len(case.units) <= FEW_UNITS:
         for end in [end for end in ends if end is not None][:FEW_ENDS]:
-            own = answer_fleet(problem, case, free, case.surcharge_usd, end, by_hour=True)
+            own = answer_fleet(problem, case, free, case.surcharge_usd, end, out_of_time, by_hour=True)
             found += fleet_columns(problem, own, end)
     return list(dict.fromkeys(found))

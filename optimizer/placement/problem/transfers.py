@@ -26,13 +26,12 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 
 def place_of(problem: Problem, offer: int) -> Place:
     """Where an offer is."""
-    found = problem.table.offers[offer]
-    return Place(found.provider, found.region)
+    return Place.of(problem.table.offers[offer])
 
 
 def transfer_of(terms: MovingTerms, what: TransferKind, data: Dataset, to: Place) -> Transfer | None:
     """The copy of ``data`` to a place; None where it lies already."""
-    if data.place == to:
+    if data.place.is_at(to):
         return None
     usd = terms.transfer_usd(data.place, to, data.gb)
     return Transfer(
@@ -81,9 +80,7 @@ def _places(problem: Problem) -> tuple[tuple[Place, ...], Ints]:
 
     def found() -> tuple[tuple[Place, ...], Ints]:
         numbers: dict[Place, int] = {}
-        of_each = [
-            numbers.setdefault(Place(o.provider, o.region), len(numbers)) for o in problem.table.offers
-        ]
+        of_each = [numbers.setdefault(Place.of(offer), len(numbers)) for offer in problem.table.offers]
         return tuple(numbers), np.array(of_each, dtype=np.int64)
 
     return problem.once_for_market(("places of data",), found)
@@ -100,7 +97,7 @@ def weights_of(problem: Problem, service: Serving, after: Place | None) -> Datas
     if after is None or service.starts_after is None:
         return service.weights
     run = problem.request.workload(service.starts_after)
-    return Dataset(finished_weights_gb(run.model), after.provider, after.region)
+    return Dataset(finished_weights_gb(run.model), after.provider, after.region, after.operator)
 
 
 def handover_s(problem: Problem, run: Training, first: int, second: int) -> float:
@@ -121,11 +118,14 @@ def handovers(problem: Problem, run: Training, first: Ints, second: Ints) -> tup
 
 
 def _copy_prices(problem: Problem, places: Sequence[Place]) -> tuple[Ints, Floats, Floats]:
-    """Of each place its provider's number, and USD per GB out of the provider and between its regions."""
-    numbers: dict[str, int] = {}
+    """Of each place the number of its provider and operator, and USD per GB out of the provider and between
+    its regions."""
+    numbers: dict[tuple[str, str], int] = {}
     terms = problem.terms
     return (
-        np.array([numbers.setdefault(place.provider, len(numbers)) for place in places], dtype=np.int64),
+        np.array(
+            [numbers.setdefault((p.provider, p.operator), len(numbers)) for p in places], dtype=np.int64
+        ),
         np.array([float(terms.outward_usd_per_gb(place.provider)) for place in places]),
         np.array([float(terms.inward_usd_per_gb(place.provider)) for place in places]),
     )
@@ -159,7 +159,7 @@ def transfers_of(problem: Problem, column: Column) -> tuple[tuple[Transfer, ...]
 def _checkpoint(problem: Problem, run: Training, first: int, second: int) -> Iterator[Transfer]:
     """What a run goes on from in its next part."""
     source = place_of(problem, first)
-    data = Dataset(checkpoint_gb(run.model), source.provider, source.region)
+    data = Dataset(checkpoint_gb(run.model), source.provider, source.region, source.operator)
     found = transfer_of(problem.terms, TransferKind.CHECKPOINT, data, place_of(problem, second))
     if found is not None:
         yield found
@@ -213,5 +213,5 @@ def placed_after(problem: Problem, column: Column, place: Place | None) -> Colum
     return with_transfers(problem, replace(column, after_place=place))
 
 
-def _order(place: Place | None) -> tuple[str, str]:
-    return ("", "") if place is None else (place.provider, place.region)
+def _order(place: Place | None) -> Place:
+    return Place("", "") if place is None else place

@@ -26,7 +26,7 @@ from optimizer.placement.columns.prices import Row, StockPrices
 from optimizer.placement.columns.run_pool import RunPool, add_first_columns, bare_pools
 from optimizer.placement.columns.search import Search
 from optimizer.placement.crew.crew import hired
-from optimizer.placement.pipeline import build_plan, processes_for, proven_on, telling_seconds
+from optimizer.placement.pipeline import build_plan, finished, processes_for, proven_on, telling_seconds
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
@@ -89,7 +89,7 @@ def replan(
             found = resolve(search, start, warm)
             plan = build_plan(candidates, found, replace(options, baselines=False), whole)
             plan = proven_on(plan, search, options, whole)
-            plan = replace(plan, solve_seconds=round(whole.seconds, 3))
+            plan = finished(plan, problem, options, whole)
         return _replanned(plan, found, start)
 
     return with_heartbeat(work, whole, progress)

@@ -87,7 +87,7 @@ class Case:
         first = max(run.earliest_start, self.earliest)
         if isinstance(run, Batch) or run.dataset is None:
             return first
-        data, to = run.dataset, Place(offer.provider, offer.region)
+        data, to = run.dataset, Place.of(offer)
         return max(first, self.plan.as_of + self.terms.staging(data.place, to, data.gb))
 
     def service_start(self, service: Serving) -> datetime | None:

@@ -50,7 +50,7 @@ def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
     for (_, before, _, left), (later, after, _, offer) in pairwise(rows):
         end = run_end(before, left, case.not_before(workload, left))
         stretches = usable_stretches(after, offer, case.not_before(workload, offer))
-        places = [Place(one.provider, one.region) for one in (left, offer)]
+        places = [Place.of(one) for one in (left, offer)]
         copied = case.terms.staging(places[0], places[1], checkpoint_gb(workload.model))
         if end is not None and stretches and stretches[0][0] < end + copied - NEAR:
             yield f"{later}: begins before the part ahead of it has ended and its checkpoint is there"

@@ -38,7 +38,7 @@ def violations(case: Case) -> Iterator[str]:
 
 def _expected(case: Case, workload: Workload, offer: Offer, seen: set[Place]) -> Iterator[Transfer]:
     """A data set wherever it does not lie already; weights where copying them costs something."""
-    to = Place(offer.provider, offer.region)
+    to = Place.of(offer)
     if to in seen:
         return
     seen.add(to)
@@ -48,7 +48,7 @@ def _expected(case: Case, workload: Workload, offer: Offer, seen: set[Place]) ->
         data, what = _weights(case, workload), TransferKind.WEIGHTS
     else:
         return
-    if data is not None and data.place != to:
+    if data is not None and not data.place.is_at(to):
         usd = case.terms.transfer_usd(data.place, to, data.gb)
         hours = case.terms.staging(data.place, to, data.gb) / HOUR
         yield Transfer(what, data.gb, data.provider, data.region, usd, hours)
@@ -58,8 +58,8 @@ def _checkpoint(case: Case, workload: Workload, before: Offer | None, offer: Off
     """From the place of the part ahead."""
     if before is None or not isinstance(workload, Training):
         return
-    source, to = Place(before.provider, before.region), Place(offer.provider, offer.region)
-    if source != to:
+    source, to = Place.of(before), Place.of(offer)
+    if not source.is_at(to):
         gb = checkpoint_gb(workload.model)
         usd, hours = case.terms.transfer_usd(source, to, gb), case.terms.staging(source, to, gb) / HOUR
         yield Transfer(TransferKind.CHECKPOINT, gb, source.provider, source.region, usd, hours)
@@ -69,9 +69,9 @@ def _weights(case: Case, service: Serving) -> Dataset | None:
     if service.starts_after is None:
         return service.weights
     for _, _, run, offer in case.placed.get(service.starts_after, ())[-1:]:
-        place = Place(offer.provider, offer.region)
+        place = Place.of(offer)
         if not case.terms.is_free(place):
-            return Dataset(finished_weights_gb(run.model), place.provider, place.region)
+            return Dataset(finished_weights_gb(run.model), place.provider, place.region, place.operator)
     return service.weights
 
 

@@ -16,11 +16,12 @@ import numpy as np
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.columns import Column, End
 from optimizer.placement.problem.delays import price_of
 from optimizer.placement.problem.units import HOUR_S
 from optimizer.placement.runs.columns import build_run_column
-from optimizer.placement.search.moves import Chosen, Party, Room, cheapest_fleet, parties
+from optimizer.placement.search.moves import Chosen, FleetMaker, Party, Room, cheapest_fleet, parties
 from optimizer.placement.search.standing import Standing, left_cents
 
 EQUAL_SHARE = 0.001
@@ -40,7 +41,7 @@ def equal_share(asked_gap: float) -> float:
 class EarlierEnds:
     """Looks for earlier ends that cost at most ``share`` of a run and its services more; ``frozen`` stay.
 
-    ``known``: columns of services, made for ends that were looked at before.
+    ``known``: columns of services, made for ends that were looked at before; ``make``: how others are found.
     """
 
     candidates: Candidates
@@ -48,6 +49,7 @@ class EarlierEnds:
     known: Iterable[Column]
     share: float
     frozen: frozenset[str] = frozenset()
+    make: FleetMaker = model_fleets
     _after: defaultdict[tuple[str, End], list[Column]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
@@ -114,7 +116,7 @@ class EarlierEnds:
             fitting = [column for column in self._after.get((name, run.end), ()) if room.allows(column)]
             best = min(fitting, key=lambda column: column.total_cents, default=None)
             most = left_cents(problem, name) if best is None else best.total_cents
-            best = cheapest_fleet(self.candidates, name, room, run, most) or best
+            best = cheapest_fleet(self.candidates, name, room, run, most, self.make) or best
             if best is not None and best.total_cents < left_cents(problem, name):
                 way[name], room = best, room.after(best)
             elif unplaced_cents(problem, name) is None:

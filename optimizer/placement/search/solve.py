@@ -146,7 +146,8 @@ def finish(
     """The best choice after the last look at every single change, with each run at its earliest end; each
     of the two in so many seconds (None: no limit)."""
     settle(search, pools, columns, None if seconds is None else search.watch.for_seconds(seconds))
-    sooner = EarlierEnds(search.candidates, pools, columns, equal_share(search.asked_gap))
+    make = made_until(search.watch.over)
+    sooner = EarlierEnds(search.candidates, pools, columns, equal_share(search.asked_gap), make=make)
     return hasten(search, sooner, never if seconds is None else search.watch.for_seconds(seconds))
 
 
