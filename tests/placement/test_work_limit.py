@@ -18,6 +18,7 @@ from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of, never
+from optimizer.placement.search.solve import solve as plain_solve
 from tests.placement.market import T0, offer, planner, request, serving, training
 
 OFFERS = [offer(f"o{i}", f"{1 + i * 0.37:.2f}", nodes=2) for i in range(6)]
@@ -125,7 +126,7 @@ def test_trying_a_change_proves_nothing_of_large_fleets(monkeypatch: pytest.Monk
 def test_every_search_for_fleets_knows_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a plan is searched; those that tell of it have counted work."""
     unlimited: list[bool] = []
-    plain_run, plain_solve = SetSearch.run, pipeline.solve
+    plain_run = SetSearch.run
 
     def run(self: SetSearch) -> None:
         unlimited.append(self.out_of_time is never)
