@@ -150,13 +150,20 @@ class PatternSearch:
         top = np.inf if self.best is None else self.best.usd
         nothing = np.zeros(len(self.duals.slots.demand))
         powers = COMMITMENT_POWERS if (self.parts.usd[:, 0] > 0).any() else COMMITMENT_POWERS[:1]
-        ways = [self.duals.charged(power) for power in powers]
-        each = [duals.bounds_usd(None, nothing, np.inf) for duals in ways]
+        ways, each = list[StartDuals](), list[Floats]()
+        for power in powers:
+            if ways and self.out_of_time():
+                break
+            ways.append(self.duals.charged(power))
+            each.append(ways[-1].bounds_usd(None, nothing, np.inf))
         at = int(np.argmax([usd.sum() for usd in each]))
         least = float(each[at].sum())
         if self.rules.gpus < len(np.unique(self.parts.gpu)) and np.isfinite(least):
-            least = top
+            any_kinds, least = least, top
             for chosen in self._of_kinds():
+                if self.out_of_time():
+                    least = min(least, any_kinds)
+                    break
                 least = min(least, float(ways[at].bounds_usd(chosen, each[at], least).sum()))
         return min(top, least * (1 - SHORTFALL))
 

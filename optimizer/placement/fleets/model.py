@@ -426,7 +426,7 @@ def model_fleets(
     narrow = _on_few_pools(problem, case)
     found = []
     if narrow is not None:
-        found += columns_of(answer_fleet(problem, narrow, free, case.surcharge_usd, first, out_of_time))
+        found += columns_of(answer_fleet(problem, narrow, free, case.surcharge_usd, first))
     found += fleets_apart(problem, free, search)
     if openings is not None:
         most = np.minimum(openings.free.max(axis=0), UNLIMITED_NODES)
