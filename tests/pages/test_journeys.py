@@ -83,7 +83,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     finance.get_by_text("Export…").click()
     finance.get_by_role("definition").filter(has_text="never to be added").get_by_text("Parquet").click()
     expect(finance.get_by_role("link", name="Download projection-rows.parquet")).to_be_visible()
-    expect(finance.get_by_text("$164.00").first).to_be_visible()
+    expect(finance.get_by_text("164.00 USD").first).to_be_visible()
 
     team.get_by_text("Release…").click()
     team.get_by_role("button", name="Release 1 node").click()
