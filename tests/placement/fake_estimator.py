@@ -64,13 +64,14 @@ class FakeTrainingTable:
 
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> NDArray[np.float64]:
         rates = np.atleast_1d(np.asarray(interruptions_per_hour, dtype=np.float64))
-        return np.array([self.estimate(w, s, n, float(rate))["hours"] for rate in rates])
+        hours = np.array([self.estimate(w, s, n, float(rate))["hours"] for rate in rates])
+        return hours.reshape(np.shape(interruptions_per_hour))
 
     def hours_at_each(
         self, w: int, s: NDArray[np.int64], n: NDArray[np.int64], interruptions_per_hour: ArrayLike
     ) -> NDArray[np.float64]:
         cells = zip(s, n, np.atleast_1d(np.asarray(interruptions_per_hour)), strict=True)
-        return np.array([self.hours_at(w, int(k), int(c), rate)[0] for k, c, rate in cells])
+        return np.array([float(self.hours_at(w, int(k), int(c), rate)) for k, c, rate in cells])
 
     def layout(self, w: int, s: int, n: int) -> Parallelism:
         return Parallelism(dp=self._skus[s].gpus_per_node * int(self.node_counts[n]))

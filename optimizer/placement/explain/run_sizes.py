@@ -68,7 +68,7 @@ def _needed_s(candidates: Candidates, found: RunCandidates, piece: Piece, nodes:
         if not estimates.training.fits[row, kind, size]:
             return float("inf")
         rate = float(table.interruptions_per_hour[piece.offer])
-        return 3600 * float(estimates.training.hours_at(row, kind, size, rate)[0])
+        return 3600 * float(estimates.training.hours_at(row, kind, size, rate))
     serving, per_node = estimates.serving, int(table.gpus_per_node[piece.offer])
     replicas = np.array([nodes * (per_node // config.gpus_per_replica) for config in serving.configs])
     rate_all = np.where(serving.fits[row, kind], replicas * serving.requests_per_s[row, kind], 0.0)
