@@ -102,7 +102,7 @@ def show_savings(form: SavingsForm, as_json: bool) -> None:
     console = stdout()
     console.print(table)
     for left in form.not_run:
-        console.print(f"{strategy(left.name)} has no cost beside {left.plan_id}: {left.why}", markup=False)
+        console.print(f"{strategy(left.name)} is not compared with {left.plan_id}: {left.why}", markup=False)
 
 
 def _table(*, show_footer: bool = False) -> Table:

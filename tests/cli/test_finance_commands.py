@@ -178,7 +178,7 @@ def test_finance_asks_what_changed_what_units_cost_and_what_is_saved() -> None:
         "one node type for all",
         "$60.00",
         "20 %",
-        "one always-on pool could not run for plan-1: no offer can",
+        "one always-on pool is not compared with plan-1: no offer can",
     ):
         assert word in saved.stdout
     assert json.loads(data.stdout)["usd_per_run"] == "205.00"
