@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.run_pool import RunPool
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import overlap
 from optimizer.placement.search.moves import (
+    FleetMaker,
     Party,
     Room,
     cheaper_way,
-    made_until,
     parties,
     party_cents,
     room_beside,
@@ -32,7 +33,7 @@ WISHES = 6
 class Improver:
     """A plan that gets better: ``chosen`` is replaced as a whole by each change that helps.
 
-    ``among``: only these parties are placed anew (all, when empty).
+    ``among``: only these parties are placed anew (all, when empty). ``make``: how their fleets are found.
     """
 
     candidates: Candidates
@@ -42,6 +43,7 @@ class Improver:
     out_of_time: Callable[[], bool]
     changed: Callable[[Mapping[str, Column]], object]
     among: Sequence[Party] = ()
+    make: FleetMaker = model_fleets
 
     def run(self) -> None:
         """Until no change helps or the time is over."""
@@ -65,8 +67,7 @@ class Improver:
         now = party_cents(self.candidates, chosen, party)
         room = room_beside(self.candidates, chosen, party.names)
         below = float("inf") if now is None else float(now)
-        make = made_until(self.out_of_time)
-        way = cheaper_way(self.candidates, self.pools, party, room, below, make)
+        way = cheaper_way(self.candidates, self.pools, party, room, below, self.make)
         if way is None and not self._better_left_out(chosen, party, below):
             return None
         way = way or {}
@@ -126,8 +127,7 @@ class Improver:
         room: Room = room_beside(self.candidates, self.chosen, names)
         if not room.allows(wish):
             return None
-        make = made_until(self.out_of_time)
-        way = cheaper_way(self.candidates, self.pools, blocker, room.after(wish), float(below), make)
+        way = cheaper_way(self.candidates, self.pools, blocker, room.after(wish), float(below), self.make)
         if way is None:
             return None
         rest = {n: c for n, c in self.chosen.items() if n not in names}

@@ -14,7 +14,7 @@ from optimizer.placement.columns.run_pool import RunPool, bare_pools
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.search.improve import Improver
-from optimizer.placement.search.moves import Party, Room, cheaper_way, made_until, parties
+from optimizer.placement.search.moves import Party, Room, cheaper_way, parties
 
 Way = dict[str, Column]
 NEAR = 0.002
@@ -29,8 +29,7 @@ def placed_by_parties(candidates: Candidates, out_of_time: Callable[[], bool]) -
     alone = Room(Ledger(problem), None)
     apart: dict[Party, Way] = {}
     for party in parties(candidates):
-        make = made_until(out_of_time)
-        way = None if out_of_time() else cheaper_way(candidates, pools, party, alone, float("inf"), make)
+        way = None if out_of_time() else cheaper_way(candidates, pools, party, alone, float("inf"))
         if way is None:
             return None
         apart[party] = way
@@ -59,7 +58,7 @@ def _one_after_the_other(
         for party in order:
             way = apart[party] if _allows(room, apart[party]) else None
             if way is None and not out_of_time():
-                way = cheaper_way(candidates, pools, party, room, float("inf"), made_until(out_of_time))
+                way = cheaper_way(candidates, pools, party, room, float("inf"))
             if way is None:
                 stuck = party
                 break

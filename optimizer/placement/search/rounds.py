@@ -24,7 +24,7 @@ from optimizer.placement.crew.asks import FleetsAsk
 from optimizer.placement.crew.crew import Task
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.search.improve import Improver
-from optimizer.placement.search.moves import parties
+from optimizer.placement.search.moves import made_until, parties
 from optimizer.placement.search.neighbours import choose_anew, neighbourhoods
 from optimizer.placement.search.ruin import Ruin
 from optimizer.placement.search.standing import NEVER_CENTS, Standing, free_names, left_cents
@@ -299,14 +299,16 @@ class Rounds:
         ]
         if not among:
             return
+        out_of_time = self.search.watch.until(MAKE_SHARE)
         improver = Improver(
             self.candidates,
             self.runs,
             dict(self.search.best.columns),
             self.pool.all(),
-            self.search.watch.until(MAKE_SHARE),
+            out_of_time,
             lambda chosen: self.search.offer_columns(chosen, "improved"),
             among,
+            made_until(out_of_time),
         )
         improver.run()
         self.pool.add(improver.chosen.values())

@@ -281,13 +281,15 @@ def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     """Every party of the best choice placed anew beside the others, until nothing helps."""
     if search.done or search.best is None:
         return columns
+    out_of_time = search.watch.until(IMPROVE_SHARE)
     improver = Improver(
         search.candidates,
         pools,
         dict(search.best.columns),
         columns,
-        search.watch.until(IMPROVE_SHARE),
+        out_of_time,
         lambda chosen: search.offer_columns(chosen, "improved"),
+        make=made_until(out_of_time),
     )
     improver.run()
     return list(dict.fromkeys([*columns, *improver.chosen.values()]))
