@@ -65,7 +65,7 @@ async def test_the_old_stays_until_the_new_is_usable() -> None:
     assert {row.state for row in old} == {S.RELEASED}
     assert any("both were held for" in row.reason for row in old)
     (bought,) = [row for row in old if row.active_at is not None]
-    assert "min, 2." in bought.reason or "min, 1." in bought.reason, bought.reason
+    assert "min, $2." in bought.reason or "min, $1." in bought.reason, bought.reason
     house.assert_agreement()
 
 
