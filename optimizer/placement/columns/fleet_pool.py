@@ -10,13 +10,14 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.model import fleets_with_terms, model_fleets, quick_fleets
+from optimizer.placement.fleets.model import fleets_with_terms, is_quick, model_fleets, quick_fleets
 from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.quotas import within_quotas
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.units import HOUR_S, FleetCase
+from optimizer.placement.runtime.stopwatch import never
 
 Ends = Sequence[float | None]
 
@@ -30,7 +31,7 @@ def first_fleets(
     quick: bool = False,
 ) -> list[Column]:
     """Fleets of all services beside ``chosen`` and each other, for every end of their runs; cheap ones where
-    time is over or they shall be ``quick``."""
+    they shall be ``quick``, or where they may stand on many pools and the time is over."""
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
     for service in _dearest_first(candidates):
@@ -43,7 +44,8 @@ def first_fleets(
         else:
             free = free_beside(candidates, service, ledger, nominal)
             case = candidates.fleets[service.name]
-            columns = model_fleets(candidates.problem, case, free, ends, out_of_time=out_of_time)
+            until = never if is_quick(candidates.problem, service) else out_of_time
+            columns = model_fleets(candidates.problem, case, free, ends, out_of_time=until)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from broker.domain.workload import TrafficShape
+from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.fleets.bound import FleetBound, in_whole_cents
 from optimizer.placement.fleets.columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleets.holding import ServiceTime, due_s
@@ -110,6 +110,7 @@ def answer_fleet(
     ``with_terms`` False: minimum terms that end before the horizon count as none, which is proven sooner; so
     do they (None) where workloads are many.
     """
+    prove = is_small(problem) and with_terms is not False
     with_terms = is_small(problem) if with_terms is None else with_terms
     offers = case.units.offer
     if free is not None and np.array_equal(free[offers], problem.table.stock_nodes[offers]):
@@ -148,7 +149,7 @@ def answer_fleet(
     if free is not None:
         case = beside(case, free)
     found = _searched(problem, case, due, out_of_time, openings, begun, with_terms=with_terms)
-    found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, alone=alone))
+    found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, prove=prove and alone))
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
 
@@ -174,25 +175,30 @@ def _searched(
 
 
 def _proven_usd(
-    answer: FleetAnswer, without: FleetAnswer | None, out_of_time: Callable[[], bool], *, alone: bool
+    answer: FleetAnswer, without: FleetAnswer | None, out_of_time: Callable[[], bool], *, prove: bool
 ) -> float:
-    """The bound of an answer; that of the answer ``without`` terms, or of the hours on any number of pools,
-    where that is higher and the sets left much open."""
-    if without is not None:
-        return max(answer.bound_usd, without.bound_usd)
-    search, usd = answer.search, answer.bound_usd
-    if not alone or not isinstance(search, SetSearch) or search.best is None or out_of_time():
+    """The bound of an answer or of that ``without`` terms, whichever is higher; where both leave much open,
+    and there is time to ``prove`` more, that of the hours on any number of pools."""
+    plain = answer if without is None else without
+    usd, search = max(answer.bound_usd, plain.bound_usd), plain.search
+    if not prove or not isinstance(search, SetSearch) or not answer.fleets:
         return usd
-    if usd >= search.best.usd * (1 - OPEN_AFTER_SETS):
-        return usd
+    least = min(fleet.usd for fleet in answer.fleets)
+    if usd >= least * (1 - OPEN_AFTER_SETS) or out_of_time is never or out_of_time():
+        return usd  # a first plan waits for no proof
     patterns = PatternSearch(search.parts, search.classes, search.rules, search.tolerance, out_of_time)
-    return max(usd, patterns.proven_usd(search.best.usd))
+    return max(usd, patterns.proven_usd(least))
 
 
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
     """Whether minimum terms change what a search does."""
     few = fleet_rules(problem, case.service).pools <= MOST_POOLS
     return few and bool(has_term(problem, case).any())
+
+
+def is_quick(problem: Problem, service: Serving) -> bool:
+    """Whether fleets of a service stand on so few pools that they are soon found."""
+    return fleet_rules(problem, service).pools <= TERM_POOLS
 
 
 def _on_few_pools(problem: Problem, case: FleetCase) -> FleetCase | None:

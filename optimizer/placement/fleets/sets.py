@@ -36,7 +36,7 @@ from optimizer.placement.runtime.stopwatch import never
 
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 FIRST_COUNT = 2
-"""Fleets of so few pools come first: the cheapest on more is often near one of them."""
+"""Where sets are large, fleets on so few pools come first: the cheapest on more is often near one of them."""
 MOST_SETS = 1_000_000
 MOST_SEARCHED = 800
 """Pools that are made sets of where some have minimum terms: a search without these bounds the others."""
@@ -165,9 +165,10 @@ class SetSearch:
 
     def begin(self) -> None:
         """Finds a cheap fleet on promising pools, and proves nothing."""
-        for count in dict.fromkeys((min(FIRST_COUNT, self._size), self._size)):
-            if count:
-                self._try_first(count)
+        if self._size == MOST_POOLS:
+            self._try_first(FIRST_COUNT)
+        if self._size:
+            self._try_first(self._size)
 
     @property
     def least_usd(self) -> float:
