@@ -15,6 +15,7 @@ from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
 from optimizer.placement.explain.unplaced import explain_unplaced
 from optimizer.placement.fleets.many_pools import PatternSearch
+from optimizer.placement.fleets.model import TERM_POOLS
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of, never
@@ -123,13 +124,13 @@ def test_trying_a_change_proves_nothing_of_large_fleets(monkeypatch: pytest.Monk
     assert not proofs
 
 
-def test_every_search_for_fleets_knows_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a plan is searched; those that tell of it have counted work."""
+def test_only_first_fleets_on_few_pools_do_not_ask_for_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a plan is searched; those that tell of it have counted work, as sets of few pools have."""
     unlimited: list[bool] = []
     plain_run = SetSearch.run
 
     def run(self: SetSearch) -> None:
-        unlimited.append(self.out_of_time is never)
+        unlimited.append(self.out_of_time is never and self.rules.pools > TERM_POOLS)
         plain_run(self)
 
     def solve(search: Any) -> Any:
