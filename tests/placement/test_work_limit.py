@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.domain.offer import Offer
+from broker.domain.workload import FleetLimits, Policy
 from broker.plan_ports import LimitClock, PlanOptions
 from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
@@ -127,10 +128,12 @@ def test_trying_a_change_proves_nothing_of_large_fleets(monkeypatch: pytest.Monk
 def test_only_first_fleets_on_few_pools_do_not_ask_for_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a plan is searched; those that tell of it have counted work, as sets of few pools have."""
     unlimited: list[bool] = []
+    large: list[bool] = []
     plain_run = SetSearch.run
 
     def run(self: SetSearch) -> None:
-        unlimited.append(self.out_of_time is never and self.rules.pools > TERM_POOLS)
+        large.append(self.rules.pools > TERM_POOLS)
+        unlimited.append(self.out_of_time is never and large[-1])
         plain_run(self)
 
     def solve(search: Any) -> Any:
@@ -141,10 +144,10 @@ def test_only_first_fleets_on_few_pools_do_not_ask_for_the_time(monkeypatch: pyt
     monkeypatch.setattr(pipeline, "solve", solve)
     after_run = replace(serving("after", [2.0, 1.0]), starts_after="r0")
     planner().plan(
-        replace(ASKED, workloads=(*ASKED.workloads, after_run)),
+        replace(ASKED, workloads=(*ASKED.workloads, after_run), policy=Policy(fleet=FleetLimits(4, 2))),
         OFFERS,
         T0,
         PlanOptions(6.0, 0.01, baselines=False),
     )
-    assert unlimited
+    assert any(large)
     assert not any(unlimited)
