@@ -10,7 +10,13 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.model import fleets_with_terms, is_quick, model_fleets, quick_fleets
+from optimizer.placement.fleets.model import (
+    fleets_with_terms,
+    is_quick,
+    model_fleets,
+    quick_fleets,
+    termless_fleets,
+)
 from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
@@ -39,30 +45,17 @@ def first_fleets(
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is not None and nominal is None:
             continue
+        free = free_beside(candidates, service, ledger, nominal)
+        case = candidates.fleets[service.name]
         if quick:
-            columns = _quick(candidates, service, ledger, nominal, ends)
+            columns = quick_fleets(candidates.problem, case, free, ends)
+            columns += termless_fleets(candidates.problem, case, free, ends)
         else:
-            free = free_beside(candidates, service, ledger, nominal)
-            case = candidates.fleets[service.name]
             until = never if is_quick(candidates.problem, service) else out_of_time
             columns = model_fleets(candidates.problem, case, free, ends, out_of_time=until)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found
-
-
-def _quick(
-    candidates: Candidates, service: Serving, ledger: Ledger, nominal: float | None, ends: Ends
-) -> list[Column]:
-    """Cheap fleets as if a service were alone, or beside the others where these do not fit; keeps what is
-    proven of it by the way."""
-    problem, case = candidates.problem, candidates.fleets[service.name]
-    columns, bound = quick_fleets(problem, case, None, ends)
-    if bound.starts:
-        candidates.learn(service.name, bound)
-    if _any_fits(columns, ledger, nominal):
-        return columns
-    return quick_fleets(problem, case, free_beside(candidates, service, ledger, nominal), ends)[0]
 
 
 def _place(ledger: Ledger, columns: Sequence[Column], nominal: float | None) -> None:

@@ -12,7 +12,14 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from optimizer.placement.fleets.bound import FleetBound
-from optimizer.placement.fleets.model import answer_fleet, bound_of, fleet_columns
+from optimizer.placement.fleets.model import (
+    answer_fleet,
+    bound_of,
+    coarse_fleets,
+    fleet_columns,
+    is_small,
+    termless_fleets,
+)
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.units import FleetCase
@@ -73,4 +80,19 @@ class FleetsAsk:
         """Their columns."""
         # The case may already be priced: its units carry the prices.
         found = answer_fleet(problem, self.case, self.free, self.case.surcharge_usd, out_of_time=out_of_time)
-        return list(fleet_columns(problem, found, None))
+        columns = list(fleet_columns(problem, found, None))
+        if not is_small(problem):
+            columns += termless_fleets(problem, self.case, self.free, [None])
+        return columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuickFleetsAsk:
+    """Cheap fleets of the same, which take a small part of the time and prove nothing."""
+
+    case: FleetCase
+    free: Ints
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
+        """Their columns."""
+        return coarse_fleets(problem, self.case, self.free, [None])

@@ -23,6 +23,7 @@ from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.pools import build_pools_of
+from optimizer.placement.fleets.promising import on_promising
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
@@ -30,7 +31,7 @@ from optimizer.placement.fleets.shared_gpus import fleets_apart
 from optimizer.placement.fleets.terms import has_term
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
-from optimizer.placement.problem.units import HOUR_S, FleetCase, beside, surcharged
+from optimizer.placement.problem.units import HOUR_S, FleetCase, beside, only_units, surcharged
 from optimizer.placement.runtime.stopwatch import never
 
 TOLERANCE = 0.002
@@ -46,7 +47,7 @@ DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 RIVALS_KEPT = 16
 """Where other workloads may want the same nodes."""
-KEY, BEGUN = "fleet model", "begun fleet model"
+KEY = "fleet model"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,12 +144,11 @@ def answer_fleet(
             problem.kept[key] = found = replace(without, complete=False)
             return found
     alone = free is None and not prices and openings is None
-    begun = problem.kept.pop((BEGUN, *stands_on, due), None) if alone and not with_terms else None
     if prices:
         case = surcharged(case, prices)
     if free is not None:
         case = beside(case, free)
-    found = _searched(problem, case, due, out_of_time, openings, begun, with_terms=with_terms)
+    found = _searched(problem, case, due, out_of_time, openings, with_terms=with_terms)
     found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, prove=prove and alone))
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
@@ -163,15 +163,13 @@ def _between(base: FleetAnswer, openings: Openings, first: int) -> FleetAnswer:
 
 def _searched(
     problem: Problem, case: FleetCase, due: float, out_of_time: Callable[[], bool],
-    openings: Openings | None, begun: object, *, with_terms: bool,
+    openings: Openings | None, *, with_terms: bool,
 ) -> FleetAnswer:  # fmt: skip
-    """The answer of a search that was ``begun``, or of a fresh one."""
+    """The answer of a search."""
     if not len(case.units) or due // HOUR_S >= len(case.demand):
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
-    if not isinstance(begun, SetSearch | PatternSearch):
-        begun = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
-    begun.out_of_time = out_of_time
-    return _answer(problem, case, due, begun)
+    search = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
+    return _answer(problem, case, due, search)
 
 
 def _proven_usd(
@@ -351,20 +349,42 @@ def earliest_end(run: str) -> tuple[str, str]:
 
 
 def quick_fleets(
-    problem: Problem, case: FleetCase, free: Ints | None, ends: Sequence[float | None]
-) -> tuple[list[Column], FleetBound]:
-    """Cheap fleets from ``free`` nodes [O] (None: all) on promising pools for each end of the run before,
-    and what the hours alone prove of all fleets on these nodes; as if there were no minimum terms."""
+    problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]
+) -> list[Column]:
+    """Cheap fleets from ``free`` nodes [O] on promising pools for each end of the run before; on all pools
+    where the promising ones have none. Minimum terms that end before the horizon count as none."""
+    return _quick_fleets(problem, beside(case, free), ends)
+
+
+def termless_fleets(
+    problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]
+) -> list[Column]:
+    """The same without nodes whose minimum terms end before the horizon, where there are such nodes: a fleet
+    that pays for many terms is dearer than a search that knows of none takes it to be."""
+    case = beside(case, free)
+    termed = has_term(problem, case)
+    return _quick_fleets(problem, only_units(case, ~termed), ends) if termed.any() else []
+
+
+def _quick_fleets(problem: Problem, case: FleetCase, ends: Sequence[float | None]) -> list[Column]:
     due = _due_s(problem, case, min((end for end in ends if end is not None), default=None))
-    case = case if free is None else beside(case, free)
-    if not ends or not len(case.units) or due // HOUR_S >= len(case.demand):
-        return [], FleetBound.nothing()
-    search = _begun(problem, case, due) if free is None else _search_of(problem, case, due, with_terms=False)
+    if not ends or due // HOUR_S >= len(case.demand):
+        return []
+    narrow = on_promising(problem, case)
+    answer = _quick_answer(problem, narrow, due)
+    if not answer.fleets and narrow is not case:
+        answer = _quick_answer(problem, case, due)
+    return [column for end in ends for column in fleet_columns(problem, answer, end)]
+
+
+def _quick_answer(problem: Problem, case: FleetCase, due: float) -> FleetAnswer:
+    """The first fleets of a search, which proves nothing."""
+    if not len(case.units):
+        return FleetAnswer(case, PoolTable.nothing(), (), 0.0, due)
+    search = _search_of(problem, case, due, with_terms=False)
     search.begin()
     fleets = tuple(sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT])
-    answer = FleetAnswer(case, search.parts, fleets, search.least_usd, due, search=search)
-    columns = [column for end in ends for column in fleet_columns(problem, answer, end)]
-    return columns, bound_of(problem, case, answer)
+    return FleetAnswer(case, search.parts, fleets, 0.0, due, search=search)
 
 
 def coarse_fleets(
@@ -378,16 +398,7 @@ def coarse_fleets(
     without a proof, which take a small part of the work."""
     if len(case.units) <= FEW_UNITS:
         return model_fleets(problem, case, free, ends, openings)
-    return quick_fleets(problem, case, free, ends)[0]
-
-
-def _begun(problem: Problem, case: FleetCase, due: float) -> SetSearch | PatternSearch:
-    """The search on all nodes, which goes on from where it was left."""
-    key = BEGUN, *_stands_on(problem, case), due
-    known = problem.kept.get(key)
-    if not isinstance(known, SetSearch | PatternSearch):
-        problem.kept[key] = known = _search_of(problem, case, due, with_terms=False)
-    return known
+    return quick_fleets(problem, case, free, ends) + termless_fleets(problem, case, free, ends)
 
 
 def fleets_with_terms(

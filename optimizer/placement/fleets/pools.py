@@ -193,11 +193,10 @@ def most_wanted(case: FleetCase, rate: Floats) -> Ints:
 def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
     """Units of each pool; where rates of one differ much, each rate is a pool of its own."""
     units = case.units
-    seller, gpu = _seller_numbers(problem)[units.offer], _gpu_numbers(problem)[units.offer]
-    keys = np.stack((seller, gpu, units.zone, units.config), axis=1)
-    _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    which = pool_numbers(problem, units)
+    _, first = np.unique(which, return_index=True)
     # Pools stand in the order of their first units.
-    rank = first[which.reshape(-1)]
+    rank = first[which]
     order = np.lexsort((np.arange(len(units)), units.largest, rank))
     rates, ranks = units.largest[order].tolist(), rank[order].tolist()
     begins = [0]
@@ -206,6 +205,16 @@ def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
         if ranks[at] != ranks[begin] or rates[at] > rates[begin] * (1 + SAME_RATE):
             begins.append(at)
     return np.split(order, begins[1:])
+
+
+def pool_numbers(problem: Problem, units: Units) -> Ints:
+    """The pool [U] of each unit, numbered from 0 on: its seller, GPU, place and configuration."""
+    seller, gpu = _seller_numbers(problem)[units.offer], _gpu_numbers(problem)[units.offer]
+    keys = np.zeros(len(units), dtype=np.int64)
+    for part in (seller, gpu, units.zone, units.config):
+        keys = keys * (int(part.max(initial=0)) + 1) + part
+    numbers: Ints = np.unique(keys, return_inverse=True)[1].reshape(-1)
+    return numbers
 
 
 def _pools(

@@ -20,7 +20,7 @@ from optimizer.placement.columns.proving import Proving
 from optimizer.placement.columns.relaxation import Relaxed, relax
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
-from optimizer.placement.crew.asks import FleetsAsk
+from optimizer.placement.crew.asks import FleetsAsk, QuickFleetsAsk
 from optimizer.placement.crew.crew import Task
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.search.improve import Improver
@@ -277,7 +277,8 @@ class Rounds:
             self._place_best(standing, name)
             return None
         self._asked_beside.add(key)
-        return Task(("beside", *key), FleetsAsk(case, free), take)
+        ask = FleetsAsk if self.candidates.is_small else QuickFleetsAsk
+        return Task(("beside", *key), ask(case, free), take)
 
     def _place_best(self, standing: Standing, name: str) -> None:
         """The cheapest known fleet that fits, if it is cheaper than the one that stands."""
