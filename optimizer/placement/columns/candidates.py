@@ -89,10 +89,39 @@ class Candidates:
                 self._take(name, bound)
             then()
 
+        with_terms = None if self.is_small else False
+        ask = BoundAsk(self.fleets[name], self._earliest_s(name), with_terms)
+        return Task(("bound", name), ask, take)
+
+    def bound_with_terms(self, out_of_time: Callable[[], bool], known_usd: Mapping[str, float]) -> None:
+        """Bounds services that are bounded once more, with their minimum terms, until ``out_of_time``: what
+        is open by most first."""
+        open_usd = {
+            name: known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0) for name in self.bounded
+        }
+
+        def tasks() -> Iterator[Task]:
+            for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):
+                if out_of_time():
+                    return
+                yield self._terms_task(name)
+
+        self.crew.work(tasks(), out_of_time)
+
+    def _terms_task(self, name: str) -> Task:
+        """Asks for the bound of one service with its minimum terms."""
+
+        def take(bound: FleetBound) -> None:
+            self.bounds[name] = bound.with_starts_of(self.bounds[name])
+
+        ask = BoundAsk(self.fleets[name], self._earliest_s(name), with_terms=True)
+        return Task(("bound with terms", name), ask, take)
+
+    def _earliest_s(self, name: str) -> float | None:
+        """The earliest end of the run that a service waits for."""
         run = self.fleets[name].service.starts_after
         earliest = self.problem.kept.get(earliest_end(run or ""))
-        after_s = earliest if isinstance(earliest, float) else None
-        return Task(("bound", name), BoundAsk(self.fleets[name], after_s), take)
+        return earliest if isinstance(earliest, float) else None
 
     def bound_ends(self, most_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
         """Bounds what waits for a run from some ends of it, until the two together surely cost ``most_usd``

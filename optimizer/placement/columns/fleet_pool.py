@@ -157,7 +157,7 @@ def fleets_for_terms(
             break
         ends = _ends(candidates, pools, service)
         case = candidates.fleets[service.name]
-        found.extend(fleets_with_terms(candidates.problem, case, ends, out_of_time))
+        found.extend(fleets_with_terms(candidates.problem, case, ends))
     return found
 
 

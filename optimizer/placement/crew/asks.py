@@ -36,14 +36,17 @@ class Ask(Protocol, Generic[Answer]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundAsk:
-    """The bound of a service that starts at its own time, or after a run."""
+    """The bound of a service that starts at its own time, or after a run; ``with_terms`` as of an answer."""
 
     case: FleetCase
     after_s: float | None = None
+    with_terms: bool | None = None
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
         """The bound, for this start and for others."""
-        found = answer_fleet(problem, self.case, after_s=self.after_s, out_of_time=out_of_time)
+        found = answer_fleet(
+            problem, self.case, after_s=self.after_s, out_of_time=out_of_time, with_terms=self.with_terms
+        )
         return bound_of(problem, self.case, found)
 
 

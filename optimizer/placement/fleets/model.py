@@ -43,6 +43,10 @@ OPEN_AFTER_SETS = 0.02
 """What a search over sets leaves open where sets of many pools are nearly alike."""
 MOST_EXACT = 10
 """Workloads of which each is planned by the exact model before there is any plan."""
+MOST_WITH_TERMS = 60
+"""Workloads of which services with few pools are planned with their minimum terms throughout."""
+MOST_TERM_POOLS = 150
+"""Pools with which minimum terms are soon planned; with more they take seconds, and prove nothing more."""
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 RIVALS_KEPT = 16
@@ -109,10 +113,11 @@ def answer_fleet(
     ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the
     bound takes no notice of that. ``by_hour``: an answer of another start in the same hour will do.
     ``with_terms`` False: minimum terms that end before the horizon count as none, which is proven sooner; so
-    do they (None) where workloads are many.
+    do they (None) where workloads are very many, and but for few workloads where pools are.
     """
     prove = is_small(problem) and with_terms is not False
-    with_terms = is_small(problem) if with_terms is None else with_terms
+    if with_terms is None:
+        with_terms = len(problem.request.workloads) <= MOST_WITH_TERMS
     offers = case.units.offer
     if free is not None and np.array_equal(free[offers], problem.table.stock_nodes[offers]):
         free = None
@@ -140,8 +145,9 @@ def answer_fleet(
     if with_terms and _has_use_for_terms(problem, case):
         # The same without minimum terms costs no more, and is bounded sooner.
         without = answer_fleet(problem, case, free, prices, after_s, out_of_time, openings, with_terms=False)
-        if out_of_time():
-            problem.kept[key] = found = replace(without, complete=False)
+        plans_terms = is_small(problem) or len(without.table) <= MOST_TERM_POOLS
+        if not plans_terms or out_of_time():
+            problem.kept[key] = found = replace(without, complete=not plans_terms and without.complete)
             return found
     alone = free is None and not prices and openings is None
     if prices:
@@ -366,22 +372,24 @@ def termless_fleets(
     return _quick_fleets(problem, only_units(case, ~termed), ends) if termed.any() else []
 
 
-def _quick_fleets(problem: Problem, case: FleetCase, ends: Sequence[float | None]) -> list[Column]:
+def _quick_fleets(
+    problem: Problem, case: FleetCase, ends: Sequence[float | None], *, with_terms: bool = False
+) -> list[Column]:
     due = _due_s(problem, case, min((end for end in ends if end is not None), default=None))
     if not ends or due // HOUR_S >= len(case.demand):
         return []
     narrow = on_promising(problem, case)
-    answer = _quick_answer(problem, narrow, due)
+    answer = _quick_answer(problem, narrow, due, with_terms=with_terms)
     if not answer.fleets and narrow is not case:
-        answer = _quick_answer(problem, case, due)
+        answer = _quick_answer(problem, case, due, with_terms=with_terms)
     return [column for end in ends for column in fleet_columns(problem, answer, end)]
 
 
-def _quick_answer(problem: Problem, case: FleetCase, due: float) -> FleetAnswer:
+def _quick_answer(problem: Problem, case: FleetCase, due: float, *, with_terms: bool) -> FleetAnswer:
     """The first fleets of a search, which proves nothing."""
     if not len(case.units):
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0, due)
-    search = _search_of(problem, case, due, with_terms=False)
+    search = _search_of(problem, case, due, with_terms=with_terms)
     search.begin()
     fleets = tuple(sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT])
     return FleetAnswer(case, search.parts, fleets, 0.0, due, search=search)
@@ -401,16 +409,10 @@ def coarse_fleets(
     return quick_fleets(problem, case, free, ends) + termless_fleets(problem, case, free, ends)
 
 
-def fleets_with_terms(
-    problem: Problem, case: FleetCase, ends: Sequence[float | None], out_of_time: Callable[[], bool]
-) -> list[Column]:
-    """Fleets as if a service were alone, planned with minimum terms however many workloads there are; none
-    where it has no use for them."""
-    if not ends or not has_term(problem, case).any():
-        return []
-    first = min((end for end in ends if end is not None), default=None)
-    answer = answer_fleet(problem, case, after_s=first, out_of_time=out_of_time, with_terms=True)
-    return [column for end in ends for column in fleet_columns(problem, answer, end)]
+def fleets_with_terms(problem: Problem, case: FleetCase, ends: Sequence[float | None]) -> list[Column]:
+    """Cheap fleets as if a service were alone, on promising pools and planned with minimum terms; none where
+    it has no use for them."""
+    return _quick_fleets(problem, case, ends, with_terms=True) if has_term(problem, case).any() else []
 
 
 def model_fleets(

@@ -45,7 +45,7 @@ FIRST_SHARE = 0.5
 BOUNDS_SHARE = 0.4
 ENDS_SHARE = 0.5
 COMPOSE_SHARE = 0.5
-TERMS_SHARE = 0.5
+TERMS_SHARE = 0.2
 IMPROVE_SHARE = 0.5
 SETTLE_SECONDS_EACH = 0.01
 MOST_SETTLE_SHARE = 0.1
@@ -92,6 +92,8 @@ def solve(search: Search) -> Solution:
     known_usd = _cheapest_usd(columns)
     candidates.bound_services(search.watch.until(BOUNDS_SHARE), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
+    if not candidates.is_small:
+        columns = plan_terms(search, pools, columns)
     bound_ends(search, pools)
     if few and not search.done:
         columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
@@ -188,6 +190,19 @@ def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
     return usd
 
 
+def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
+    """Fleets and bounds of services with their minimum terms, in a part of the time each."""
+    if search.done:
+        return columns
+    fresh = fleets_for_terms(search.candidates, pools, columns, search.watch.until(TERMS_SHARE))
+    columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
+    search.offer(greedy_choice(search.candidates.problem, columns), "with terms")
+    out_of_time = search.watch.until(TERMS_SHARE)
+    search.candidates.bound_with_terms(out_of_time, _cheapest_usd(columns))
+    search.prove(separate_bound_cents(search.candidates, pools), "bounded with terms")
+    return columns
+
+
 def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
     runs = [column for pool in pools.values() for column in pool.columns]
@@ -269,9 +284,6 @@ def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     out_of_time = search.watch.until(COMPOSE_SHARE)
     chosen = search.best.columns if search.best is not None else {}
     fresh = unlimited_fleets(search.candidates, pools, chosen, out_of_time)
-    if not search.candidates.is_small:
-        out_of_time = search.watch.until(TERMS_SHARE)
-        fresh += fleets_for_terms(search.candidates, pools, [*columns, *fresh], out_of_time)
     columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
     search.offer(greedy_choice(search.candidates.problem, columns), "composed")
     return columns
