@@ -1,0 +1,46 @@
+"""The pools on which a cheap fleet of a service most likely stands, told from its units without any table.
+
+U units of the case.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optimizer.placement.fleets.pools import pool_numbers
+from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.units import FleetCase, only_units
+
+MOST_UNITS = 60
+"""Of so few units all are searched."""
+FIRST_UNITS = 12
+"""How many of the cheapest units lead to their pools, by each of two measures."""
+AMPLE = 2.0
+"""The pools hold so many times the peak together."""
+
+
+def on_promising(problem: Problem, case: FleetCase) -> FleetCase:
+    """The case on the pools of the units that cost least for a request or carry half of the peak most
+    cheaply, of more places than it needs, until they hold twice the peak; a case of few units as it is."""
+    units = case.units
+    if len(units) <= MOST_UNITS:
+        return case
+    usd = units.usd_per_hour + units.surcharge_usd_per_hour
+    each = usd / units.requests_per_s
+    peak = float(case.demand.max(initial=0.0))
+    needed = np.maximum(np.ceil(peak / 2 / units.requests_per_s - 1e-9), 1.0)
+    half_usd = np.where(needed <= units.most, needed * usd, np.inf)
+    by_each, by_half = np.argsort(each, kind="stable"), np.lexsort((each, half_usd))
+    pool = pool_numbers(problem, units)
+    _, best_of_place = np.unique(units.zone[by_half], return_index=True)
+    order = [by_half[:FIRST_UNITS], by_each[:FIRST_UNITS], by_half[np.sort(best_of_place)[: case.zones + 1]]]
+    kept = np.isin(pool, pool[np.concatenate(order)])
+    held = float((units.requests_per_s * units.most)[kept].sum())
+    for unit in by_each[~kept[by_each]]:
+        if held >= AMPLE * peak:
+            break
+        if not kept[unit]:
+            fresh = (pool == pool[unit]) & ~kept
+            held += float((units.requests_per_s * units.most)[fresh].sum())
+            kept |= fresh
+    return only_units(case, kept)
