@@ -163,11 +163,9 @@ class SellerClient(Seller):
         """An order, sent at most once."""
         return await self._call("POST", path, Operation.ORDER, json=body)
 
-    async def _end(
-        self, method: str, path: str, body: Any = None, params: Mapping[str, Any] | None = None
-    ) -> Reply:
+    async def _end(self, method: str, path: str, body: Any = None) -> Reply:
         """A call that ends something; doing it twice changes nothing more."""
-        return await self._call(method, path, Operation.RELEASE, repeatable=True, params=params, json=body)
+        return await self._call(method, path, Operation.RELEASE, repeatable=True, json=body)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """One: a call makes one machine."""

@@ -287,8 +287,7 @@ class Mithril(SellerClient):
             return
         if found.window is not None:
             raise ReleaseRefused(NAME, "a reservation ends by itself and stays paid", forever=True)
-        path = f"/v2/spot/bids/{lease.reference}"
-        await self._end("DELETE", path, params={"project": self._project})
+        await self._end("DELETE", f"/v2/spot/bids/{lease.reference}")
 
 
 def _next_page(reply: Reply, _: int) -> Query | None:

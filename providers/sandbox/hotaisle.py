@@ -249,7 +249,7 @@ class HotAisle(ProviderWire):
         age_s = (self.now - entry.created_at).total_seconds()
         step = int(age_s / boot_s * len(_INSTALLING)) if boot_s else len(_INSTALLING)
         return {
-            "os_selection": "ubuntu-2404.1",
+            "os_selection": "ubuntu-2404.4",
             "os_install_status": _INSTALLING[step] if step < len(_INSTALLING) else "installed",
             "last_imaging_update": zulu_ms(entry.created_at),
         }

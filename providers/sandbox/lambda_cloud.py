@@ -263,7 +263,6 @@ class LambdaCloud(KeyedWire):
             "region": _region(entry.region),
             "instance_type": self._type(cells[0]),
             "tags": request.get("tags", []),
-            "is_reserved": False,
             "actions": _actions(status),
         }
         if status == "active":

@@ -233,12 +233,12 @@ class RunPod(KeyedWire):
             "id": entry.instance_id,
             "name": entry.tag,
             "status": self._desk.status(entry),
-            "actions": ["STOP", "RESTART"] if running else [],
+            "actions": ["stop", "restart"] if running else [],
             "image": entry.detail["image"],
             "gpu": {"id": entry.sku, "count": entry.detail["gpus"]},
             "cloud": entry.zone,
             "dataCenterId": entry.region if entry.zone == SECURE else None,
-            "ssh": {"proxy": f"{entry.instance_id}@ssh.runpod.io", "direct": None},
+            "ssh": {"proxy": _ssh(entry.instance_id), "direct": None},
             "cost": float(entry.tariff.usd_per_hour),
             "createdAt": zulu_ms(entry.created_at),
         }
@@ -274,6 +274,15 @@ class RunPod(KeyedWire):
         except CannotDeploy as reason:
             raise Refusal(graphql_errors(str(reason), 200)) from reason
         return json_reply({"data": data})
+
+
+def _ssh(pod_id: str) -> dict[str, Any]:
+    return {
+        "host": "ssh.runpod.io",
+        "port": 22,
+        "username": pod_id,
+        "command": f"ssh {pod_id}@ssh.runpod.io",
+    }
 
 
 def _text(body: Mapping[str, Any], name: str, path: str) -> str:

@@ -121,7 +121,7 @@ class Vast(KeyedWire):
         filters = {name: rule for name, rule in wanted.items() if name not in _NOT_FILTERS}
         rows = [row for row in rows if all(_passes(row.get(n), rule) for n, rule in filters.items())]
         most = min(_SHOWN_ROWS, int(wanted.get("limit", _SHOWN_ROWS)))
-        return json_reply({"offers": _ordered(rows, wanted.get("order"))[:most], "truncated": False})
+        return json_reply({"offers": _ordered(rows, wanted.get("order"))[:most]})
 
     def _taken_gpus(self) -> dict[int, int]:
         """GPUs in use by machine."""
@@ -326,7 +326,6 @@ class Vast(KeyedWire):
             "id": int(entry.instance_id),
             "label": entry.tag or None,
             "machine_id": entry.detail["machine"],
-            "bundle_id": int(entry.zone) + 900_000_000,
             "gpu_name": entry.detail["gpu_name"],
             "num_gpus": entry.detail["gpus"],
             "geolocation": entry.region,

@@ -27,7 +27,7 @@ from providers.http import HttpPolicy, ProviderHttp
 from providers.spec import Feed, ProviderAdapter, ProviderSettings, ProviderSpec, Secret
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "providers"
-NOT_PAYLOADS = {"expected.json", "exchanges.json", "SOURCE.md"}
+NOT_PAYLOADS = {"api.json", "expected.json", "exchanges.json", "SOURCE.md"}
 OBSERVED_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BASE_URL = "http://provider.test"
 SECRET = "s3cr3t-of-the-test"
