@@ -85,5 +85,5 @@ def future_params(order: Order, zone: str) -> Params:
         "DeliveryPreference": "incremental",
         "EndDateType": "limited",
         "EndDate": time_text(window.end + GRACE),
-        **tagged("capacity-reservation", order.tag),
+        **tagged("capacity-reservation", order.tag, "TagSpecifications"),
     }

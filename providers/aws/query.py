@@ -23,12 +23,15 @@ def listed(name: str, values: Iterable[str]) -> dict[str, str]:
     return {f"{name}.{number}": value for number, value in enumerate(values, start=1)}
 
 
-def tagged(resource_type: str, tag: str) -> dict[str, str]:
-    """The tag that the broker finds its own purchases by."""
+def tagged(resource_type: str, tag: str, name: str = "TagSpecification") -> dict[str, str]:
+    """The tag that the broker finds its own purchases by.
+
+    ``name``: what the action calls the parameter; CreateCapacityReservation has it in the plural.
+    """
     return {
-        "TagSpecification.1.ResourceType": resource_type,
-        "TagSpecification.1.Tag.1.Key": TAG_KEY,
-        "TagSpecification.1.Tag.1.Value": tag,
+        f"{name}.1.ResourceType": resource_type,
+        f"{name}.1.Tag.1.Key": TAG_KEY,
+        f"{name}.1.Tag.1.Value": tag,
     }
 
 

@@ -124,7 +124,7 @@ def on_demand_params(order: Order, zone: str) -> Params:
         "AvailabilityZone": zone,
         "InstanceMatchCriteria": "targeted",
         **end,
-        **tagged("capacity-reservation", order.tag),
+        **tagged("capacity-reservation", order.tag, "TagSpecifications"),
     }
 
 

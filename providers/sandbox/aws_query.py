@@ -18,6 +18,8 @@ from providers.sandbox.wire import Call, Refusal, Reply
 
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 OWNER_ID = "123456789012"
+_TAGS_IN_THE_PLURAL = {"CreateCapacityReservation"}
+"""Actions whose parameter is ``TagSpecifications``; it is ``TagSpecification`` elsewhere."""
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[a-z0-9-]+)"
     r"/(?P<service>[a-z0-9-]+)/aws4_request,\s*SignedHeaders=(?P<signed>[a-z0-9;-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
@@ -85,10 +87,11 @@ class Ec2Call:
     def tags(self, resource_type: str) -> list[dict[str, str]]:
         """Tags that the call puts on what it makes."""
         found: list[dict[str, str]] = []
+        name = "TagSpecifications" if self.action in _TAGS_IN_THE_PLURAL else "TagSpecification"
         number = 1
-        while (kind := self.params.get(f"TagSpecification.{number}.ResourceType")) is not None:
+        while (kind := self.params.get(f"{name}.{number}.ResourceType")) is not None:
             if kind == resource_type:
-                found.extend(self._tags(f"TagSpecification.{number}.Tag"))
+                found.extend(self._tags(f"{name}.{number}.Tag"))
             number += 1
         return found
 

@@ -1,8 +1,8 @@
 """Makes a seller's table of facts (``api.json``, see ``description.py``) from the document that it publishes.
 
 ``python -m tests.contract.condense NAME DOCUMENT``: the calls that the table of NAME lists are looked up in
-DOCUMENT (OpenAPI 2 or 3, or a discovery document; JSON or YAML), and their fields are written anew. A call
-that the document does not have is named and left as it was.
+DOCUMENT (OpenAPI 2 or 3; JSON or YAML), and their fields are written anew. A call that the document does not
+have is named and left as it was.
 """
 
 from __future__ import annotations

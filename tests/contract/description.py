@@ -24,8 +24,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tests.contract.exchanges import FIXTURES
-
 Shape = Any
 """See the module's docstring."""
 
@@ -244,23 +242,3 @@ _IS: Mapping[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "nothing": lambda value: value is None,
 }
-
-
-def described() -> tuple[str, ...]:
-    """Names of the sellers that have a table."""
-    return tuple(sorted(path.parent.name for path in FIXTURES.glob(f"*/{TABLE}")))
-
-
-@cache
-def description_of(name: str) -> Description:
-    """The table of the seller ``name``."""
-    table = json.loads((FIXTURES / name / TABLE).read_text())
-    calls = tuple(_call(key, told) for key, told in table["calls"].items())
-    return Description(
-        table["source"], calls, table["shapes"], table.get("differs", {}), table.get("unchecked", {})
-    )
-
-
-def _call(key: str, told: Mapping[str, Any]) -> Call:
-    method, _, path = key.partition(" ")
-    return Call(method, path, told.get("query", {}), told.get("body"), told["answers"])

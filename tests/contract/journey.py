@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from urllib.parse import parse_qsl
 
 import httpx
 import respx
@@ -20,7 +17,6 @@ from broker.domain.window import Window
 from providers.registry import SPECS
 from providers.sandbox import create_sandbox
 from providers.spec import ProviderAdapter, settings_from_environment
-from tests.contract.description import Heard
 from tests.fakes.market_control import hasty
 
 START = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
@@ -135,16 +131,3 @@ def _soonest(terms: WindowTerms) -> datetime:
         return soonest
     anchored = datetime.combine(soonest.date(), terms.anchor_utc, UTC)
     return anchored if anchored >= soonest else anchored + timedelta(days=1)
-
-
-def heard(name: str, request: httpx.Request, answer: httpx.Response) -> Heard:
-    """A call with JSON bodies, without the market's prefix for the seller."""
-    query = parse_qsl(request.url.query.decode(), keep_blank_values=True)
-    path = request.url.path.removeprefix(f"/{name}")
-    return Heard(
-        request.method, path, query, _json(request.content), answer.status_code, _json(answer.content)
-    )
-
-
-def _json(content: bytes) -> Any:
-    return json.loads(content) if content else None

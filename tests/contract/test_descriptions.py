@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +10,9 @@ import pytest
 
 from providers.registry import SPECS
 from providers.schema import Fate, Rows
-from tests.contract.description import Call, Description, Heard, described, description_of
-from tests.contract.journey import heard, travelled
+from tests.contract.description import Call, Description, Heard
+from tests.contract.journey import travelled
+from tests.contract.seller_api import described, description_of, heard
 
 DESCRIBED = described()
 
@@ -46,27 +46,28 @@ def test_fields_that_are_read_of_what_is_sold_are_those_that_the_seller_describe
         f"{_key(call)}: {field.name}"
         for rows, call in asked
         for field in rows.fields()
-        if field.fate is Fate.READ and not _is_known(description, call, f"{rows.at}.{field.name}")
+        if field.fate is Fate.READ and not _is_known(description, call, rows.at, field.name)
     }
     assert not unknown
 
 
-def _calls_of(description: Description, rows: Rows) -> Iterator[Call]:
+def _calls_of(description: Description, rows: Rows) -> list[Call]:
     """The call that answers with ``rows``; a seller's table may leave the version out of its paths."""
-    method, path = re.split("[?,:]", rows.call)[0].split(" ", 1)
-    for call in description.calls:
-        if call.method == method and _bare(call.path).endswith(_bare(path)):
-            yield call
+    method, _, path = re.split("[?,:]", rows.call)[0].rpartition(" ")
+    calls = [call for call in description.calls if method in {"", call.method}]
+    named = [call for call in calls if _bare(call.path).endswith(_bare(path))]
+    return named or [call for call in calls if call.serves(method, path)]
 
 
 def _bare(path: str) -> str:
     return re.sub(r"\{[^}]*\}", "{}", path)
 
 
-def _is_known(description: Description, call: Call, path: str) -> bool:
-    names = [part for part in path.replace("[]", "").split(".") if part]
+def _is_known(description: Description, call: Call, at: str, name: str) -> bool:
+    """Whether rows at ``at`` have the field; without ``at`` they stand in a list of any name."""
     shape = call.answer_of(200)
-    return shape is not None and description.knows(shape, names)
+    names = [part for part in f"{at or '*'}.{name}".replace("[]", "").split(".") if part]
+    return shape is not None and any(description.knows(shape, names[first:]) for first in (0, not at))
 
 
 SMALL = Description(

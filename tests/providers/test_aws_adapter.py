@@ -274,8 +274,8 @@ async def test_a_reservation_says_everything_that_limits_it(router: respx.MockRo
         "EndDateType": "limited",
         "EndDate": "2026-11-22T18:00:00Z",
         "InstanceMatchCriteria": "targeted",
-        "TagSpecification.1.ResourceType": "capacity-reservation",
-        "TagSpecification.1.Tag.1.Value": TAG,
+        "TagSpecifications.1.ResourceType": "capacity-reservation",
+        "TagSpecifications.1.Tag.1.Value": TAG,
     }
     assert {key: sent[0].get(key) for key in wanted} == wanted
 

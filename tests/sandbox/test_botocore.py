@@ -167,7 +167,11 @@ def test_on_demand_reservation_is_idempotent_and_cancelled(sandbox: SandboxHandl
         "AvailabilityZone": "us-east-1a",
         "InstanceMatchCriteria": "targeted",
     }
+    tags = [{"Key": "broker-key", "Value": "broker-od"}]
+    wish["TagSpecifications"] = [{"ResourceType": "capacity-reservation", "Tags": tags}]
     made = ec2.create_capacity_reservation(**wish)["CapacityReservation"]
+    assert made["Tags"] == tags
+    assert ledger(sandbox, made["CapacityReservationId"])["tag"] == "broker-od"
     again = ec2.create_capacity_reservation(**wish)["CapacityReservation"]
     reservation_id = made["CapacityReservationId"]
     assert again["CapacityReservationId"] == reservation_id
