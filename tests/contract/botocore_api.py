@@ -38,11 +38,11 @@ def _model(service: str) -> Any:
     return botocore.session.get_session().get_service_model(service)
 
 
-def facts(keys: list[str]) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Shape]]:
-    """Calls and shapes of the calls ``keys``. botocore's OperationNotFoundError for one that there is not."""
+def facts(listed: Mapping[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Shape]]:
+    """Calls and shapes of the calls ``listed``. OperationNotFoundError for one that there is not."""
     calls: dict[str, Mapping[str, Any]] = {}
     shapes: dict[str, Shape] = {}
-    for key in keys:
+    for key in listed:
         service, operation = key.removeprefix("POST /").split("/")
         model = _model(service).operation_model(operation)
         body = _shape(model.input_shape, shapes, service, "in") if model.input_shape else None

@@ -60,6 +60,10 @@ class Condenser:
         }
         return told
 
+    def condensed(self, schema: Mapping[str, Any]) -> Shape:
+        """The shape of one schema of the document."""
+        return self._shape(schema)
+
     def _body(self, operation: Mapping[str, Any], parameters: list[Any]) -> Shape | None:
         if "requestBody" in operation:
             return self._content(self._followed(operation["requestBody"]).get("content", {}))

@@ -184,7 +184,8 @@ class Description:
             if told is None:
                 yield f"{at}.{name} is unknown"
             else:
-                yield from self.mismatches(inner, told, f"{at}.{name}", complete)
+                key = name if name in shape or f"{name}!" in shape else "*"
+                yield from self.mismatches(inner, told, f"{at}.{key}", complete)
 
     def knows(self, shape: Shape, names: Sequence[str]) -> bool:
         """Whether ``names`` lead to a field of ``shape``, through lists and choices."""

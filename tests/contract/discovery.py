@@ -14,11 +14,11 @@ SERVICES = ("compute.v1", "cloudbilling.v1")
 OF_EVERY_CALL = ("alt", "fields", "key", "prettyPrint", "quotaUser")
 
 
-def facts(keys: list[str]) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Shape]]:
-    """Calls and shapes of the calls ``keys`` (method and path). KeyError for one that no service has."""
+def facts(listed: Mapping[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Shape]]:
+    """Calls and shapes of the calls ``listed`` (method and path). KeyError for one that no service has."""
     condensers = [Condenser(_as_openapi(service), "") for service in SERVICES]
     calls: dict[str, Mapping[str, Any]] = {}
-    for key in keys:
+    for key in listed:
         found = [told for each in condensers if (told := each.call(*key.split(" ", 1))) is not None]
         if not found:
             raise KeyError(key)

@@ -14,17 +14,17 @@ from urllib.parse import parse_qsl
 
 import httpx
 
-from tests.contract import botocore_api, discovery
+from tests.contract import botocore_api, discovery, generated
 from tests.contract.description import TABLE, Call, Description, Heard, Shape
 from tests.contract.exchanges import FIXTURES
 
 Facts = tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Shape]]
 """Calls and shapes, as a table holds them."""
-CARRIERS: Mapping[str, Callable[[list[str]], Facts]] = {
+CARRIERS: Mapping[str, Callable[[Mapping[str, Any]], Facts]] = {
     "botocore": botocore_api.facts,
     "google-api-python-client": discovery.facts,
 }
-"""Gives the facts of the calls that a table names."""
+"""Gives the facts of the calls that a table names; other packages carry generated models."""
 
 
 def described() -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def description_of(name: str) -> Description:
     table = table_of(name)
     calls, shapes = table["calls"], table.get("shapes", {})
     if "carrier" in table["source"]:
-        calls, shapes = CARRIERS[table["source"]["carrier"]](list(calls))
+        calls, shapes = CARRIERS.get(table["source"]["carrier"], generated.facts)(calls)
     return Description(
         table["source"],
         tuple(_call(key, told) for key, told in calls.items()),
