@@ -28,8 +28,9 @@ CARRIERS: Mapping[str, Callable[[Mapping[str, Any]], Facts]] = {
 
 
 def described() -> tuple[str, ...]:
-    """Names of the sellers that have a table."""
-    return tuple(sorted(path.parent.name for path in FIXTURES.glob(f"*/{TABLE}")))
+    """Names of the sellers of whose calls a description is at hand."""
+    names = sorted(path.parent.name for path in FIXTURES.glob(f"*/{TABLE}"))
+    return tuple(name for name in names if table_of(name)["calls"])
 
 
 @cache

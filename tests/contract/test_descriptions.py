@@ -11,10 +11,17 @@ import pytest
 from providers.registry import SPECS
 from providers.schema import Fate, Rows
 from tests.contract.description import Call, Description, Heard
+from tests.contract.exchanges import FIXTURES
 from tests.contract.journey import travelled
 from tests.contract.seller_api import described, description_of, heard
+from tests.contract.seller_table import page
 
 DESCRIBED = described()
+DOCUMENT = FIXTURES.parents[1] / "docs" / "seller-apis.md"
+
+
+def test_the_document_is_what_the_command_prints() -> None:
+    assert DOCUMENT.read_text() == page(), "python -m tests.contract.seller_table prints it"
 
 
 def _key(call: Call) -> str:
