@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
+from typing_extensions import is_typeddict
 
 from tests.contract.condense import Condenser
 from tests.contract.description import Shape
@@ -43,9 +44,12 @@ class Models:
         )
 
     def _typed(self, model: Any) -> Shape:
-        schema = TypeAdapter(model).json_schema(by_alias=True, mode="validation")
+        schema = _adapter(model).json_schema(by_alias=True, mode="validation")
         condenser = Condenser({"paths": {}, **schema}, "")
-        shape = condenser.condensed(schema)
+        shape = _as_marked(condenser.condensed(schema), model)
+        beside = importlib.import_module(model.__module__)
+        for name, each in condenser.shapes.items():
+            condenser.shapes[name] = _as_marked(each, getattr(beside, name, None))
         place = f"{model.__module__}:{model.__qualname__}"
         self.shapes |= {f"{place}/{name}": _moved(each, place) for name, each in condenser.shapes.items()}
         return _moved(shape, place)
@@ -74,6 +78,16 @@ class Models:
         return "any" if model is None else self._listed(model)
 
 
+def _adapter(model: Any) -> TypeAdapter[Any]:
+    """An adapter of ``model``; Azure's typed dicts name enumerations that their module does not import."""
+    adapter = TypeAdapter(model)
+    if not adapter.pydantic_complete:
+        module = importlib.import_module(model.__module__)
+        words = importlib.import_module(f"{module.__package__}.models")
+        adapter.rebuild(force=True, _types_namespace={**vars(words), **vars(module)})
+    return adapter
+
+
 def _is_of_oci(model: Any) -> bool:
     return str(model.__module__).startswith("oci.")
 
@@ -84,12 +98,22 @@ def _moved(shape: Shape, place: str) -> Shape:
         return f"@{place}/{shape[1:]}" if shape.startswith("@") else shape
     if isinstance(shape, list):
         return [_moved(each, place) for each in shape]
-    return {
-        name if name == "$words" else re.sub(r"_(!?)$", r"\1", name): each
-        if name == "$words"
-        else _moved(each, place)
-        for name, each in shape.items()
-    }
+    if "$words" in shape:
+        return shape
+    return {re.sub(r"_(!?)$", r"\1", name): _moved(each, place) for name, each in shape.items()}
+
+
+def _as_marked(shape: Shape, model: Any) -> Shape:
+    """``shape`` of a typed dict where only fields that are marked so must be there.
+
+    Azure derives its typed dicts from ones without needed fields and marks the needed ones; Python takes all
+    fields of the derived ones for needed.
+    """
+    if not is_typeddict(model) or not isinstance(shape, dict):
+        return shape
+    marked = {name for name, kind in model.__annotations__.items() if "Required[" in str(kind)}
+    bare = {name.removesuffix("!"): each for name, each in shape.items()}
+    return {f"{name}!" if name in marked else name: each for name, each in bare.items()}
 
 
 def facts(calls: Mapping[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, Shape]]:

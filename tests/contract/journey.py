@@ -107,7 +107,10 @@ def _by_kind(offers: Sequence[Offer]) -> list[list[Offer]]:
     kinds: dict[object, list[Offer]] = {}
     for offer in offers:
         terms = offer.window
-        family = offer.offer_id.split("/")[1] if terms else re.split("[-_.0-9]", offer.sku.name)[0]
+        family = re.split("[-_.0-9]", offer.sku.name)[0]
+        if terms is not None:
+            product = offer.offer_id.split("/")[1]
+            family = "" if product == offer.region else product
         if offer.stock.level is not StockLevel.NONE:
             kinds.setdefault((offer.tier, terms and terms.kind, family), []).append(offer)
     return [alike[:TRIES] for alike in kinds.values()]

@@ -48,7 +48,7 @@ async def test_calls_and_answers_are_those_that_the_seller_describes(name: str) 
 def test_fields_that_are_read_of_what_is_sold_are_those_that_the_seller_describes(name: str) -> None:
     description = description_of(name)
     asked = [(rows, call) for rows in SPECS[name].schema.rows for call in _calls_of(description, rows)]
-    assert asked
+    assert asked or description.unchecked
     unknown = {
         f"{_key(call)} {field.name} is unknown"
         for rows, call in asked
