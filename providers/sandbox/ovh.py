@@ -155,7 +155,7 @@ class Ovh(KeyedWire):
         detail = {"request": body, "project": call.parts["project"]}
         tariff, units = Tariff(self.books.price(cell), 3600), 0 if short else 1
         entry = self.books.sell(cell, body["name"], tariff, detail, units=units, fails=short)
-        return json_reply(self._row(entry))
+        return json_reply(self._single(entry))
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
         for cell in self.books.cells():
@@ -171,9 +171,18 @@ class Ovh(KeyedWire):
             return "ERROR"
         return "ACTIVE" if self.books.booted(entry) >= 1 else "BUILD"
 
-    def _row(self, entry: Entry) -> dict[str, Any]:
+    def _listed(self, entry: Entry) -> dict[str, Any]:
+        """An instance in the list: its flavor and image by their ids alone."""
         request = entry.detail["request"]
+        return self._row(entry) | {"flavorId": request["flavorId"], "imageId": request["imageId"]}
+
+    def _single(self, entry: Entry) -> dict[str, Any]:
+        """An instance that was asked for alone or was just made: its flavor in full."""
         flavor = BY_NAME[entry.sku]
+        told = {"id": entry.detail["request"]["flavorId"], "name": flavor.name, "vcpus": flavor.cores}
+        return self._row(entry) | {"flavor": told}
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
         return {
             "id": entry.instance_id,
             "name": entry.tag,
@@ -181,9 +190,6 @@ class Ovh(KeyedWire):
             "status": self._status(entry),
             "created": zulu(entry.created_at),
             "planCode": f"{entry.sku}.consumption",
-            "flavorId": request["flavorId"],
-            "imageId": request["imageId"],
-            "flavor": {"id": request["flavorId"], "name": flavor.name, "vcpus": flavor.cores},
             "ipAddresses": [],
             "monthlyBilling": None,
         }
@@ -193,7 +199,7 @@ class Ovh(KeyedWire):
 
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("region")
-        rows = [self._row(entry) for entry in self._entries(call)]
+        rows = [self._listed(entry) for entry in self._entries(call)]
         return json_reply([row for row in rows if wanted in {None, row["region"]}])
 
     def _known(self, call: Call) -> Entry:
@@ -203,7 +209,7 @@ class Ovh(KeyedWire):
         raise Refusal(_error(404, "Client::NotFound", "Instance does not exist"))
 
     def _instance(self, call: Call) -> Reply:
-        return json_reply(self._row(self._known(call)))
+        return json_reply(self._single(self._known(call)))
 
     def _delete(self, call: Call) -> Reply:
         self.books.give_back(self._known(call))

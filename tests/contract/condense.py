@@ -1,13 +1,14 @@
 """Makes a seller's table of facts (``api.json``, see ``description.py``) from the document that it publishes.
 
-``python -m tests.contract.condense NAME DOCUMENT``: the calls that the table of NAME lists are looked up in
-DOCUMENT (OpenAPI 2 or 3; JSON or YAML), and their fields are written anew. A call that the document does not
-have is named and left as it was.
+``python -m tests.contract.condense NAME DOCUMENT...``: the calls that the table of NAME lists are looked up
+in the documents (OpenAPI 2 or 3, or OVH's own form; JSON or YAML), and their fields are written anew. A call
+that no document has is named and left as it was.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,7 +93,8 @@ class Condenser:
     def _name(self, reference: str) -> str:
         """A short name for what ``reference`` leads to, the same each time."""
         if reference not in self._names:
-            name = Path(reference.rpartition("/")[2].replace("~1", "/")).stem
+            last = reference.rpartition("/")[2].rpartition("~1")[2]
+            name = re.sub(r"\.(yml|yaml|json)$", "", last)
             alike = sum(taken.partition("~")[0] == name for taken in self._names.values())
             self._names[reference] = f"{name}~{alike}" if alike else name
         return self._names[reference]
@@ -193,7 +195,70 @@ def loaded(path: Path) -> dict[str, Any]:
         return f"#/files/{key.replace('/', '~1')}{inner.rstrip('/')}"
 
     document: dict[str, Any] = read(path.resolve())
-    return document | {"files": files}
+    return from_ovh(document) if "apis" in document else document | {"files": files}
+
+
+OVH_TYPES = {"long": "integer", "double": "number", "boolean": "boolean", "string": "string"}
+
+
+def from_ovh(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document of OVH's own form as OpenAPI; types that are neither plain nor a model are texts there."""
+    models = document["models"]
+
+    def schema(word: str) -> dict[str, Any]:
+        if word.endswith("[]"):
+            return {"type": "array", "items": schema(word[:-2])}
+        if word.startswith("map[string]"):
+            return {"type": "object", "additionalProperties": schema(word.removeprefix("map[string]"))}
+        return {"$ref": f"#/models/{word}"} if word in models else {"type": OVH_TYPES.get(word, "string")}
+
+    def model(told: Mapping[str, Any]) -> dict[str, Any]:
+        if "enum" in told:
+            return {"type": "string", "enum": told["enum"]}
+        fields = {
+            name: _or_null(schema(each["type"])) if each.get("canBeNull") else schema(each["type"])
+            for name, each in told.get("properties", {}).items()
+        }
+        return {"type": "object", "properties": fields}
+
+    def operation(told: Mapping[str, Any]) -> dict[str, Any]:
+        parts = {
+            kind: [each for each in told["parameters"] if each["paramType"] == kind]
+            for kind in ("query", "body")
+        }
+        named = [each for each in parts["body"] if "name" in each]
+        body = {
+            "type": "object",
+            "properties": {each["name"]: schema(each["dataType"]) for each in named},
+            "required": [each["name"] for each in named if each["required"]],
+        }
+        if parts["body"] and not named:
+            body = schema(parts["body"][0]["dataType"])
+        answer = told["responseType"]
+        described = {} if answer == "void" else {"schema": schema(answer)}
+        query = [
+            {
+                "name": each["name"],
+                "in": "query",
+                "required": each["required"],
+                "schema": schema(each["dataType"]),
+            }
+            for each in parts["query"]
+        ]
+        whole = [{"in": "body", "schema": body}] if parts["body"] else []
+        return {"parameters": [*query, *whole], "responses": {"200": described}}
+
+    return {
+        "paths": {
+            api["path"]: {each["httpMethod"].lower(): operation(each) for each in api["operations"]}
+            for api in document["apis"]
+        },
+        "models": {name: model(told) for name, told in models.items()},
+    }
+
+
+def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _is_name(part: Shape) -> bool:
@@ -225,22 +290,24 @@ def written(table: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def main(name: str, document: str) -> int:
-    """0 when every call of the table stands in the document."""
+def main(name: str, *documents: str) -> int:
+    """0 when every call of the table stands in a document."""
     path = FIXTURES / name / TABLE
     table = json.loads(path.read_text())
-    condenser = Condenser(loaded(Path(document)), table["source"].get("prefix", ""))
+    prefix = table["source"].get("prefix", "")
+    condensers = [Condenser(loaded(Path(document)), prefix) for document in documents]
     missing = []
     for key in table["calls"]:
-        told = condenser.call(*key.split(" ", 1))
-        if told is None:
-            missing.append(key)
+        found = [told for each in condensers if (told := each.call(*key.split(" ", 1))) is not None]
+        if found:
+            table["calls"][key] = found[0]
         else:
-            table["calls"][key] = told
-    table["shapes"] = dict(sorted(condenser.shapes.items()))
+            missing.append(key)
+    shapes = {shape: told for each in condensers for shape, told in each.shapes.items()}
+    table["shapes"] = dict(sorted(shapes.items()))
     path.write_text(written(table))
     for key in missing:
-        print(f"{name}: {key} is not in the document", file=sys.stderr)
+        print(f"{name}: {key} is in no document", file=sys.stderr)
     return 1 if missing else 0
 
 
