@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from broker.domain.errors import (
     LeaseNotFound,
@@ -36,20 +36,21 @@ def bearer(settings: ProviderSettings, credential: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-S = TypeVar("S")
-Listing = Callable[[S], Coroutine[Any, Any, Sequence[Lease]]]
+P = ParamSpec("P")
+Told = TypeVar("Told")
+Listing = Callable[P, Coroutine[Any, Any, Told]]
 
 
-def tells_all_or_fails(list_leases: Listing[S]) -> Listing[S]:
-    """Marks ``list_leases``: an answer that is no list never means that leases are gone.
+def tells_all_or_fails(list_leases: Listing[P, Told]) -> Listing[P, Told]:
+    """Marks what reads a list of leases: an answer that is no list never means that leases are gone.
 
     Raises LeasesUnreadable, with endpoint and answer, for a list that is not found, refused or unreadable.
     """
 
     @wraps(list_leases)
-    async def listed(seller: S) -> Sequence[Lease]:
+    async def listed(*args: P.args, **named: P.kwargs) -> Told:
         try:
-            return await list_leases(seller)
+            return await list_leases(*args, **named)
         except (LeaseNotFound, OrderRejected, PayloadUnreadable) as error:
             raise _unreadable(error) from error
 

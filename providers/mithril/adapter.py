@@ -252,7 +252,10 @@ class Mithril(SellerClient):
         }
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """A bid by its FID, or a reservation out of their list: the API shows none alone."""
+        """A bid by its FID, or a reservation out of their list: the API shows none alone.
+
+        LeasesUnreadable where that list cannot be read: the reservation may be in force.
+        """
         found = None if reference.startswith("res_") else await self._find_bid(reference)
         if found is None:
             rows = await self._all("/v2/reservation", _reservation_lease)
@@ -268,12 +271,12 @@ class Mithril(SellerClient):
             return None
         return _bid_lease(reply.read(_Held))
 
-    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every bid and every reservation of the project."""
         bids = await self._all("/v2/spot/bids", _bid_lease)
         return (*bids, *await self._all("/v2/reservation", _reservation_lease))
 
+    @tells_all_or_fails
     async def _all(self, path: str, read: Callable[[_Held], Lease]) -> tuple[Lease, ...]:
         first = {"project": self._project, "limit": str(PAGE)}
 

@@ -238,7 +238,10 @@ class SfCompute(Seller):
         return reply.read(orders.PlacedOrder), reply.answered_at
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """An order (``ordr_…``), or a contract (``cont_…``) that was not bought with a known order."""
+        """An order (``ordr_…``), or a contract (``cont_…``) that was not bought with a known order.
+
+        LeasesUnreadable where the contracts of a filled order cannot be read: the block may be in force.
+        """
         return (await self._holding(reference)).lease
 
     async def _holding(self, reference: str) -> orders.Holding:
@@ -254,7 +257,6 @@ class SfCompute(Seller):
                 return holding
         return orders.holdings([placed], *await self._contracts())[0]
 
-    @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every buy order with its contract, and every contract without one.
 
@@ -262,6 +264,7 @@ class SfCompute(Seller):
         """
         return tuple(holding.lease for holding in await self._holdings())
 
+    @tells_all_or_fails
     async def _holdings(self) -> tuple[orders.Holding, ...]:
         placed, contracts = await asyncio.gather(self._orders(), self._contracts())
         return orders.holdings(placed, *contracts)
@@ -270,6 +273,7 @@ class SfCompute(Seller):
         pages = await self._pages("/v0/orders", orders.OrderList, {"limit": PAGE, "offset": 0})
         return tuple(placed for _, page in pages for placed in page.data)
 
+    @tells_all_or_fails
     async def _contracts(self) -> tuple[tuple[orders.Contract, ...], datetime]:
         """All contracts, and the seller's time of the answer: by it orders without a contract are over."""
         pages = await self._pages("/v0/contracts", orders.ContractList)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-import respx
 
 from broker.domain.offer import StockLevel, Tier
 from broker.domain.probing import FindingKind, ProbeReport
@@ -21,6 +18,7 @@ from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec
 from providers.spec import ProviderAdapter, ProviderSettings
 from tests.fakes.market_control import control, hasty
+from tests.fakes.relay import Alter, relayed
 
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
 KEY = "hush-hush-hush"
@@ -92,25 +90,12 @@ async def test_what_is_held_is_compared_as_well(sandbox: str, name: str) -> None
 
 
 Answer = httpx.Response
-Alter = Callable[[httpx.Request, Answer], Answer]
 
 
 async def altered(sandbox: str, name: str, alter: Alter) -> ProbeReport:
     """A probe of the sandbox, whose answers ``alter`` has in its hands on their way."""
 
-    def relay(request: httpx.Request) -> Answer:
-        headers = {key: value for key, value in request.headers.items() if key != "accept-encoding"}
-        asked = urllib.request.Request(
-            str(request.url), request.content or None, headers, method=request.method
-        )
-        try:
-            with urllib.request.urlopen(asked) as answer:
-                return alter(request, Answer(answer.status, content=answer.read()))
-        except urllib.error.HTTPError as error:
-            return alter(request, Answer(error.code, content=error.read()))
-
-    with respx.mock(assert_all_called=False) as market:
-        market.route().mock(side_effect=relay)
+    with relayed(alter):
         return await probe(settings_of(name, sandbox), AT, hasty)
 
 
