@@ -76,8 +76,9 @@ from providers.market_clock import MarketClock
 from providers.probe import probe
 from providers.registry import (
     build_adapters,
+    can_be_ordered,
     configured,
-    not_orderable,
+    missing_settings,
     not_planned,
     poll_intervals,
     sellers,
@@ -94,7 +95,7 @@ LEAST_STALE_AFTER = timedelta(minutes=2)
 class Product:
     """Everything that the faces use, joined once. ``close`` it when done.
 
-    ``missing``: settings without which nothing can be ordered, of the sellers that lack one.
+    ``missing``: settings without which orders are not sent, of the sellers that lack one.
     """
 
     settings: Settings
@@ -215,7 +216,9 @@ def build_product(
     notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
     executor = build_executor(settings.solver_executor, events)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
-    usable = OfferRules(stale_after, not_planned(reached), load_spot_prior(), load_launch_table())
+    usable = OfferRules(
+        stale_after, not_planned(reached), can_be_ordered(reached), load_spot_prior(), load_launch_table()
+    )
 
     def read_request(document: str) -> PlanRequest:
         request = read_workloads(document, source="stored plan", base=None, now=clock.now())
@@ -253,7 +256,7 @@ def build_product(
         store=store,
         clock=clock,
         adapters=adapters,
-        missing=not_orderable(reached),
+        missing=missing_settings(reached),
         poll_plan=plan,
         executor=executor,
         events=events,

@@ -102,8 +102,8 @@ class Leasing:
         """
         offer = reservation.offer
         reserver = self.reserver(offer.provider)
-        if reserver.barred:
-            raise OrderRejected(offer.provider, reserver.barred)
+        if barred := reserver.barred(offer):
+            raise OrderRejected(offer.provider, barred)
         if offer.window is not None or offer.contract is not None:
             return None
         is_later = bought_later(offer, reservation.start, reservation.created_at)

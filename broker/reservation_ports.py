@@ -32,9 +32,8 @@ class Reserver(Protocol):
         """Whether its leases by the hour say what they are charged at."""
         ...
 
-    @property
-    def barred(self) -> str:
-        """Why nothing can be ordered there as it is configured; empty where it can."""
+    def barred(self, offer: Offer) -> str:
+        """Why no order of ``offer`` can be sent as the seller is configured; empty where one can."""
         ...
 
     @property

@@ -6,6 +6,7 @@ launch for surer, or spot for safer, than the others do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -24,7 +25,8 @@ from broker.ports import UnitOfWork
 @dataclass(frozen=True, slots=True)
 class OfferRules:
     """Offers that nobody confirmed within ``max_age`` are left out, and those of ``not_orderable``: price
-    lists, and sellers that take no order as they are configured.
+    lists, and sellers that take no order as they are configured. ``can_be_ordered`` tells of the other
+    sellers' offers whether an order of them can be sent.
 
     ``spot``: how often spot is taken away where neither its provider nor our own leases say.
     ``launch_times``: how long nodes take to run where neither our own launches nor the offer says.
@@ -32,6 +34,7 @@ class OfferRules:
 
     max_age: timedelta = timedelta(minutes=10)
     not_orderable: frozenset[str] = frozenset()
+    can_be_ordered: Callable[[Offer], bool] = lambda _: True
     spot: SpotPrior = field(default_factory=SpotPrior)
     launch_times: LaunchTable = field(default_factory=LaunchTable)
 
@@ -39,7 +42,8 @@ class OfferRules:
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
     """Offers that can be planned with at ``now``, after what refused orders taught; spot ones with a rate of
     interruptions, all with their launch times. Their pools are those of the whole market."""
-    offers = await uow.offers.find_current(without=rules.not_orderable)
+    current = await uow.offers.find_current(without=rules.not_orderable)
+    offers = [offer for offer in current if rules.can_be_ordered(offer)]
     feeds = await uow.offers.find_feeds()
     launches = await uow.launches.find_since(now - REMEMBERED)
     rows: tuple[Reservation, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -25,7 +25,7 @@ from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.http import Classify, HttpFactory, HttpPolicy, Operation, Reply
-from providers.spec import ProviderSettings
+from providers.spec import Missing, ProviderSettings
 
 Query = Mapping[str, str]
 
@@ -72,13 +72,18 @@ class Seller(ABC):
 
     ``tells_price``: its leases by the hour carry what they are charged at. A seller whose list is long
     overrides ``quote`` with a shorter question. ``longest_tag``: characters that it keeps of a name, 63 (a
-    DNS label) where more are allowed or nothing is said. ``barred``: why it takes no order as it is
-    configured; what is held there is still seen and released.
+    DNS label) where more are allowed or nothing is said. ``missing``: settings without which some or all of
+    its orders are refused here; what is held there is still seen and released.
     """
 
-    barred = ""
+    missing: tuple[Missing, ...] = ()
     tells_price = False
     longest_tag = 63
+
+    def barred(self, offer: Offer) -> str:
+        """Why no order of ``offer`` is sent as the seller is configured; empty where one is."""
+        lacking = [str(one) for one in self.missing if one.bars(offer)]
+        return f"nothing was ordered, a setting is missing: {'; '.join(lacking)}" if lacking else ""
 
     @abstractmethod
     async def list_offers(self, observed_at: datetime) -> OfferBatch:

@@ -1,14 +1,16 @@
 """A probe of one seller: its harmless calls, and each answer against what its adapter declares.
 
-Only lists are asked for: what is on sale and what is held. The adapter makes its own calls through a client
-that listens, so that every seller is probed by the same few lines; nothing is ordered, changed or released.
+Lists are asked for: what is on sale and what is held. Where a seller has dry runs (``RunsDry``), an order of
+each tier by the hour is sent as one. The adapter makes its own calls through a client that listens, so that
+every seller is probed by the same few lines; nothing is bought, changed or released. A seller that takes a
+dry run for an order is found out: the list of what is held is read after it.
 Answers to calls for tokens are not kept, and known secrets are struck out of what is reported.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
@@ -16,15 +18,28 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from broker.domain.errors import LeasesUnreadable, PayloadUnreadable, ProviderError
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeasesUnreadable,
+    OutcomeUnknown,
+    PayloadUnreadable,
+    ProviderError,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+)
+from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.probing import ComparedCall, Finding, FindingKind, ProbeReport
+from broker.domain.reservation import Lease, LeaseState, Order
 from providers.http import Exchange, HttpFactory, ProviderHttp
 from providers.registry import find_spec
 from providers.reply import Operation, Reply
 from providers.schema import Rows
 from providers.shapes import Differences, blocked_at, compare_model, compare_rows, decoded, rows_at
-from providers.spec import ProviderAdapter, ProviderSettings, ProviderSpec
+from providers.spec import Missing, ProviderAdapter, ProviderSettings, ProviderSpec, RunsDry
 
+TAG = "broker-probe"
+"""The name that an order would have which is sent as a dry run."""
 LISTS = frozenset({Operation.OFFERS, Operation.LEASES})
 MOST_BYTES = 512 * 1024 * 1024
 """Answers beyond that many bytes in all are not kept, and so not compared."""
@@ -74,21 +89,70 @@ async def probe(
     failed: list[Finding] = []
     try:
         try:
-            await adapter.list_offers(at)
+            offers = (await adapter.list_offers(at)).offers
         except ProviderError as error:
+            offers = ()
             failed.append(_failed(error, "what is on sale"))
+        ran: dict[str, Finding | None] = {}
+        if isinstance(adapter, RunsDry) and not settings.keyless:
+            ran = {
+                dry_run(order): await _run_dry(adapter, order)
+                for order in dry_orders(offers, spec.missing(settings))
+            }
         if isinstance(adapter, ProviderAdapter) and not settings.keyless:
             try:
-                await adapter.list_leases()
+                failed += [_bought(lease) for lease in await adapter.list_leases() if _is_live_probe(lease)]
             except ProviderError as error:
                 failed.append(_failed(error, "what is held"))
     finally:
         await adapter.aclose()
     compared, findings = compare(spec, recorder.heard)
+    compared = (*compared, *(ComparedCall(call, 1) for call in ran))
+    failed += [finding for finding in ran.values() if finding is not None]
     gone = {finding.call for finding in findings if finding.kind is FindingKind.GONE}
     told = (*findings, *(one for one in failed if one.call not in gone))
     cleaned = dict.fromkeys(_cleaned(one, settings.secrets) for one in told)
     return ProbeReport(spec.name, at, compared, tuple(cleaned)[:MOST_FINDINGS])
+
+
+def dry_orders(offers: Sequence[Offer], missing: Sequence[Missing]) -> list[Order]:
+    """An order of one node of the first offer of each tier by the hour that is not sold out.
+
+    What lacks a setting is left out: it is known that its orders would be refused.
+    """
+    found: dict[Tier, Order] = {}
+    for offer in offers:
+        is_on_sale = offer.tier is not Tier.WINDOW and offer.stock.level is not StockLevel.NONE
+        if is_on_sale and not any(one.bars(offer) for one in missing):
+            found.setdefault(offer.tier, Order(TAG, offer, 1))
+    return list(found.values())
+
+
+def dry_run(order: Order) -> str:
+    """What a dry run of ``order`` is called in a report."""
+    return f"an order {order.offer.tier.value.replace('_', ' ')}, as a dry run"
+
+
+async def _run_dry(seller: RunsDry, order: Order) -> Finding | None:
+    """What is to be told of a dry run. No capacity and no quota are answers that orders may have."""
+    try:
+        await seller.dry_run(order)
+    except (InsufficientCapacity, QuotaExceeded):
+        return None
+    except ProviderError as error:
+        kind = FindingKind.ORDER_REFUSED
+        if isinstance(error, OutcomeUnknown | ProviderUnavailable | RateLimited):
+            kind = FindingKind.UNANSWERED
+        return Finding(kind, dry_run(order), "", str(error).removeprefix(f"{error.provider}: "))
+    return None
+
+
+def _is_live_probe(lease: Lease) -> bool:
+    return lease.tag == TAG and lease.state not in {LeaseState.ENDED, LeaseState.FAILED}
+
+
+def _bought(lease: Lease) -> Finding:
+    return Finding(FindingKind.BOUGHT, "what is held", "", f"{lease.reference} came of a dry run: release it")
 
 
 def _failed(error: ProviderError, asked: str) -> Finding:

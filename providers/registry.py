@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
 from broker.domain.errors import NotFound
+from broker.domain.offer import Offer
 from providers import (
     aws,
     azure,
@@ -113,26 +114,41 @@ def build_adapters(
 
     A seller whose settings lack something that its orders need says so (``Seller.barred``).
     """
-    closed = not_orderable(settings)
     adapters = {name: find_spec(name).build(each, http_factory) for name, each in settings.items()}
-    for name, missing in closed.items():
+    for name, missing in missing_settings(settings).items():
         adapter = adapters[name]
         if isinstance(adapter, Seller):
-            adapter.barred = f"nothing was ordered, a setting is missing: {'; '.join(map(str, missing))}"
+            adapter.missing = missing
     return adapters
 
 
-def not_orderable(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tuple[Missing, ...]]:
-    """What is missing at the sellers that take no order as they are configured, by key."""
+def missing_settings(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tuple[Missing, ...]]:
+    """What is missing at the sellers that take not every order as they are configured, by key."""
     found = {
         name: find_spec(name).missing(each) for name, each in settings.items() if name not in PRICE_LISTS
     }
     return {name: missing for name, missing in found.items() if missing}
 
 
+def not_orderable(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tuple[Missing, ...]]:
+    """What is missing at the sellers that take no order at all as they are configured, by key."""
+    found = missing_settings(settings)
+    return {name: missing for name, missing in found.items() if any(one.only is None for one in missing)}
+
+
+def can_be_ordered(settings: Mapping[str, ProviderSettings]) -> Callable[[Offer], bool]:
+    """Tells of an offer of a seller that takes orders whether it takes one of this offer."""
+    parts = {
+        name: missing
+        for name, missing in missing_settings(settings).items()
+        if name not in not_orderable(settings)
+    }
+    return lambda offer: not any(one.bars(offer) for one in parts.get(offer.provider, ()))
+
+
 def is_orderable(name: str, settings: Mapping[str, ProviderSettings]) -> bool:
     """Whether the provider ``name`` takes orders as ``settings`` configure it."""
-    return name in settings and name not in PRICE_LISTS and not find_spec(name).missing(settings[name])
+    return name in settings and name not in PRICE_LISTS and name not in not_orderable(settings)
 
 
 def not_planned(settings: Mapping[str, ProviderSettings]) -> frozenset[str]:

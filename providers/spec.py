@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from broker.domain.errors import FieldProblem, InputError, OrderRejected
-from broker.domain.offer import OfferBatch
+from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Order
 from broker.ports import OfferSource
 from broker.reservation_ports import Reserver
@@ -55,6 +55,7 @@ class Capability(StrEnum):
     RELEASE = "release"
     MULTI_NODE = "multi_node"
     LEASE_PRICE = "lease_price"
+    DRY_RUN = "dry_run"
 
 
 HOLDING = frozenset(
@@ -76,6 +77,7 @@ METHOD_OF: Mapping[Capability, str] = MappingProxyType(
         Capability.FIND_LEASE: "find_lease",
         Capability.LIST_LEASES: "list_leases",
         Capability.RELEASE: "release",
+        Capability.DRY_RUN: "dry_run",
     }
 )
 """The capabilities that are a method; the others show in offers (tier, stock, fabric, nodes per order), and
@@ -87,21 +89,31 @@ class Need:
     """A setting that a seller's orders need and that has no default.
 
     ``names``: the options that meet it, one is enough. ``says``: what to put there. ``stand_in``: what a test
-    market is sent in its place. ``is_met``: tells of settings that meet it in another way.
+    market is sent in its place. ``is_met``: tells of settings that meet it in another way. ``only``: the
+    offers whose orders need it; None: all.
     """
 
     names: tuple[str, ...]
     says: str
     stand_in: str
     is_met: Callable[[ProviderSettings], bool] = lambda _: False
+    only: Callable[[Offer], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Variables of which one has to be set before anything can be ordered, and what to put there."""
+    """Variables of which one has to be set before anything can be ordered, and what to put there.
+
+    ``only``: the offers that cannot be ordered without it; None: all.
+    """
 
     variables: tuple[str, ...]
     says: str
+    only: Callable[[Offer], bool] | None = None
+
+    def bars(self, offer: Offer) -> bool:
+        """Whether ``offer`` cannot be ordered without it."""
+        return self.only is None or self.only(offer)
 
     def __str__(self) -> str:
         return f"{' or '.join(self.variables)} ({self.says})"
@@ -177,6 +189,18 @@ class ProviderAdapter(Feed, Reserver, Protocol):
     """A source of offers that can be bought from."""
 
 
+@runtime_checkable
+class RunsDry(Protocol):
+    """A seller that says what it makes of an order by the hour without taking it."""
+
+    async def dry_run(self, order: Order) -> None:
+        """Sends ``order`` as one that buys nothing; raises what the order would have met with.
+
+        OutcomeUnknown where the answer is that of an order that was taken.
+        """
+        ...
+
+
 def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
     """For providers that sell one node a call: OrderRejected for more, or for a tag they would cut."""
     if order.nodes != 1:
@@ -203,8 +227,8 @@ class ProviderSpec:
     ``optional_credentials`` are not. ``options``: the same for settings that are no secret, with their
     defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
     ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
-    ``idempotency`` None: nothing can be bought from it. ``needs``: options without a default that every order
-    needs. ``schema``: what becomes of each field that the provider publishes. ``poll_every_s``: prices are no
+    ``idempotency`` None: nothing can be bought from it. ``needs``: options without a default that orders
+    need. ``schema``: what becomes of each field that the provider publishes. ``poll_every_s``: prices are no
     newer than that, so
     it is asked no more often. ``name_of_cloud``: of a catalogue with a file a cloud, the name under which
     ``parse`` takes one, from the cloud and the file's own name.
@@ -246,7 +270,7 @@ class ProviderSpec:
         if settings.keyless:
             return tuple(Missing((self.variable(name),), says) for name, says in self.credentials.items())
         return tuple(
-            Missing(tuple(self.variable(name) for name in need.names), need.says)
+            Missing(tuple(self.variable(name) for name in need.names), need.says, need.only)
             for need in self.needs
             if not any(settings.options[name] for name in need.names) and not need.is_met(settings)
         )

@@ -19,7 +19,7 @@ from broker.domain.spot import SpotBook
 from broker.domain.stock_pools import shared
 from broker.services.offers import OfferFilter
 from broker.settings import Settings
-from providers.registry import configured, not_planned
+from providers.registry import can_be_ordered, configured, not_planned
 
 T = TypeVar("T")
 
@@ -39,9 +39,10 @@ def find_market(path: Path | None) -> Market:
 
 
 def orderable(market: Market) -> Market:
-    """``market`` without price lists, and without sellers that take no order as this environment has them."""
-    left_out = not_planned(configured(load_environment(), load_settings().sandbox_url))
-    offers = (offer for offer in market.offers if offer.provider not in left_out)
+    """``market`` without price lists, and without what takes no order as this environment has its seller."""
+    settings = configured(load_environment(), load_settings().sandbox_url)
+    left_out, takes = not_planned(settings), can_be_ordered(settings)
+    offers = (offer for offer in market.offers if offer.provider not in left_out and takes(offer))
     return replace(market, offers=tuple(offers))
 
 

@@ -34,7 +34,7 @@ from broker.domain.polling import Polling
 from broker.domain.probing import ProbeReport
 from broker.domain.siting import sited
 from providers.probe import probe
-from providers.registry import SPECS, configured, find_spec, is_orderable, not_orderable
+from providers.registry import SPECS, configured, find_spec, is_orderable, missing_settings
 from providers.schema import Fate
 from providers.spec import Capability, ProviderSpec
 
@@ -153,8 +153,9 @@ def list_providers(
         orders = "yes" if is_orderable(name, found) else "no"
         table.add_row(name, where, orders, ", ".join(sorted(spec.capabilities)), names)
     stdout().print(table)
-    for name, missing in not_orderable(found).items():
-        told = f"{name} takes no orders until a setting is made: {'; '.join(map(str, missing))}"
+    for name, missing in missing_settings(found).items():
+        which = "not all" if is_orderable(name, found) else "no"
+        told = f"{name} takes {which} orders until a setting is made: {'; '.join(map(str, missing))}"
         stdout().print(told, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -199,9 +200,10 @@ def probe_provider(
     name: Annotated[str, typer.Argument(help="Provider key.")],
     as_json: Json = False,
 ) -> None:
-    """Compare a provider's answers with what its adapter expects; it asks for lists alone and buys nothing.
+    """Compare a provider's answers with what its adapter expects; it buys nothing.
 
     Told are new fields, fields that vanished or have another type, unknown words, and endpoints that retire.
+    Providers with dry runs (capability dry_run) also say whether they would take an order.
 
     Exit code 1 when something differs.
 

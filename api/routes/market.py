@@ -119,7 +119,8 @@ async def list_providers(
                 "title": spec.title if spec else feed.provider,
                 "capabilities": sorted(spec.capabilities) if spec else [],
                 "idempotency": spec.idempotency if spec else None,
-                "orderable": feed.provider in sellers(product.adapters) and not missing,
+                "orderable": feed.provider in sellers(product.adapters)
+                and not any(one.only is None for one in missing),
                 "missing_settings": missing_to_document(missing),
                 "probe": probe_to_document(feed.probe),
                 "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]],

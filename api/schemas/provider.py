@@ -104,7 +104,8 @@ class ProbeForm(BaseModel):
 class ProviderForm(FeedForm):
     """A configured provider: what its adapter can do, whether it takes orders, and its last rejected rows.
 
-    ``missing_settings``: what keeps orders from being sent as it is configured. Price lists take none.
+    ``missing_settings``: what keeps orders, or some of them (``orderable`` is true), from being sent as it
+    is configured. Price lists take none.
     ``probe``: how its answers differed from what is expected; null: it was not probed yet.
     """
 

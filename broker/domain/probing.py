@@ -13,7 +13,8 @@ EVERY = timedelta(days=1)
 class FindingKind(StrEnum):
     """How an answer differs from what its adapter expects.
 
-    ``unanswered``: the seller could not be asked, so that nothing is known of its form.
+    ``unanswered``: the seller could not be asked, so that nothing is known of its form. ``order refused``: it
+    would not take an order as it is sent. ``bought``: it took an order that was sent as a dry run.
     """
 
     NEW_FIELD = "new field"
@@ -24,6 +25,8 @@ class FindingKind(StrEnum):
     GONE = "gone"
     UNREADABLE = "unreadable"
     UNANSWERED = "unanswered"
+    ORDER_REFUSED = "order refused"
+    BOUGHT = "bought"
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ SPEC = ProviderSpec(
         "training_plans": "hyperpod-cluster",
         "price_list_max_age_s": "21600",
     },
-    capabilities=HOLDING | {Capability.MULTI_NODE, Capability.SPOT, Capability.WINDOWS},
+    capabilities=HOLDING | {Capability.MULTI_NODE, Capability.SPOT, Capability.WINDOWS, Capability.DRY_RUN},
     idempotency=Idempotency.TAG,
     adapter=AwsAdapter,
     build=build,

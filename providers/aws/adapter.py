@@ -27,7 +27,7 @@ from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Segment
 from providers.aws import blocks, future, reservations
 from providers.aws.ec2 import CallBudget, Ec2
-from providers.aws.errors import CallRefused
+from providers.aws.errors import CallRefused, DryRunPassed
 from providers.aws.nodes import ML, PROVIDER, known_types
 from providers.aws.plan_desk import PlanDesk, is_plan
 from providers.aws.price_lists import PriceLists
@@ -179,10 +179,8 @@ class AwsAdapter(Seller):
 
     async def _reserve_in_a_zone(self, order: Order, params: ZonedParams) -> Lease:
         """Tries the offer's zone, or the region's zones one by one; one call buys in one zone."""
-        region = order.offer.region
-        zones = [order.offer.zone] if order.offer.zone else self._search.get("zones", {}).get(region, [])
-        refusal = InsufficientCapacity(PROVIDER, f"no zones of region {region} are configured")
-        for zone in zones:
+        refusal = self._no_zones(order.offer.region)
+        for zone in self._zones(order.offer):
             try:
                 answer = await self._order(order, "CreateCapacityReservation", params(order, zone))
             except InsufficientCapacity as error:
@@ -190,6 +188,26 @@ class AwsAdapter(Seller):
                 continue
             return self._bought_reservation(answer, order)
         raise refusal
+
+    def _zones(self, offer: Offer) -> Sequence[str]:
+        return [offer.zone] if offer.zone else self._search.get("zones", {}).get(offer.region, [])
+
+    def _no_zones(self, region: str) -> InsufficientCapacity:
+        return InsufficientCapacity(PROVIDER, f"no zones of region {region} are configured")
+
+    async def dry_run(self, order: Order) -> None:
+        """A capacity reservation or a spot instance with ``DryRun``: EC2 says whether it would be made."""
+        action, params = "RunInstances", reservations.spot_params(order, self._options.image_id)
+        if order.offer.tier is not Tier.SPOT:
+            zones = self._zones(order.offer)
+            if not zones:
+                raise self._no_zones(order.offer.region)
+            action, params = "CreateCapacityReservation", reservations.on_demand_params(order, zones[0])
+        try:
+            await self._order(order, action, {**params, "DryRun": "true"})
+        except DryRunPassed:
+            return
+        raise _lost(f"{action} with DryRun was answered like an order")
 
     async def _run_spot(self, order: Order) -> Lease:
         answer = await self._order(

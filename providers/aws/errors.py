@@ -62,12 +62,17 @@ _OUTAGE = frozenset(
     }
 )
 _NOT_FOUND = "ResourceNotFound"
+_DRY_RUN = "DryRunOperation"
 ALREADY_THERE = "ResourceInUse"
 """SageMaker: a thing of this name exists."""
 
 
 class CallRefused(PayloadUnreadable):
     """AWS understood a read and refuses it with a code of its own."""
+
+
+class DryRunPassed(OrderRejected):
+    """EC2 would have taken an order that was sent as a dry run."""
 
 
 class NameTaken(OrderRejected):
@@ -104,6 +109,8 @@ def _kind(code: str, reply: Reply) -> type[ProviderError]:
 
 
 def _refusal(code: str, operation: Operation) -> type[ProviderError]:
+    if code == _DRY_RUN:
+        return DryRunPassed
     if code == ALREADY_THERE:
         return NameTaken
     if code == _NOT_FOUND:

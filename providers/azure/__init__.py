@@ -16,7 +16,7 @@ examples show 12:00), and which error code refuses the deletion of a Block (its 
 A count that a Block does not sell (1, 2, 4 … 64 are sold) is refused when it is ordered.
 
 Environment: ``BROKER_AZURE_TENANT_ID``, ``…_SUBSCRIPTION_ID``, ``…_CLIENT_ID``, ``…_CLIENT_SECRET`` (an app
-registration that may manage the resource group and read the subscription's sizes); ``…_RESOURCE_GROUP``
+registration that may manage the resource group, read the subscription's sizes and validate deployments); ``…_RESOURCE_GROUP``
 (default ``broker``, which must exist); ``…_REGIONS`` (comma-separated; default all), ``…_CURRENCY``;
 ``…_SIZES_MAX_AGE_S`` (how long a region's sizes count as current); for scale sets ``…_IMAGE``
 (publisher:offer:sku:version), ``…_SUBNET`` (network/subnet), ``…_SSH_PUBLIC_KEY``; ``…_LOGIN_URL`` and
@@ -33,12 +33,12 @@ from broker.domain.reservation import Idempotency
 from providers.azure import prices, sizes
 from providers.azure.adapter import Azure, AzureOptions
 from providers.azure.arm import Arm, classify
-from providers.azure.prices import parse_rows, read_page
+from providers.azure.prices import Hold, parse_rows, read_page
 from providers.azure.scale_sets import Machine
 from providers.azure.windows import PROVIDER
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.schema import Schema
-from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
+from providers.spec import HOLDING, Capability, NamedPayload, Need, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
 
@@ -121,11 +121,20 @@ SPEC = ProviderSpec(
         "login_url": "",
         "prices_url": "",
     },
-    capabilities=HOLDING | {Capability.MULTI_NODE, Capability.SPOT, Capability.WINDOWS},
+    capabilities=HOLDING | {Capability.MULTI_NODE, Capability.SPOT, Capability.WINDOWS, Capability.DRY_RUN},
     idempotency=Idempotency.TOKEN,
     adapter=Azure,
     build=build,
     parse=parse,
     schema=SCHEMA,
+    needs=(
+        Need(
+            ("ssh_public_key",),
+            "a public SSH key, as in an authorized_keys file; spot, and what takes no capacity reservation,"
+            " boots with it",
+            "ssh-rsa AAAA",
+            only=lambda offer: offer.reference.get("hold") == Hold.SCALE_SET,
+        ),
+    ),
     keyless=True,
 )

@@ -25,7 +25,7 @@ from broker.domain.errors import (
 from broker.domain.offer import Offer, OfferBatch, RejectedRow
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.azure import leases, scale_sets, sizes, windows
-from providers.azure.arm import MOST_PAGES, Arm, query_of
+from providers.azure.arm import API_VERSION, DEPLOYMENTS_VERSION, MOST_PAGES, Arm, classify, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
 from providers.azure.prices import Hold, parse_rows, read_page
 from providers.azure.windows import PROVIDER
@@ -38,6 +38,7 @@ PRICES_FILTER = (
     "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and contains(armSkuName, 'Standard_N')"
 )
 """All sizes with accelerators begin with N; a Boolean ``not`` is refused by the API, so the rest is read."""
+TEMPLATE_SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _GROUP_TYPES = {Hold.TARGETED: "Targeted", Hold.BLOCK: "Block", Hold.FUTURE: "Targeted"}
 
 
@@ -148,21 +149,8 @@ class Azure(Seller):
         return _ordered(order, path)
 
     async def _put_reservation(self, order: Order, hold: Hold) -> Lease:
-        schedule = _schedule(order, hold)
-        location = order.offer.reference["location"]
-        tags = {TAG_KEY: order.tag}
-        group = {
-            "location": location,
-            "tags": tags,
-            "properties": {"reservationType": _GROUP_TYPES[hold]},
-        }
-        await self._make_group(order.tag, group)
-        body: dict[str, Any] = {
-            "location": location,
-            "tags": tags,
-            "sku": {"name": order.offer.reference["size"], "capacity": order.nodes},
-            "properties": {"scheduleProfile": schedule} if schedule else {},
-        }
+        body = _reservation_body(order, _schedule(order, hold))
+        await self._make_group(order.tag, _group_body(order, hold))
         path = leases.reservation_path(order.tag, order.tag)
         try:
             await self._arm.call("PUT", path, Operation.ORDER, json=body)
@@ -172,6 +160,45 @@ class Azure(Seller):
             await self._drop_group(order.tag)
             raise
         return _ordered(order, path)
+
+    async def dry_run(self, order: Order) -> None:
+        """Lets the Resource Manager validate the order as a template that nobody deploys.
+
+        An answer that comes later (202) is not waited for.
+        """
+        template = {
+            "$schema": TEMPLATE_SCHEMA,
+            "contentVersion": "1.0.0.0",
+            "resources": self._resources(order),
+        }
+        reply = await self._arm.call(
+            "POST",
+            self._arm.validation_path(order.tag),
+            Operation.ORDER,
+            repeatable=True,
+            json={"properties": {"mode": "Incremental", "template": template}},
+            query={"api-version": DEPLOYMENTS_VERSION},
+        )
+        answer = reply.json_or_none()
+        if isinstance(answer, dict) and answer.get("error"):
+            raise reply.named(classify(reply))
+
+    def _resources(self, order: Order) -> list[dict[str, Any]]:
+        """What an order makes, as resources of a template."""
+        compute = "Microsoft.Compute"
+        hold = Hold(order.offer.reference["hold"])
+        if hold is Hold.SCALE_SET:
+            body = scale_sets.body(order, self._options.machine, self._arm.id_of(""))
+            kinds = [(SCALE_SETS, order.tag, body)]
+        else:
+            path, name = f"{GROUPS}/{leases.RESERVATIONS}", f"{order.tag}/{order.tag}"
+            needs = {"dependsOn": [f"[resourceId('{compute}/{GROUPS}', '{order.tag}')]"]}
+            body = _reservation_body(order, _schedule(order, hold))
+            kinds = [(GROUPS, order.tag, _group_body(order, hold)), (path, name, {**needs, **body})]
+        return [
+            {"type": f"{compute}/{kind}", "apiVersion": API_VERSION, "name": name, **body}
+            for kind, name, body in kinds
+        ]
 
     async def _make_group(self, name: str, body: Mapping[str, Any]) -> None:
         """A group holds nothing and costs nothing, so that making it twice does no harm."""
@@ -252,6 +279,22 @@ class Azure(Seller):
             resource, _ = await self._find(lease.reference)
             forever = resource.is_block and resource.state == "succeeded"
         return ReleaseRefused(PROVIDER, str(error).removeprefix(f"{PROVIDER}: "), forever=forever)
+
+
+def _group_body(order: Order, hold: Hold) -> dict[str, Any]:
+    return {**_of_an_order(order), "properties": {"reservationType": _GROUP_TYPES[hold]}}
+
+
+def _reservation_body(order: Order, schedule: Mapping[str, str | int]) -> dict[str, Any]:
+    return {
+        **_of_an_order(order),
+        "sku": {"name": order.offer.reference["size"], "capacity": order.nodes},
+        "properties": {"scheduleProfile": schedule} if schedule else {},
+    }
+
+
+def _of_an_order(order: Order) -> dict[str, Any]:
+    return {"location": order.offer.reference["location"], "tags": {TAG_KEY: order.tag}}
 
 
 def _schedule(order: Order, hold: Hold) -> dict[str, str | int]:

@@ -24,6 +24,8 @@ from providers.payload import PayloadModel, as_dict, as_list
 
 API_VERSION = "2026-04-01"
 """Of Microsoft.Compute: the first that knows Future reservations (Block ones: 2025-04-01)."""
+DEPLOYMENTS_VERSION = "2025-04-01"
+"""Of Microsoft.Resources."""
 SCOPE = "https://management.azure.com/.default"
 TOKEN_MARGIN_S = 300.0
 MOST_PAGES = 200
@@ -120,6 +122,10 @@ class Arm:
     def sizes_path(self) -> str:
         """Where the subscription's sizes are listed."""
         return f"/subscriptions/{self._credentials['subscription_id']}/providers/Microsoft.Compute/skus"
+
+    def validation_path(self, name: str) -> str:
+        """Where a template is validated under the name of a deployment that is never made."""
+        return self._root.replace("/Microsoft.Compute/", f"/Microsoft.Resources/deployments/{name}/validate")
 
     async def sign_in(self) -> None:
         """Fetches a token where there is none. Raises CredentialsRejected when there is none to be had."""

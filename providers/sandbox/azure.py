@@ -9,6 +9,7 @@ Azure Retail Prices overview, Microsoft.Compute 2026-04-01, Azure's pages on sca
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal
@@ -33,9 +34,11 @@ from providers.sandbox.azure_market import BLOCK_SIZES, azure_cells, find_cell, 
 from providers.sandbox.azure_reservations import BILLING_S, GROUPS, RESERVATIONS, Reservations
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.market import Cell
 from providers.sandbox.wire import (
     Call,
     ProviderWire,
+    Refusal,
     Reply,
     Route,
     World,
@@ -44,6 +47,9 @@ from providers.sandbox.wire import (
 )
 
 SCALE_SETS = "virtualMachineScaleSets"
+VALIDATE = (
+    "/subscriptions/{sub}/resourceGroups/{rg}/providers/Microsoft.Resources/deployments/{deployment}/validate"
+)
 PRICES = "/api/retail/prices"
 TOKEN_LIFE_S = 3599
 _TOKEN = "sandbox-azure-"  # noqa: S105  a prefix
@@ -88,6 +94,7 @@ class Azure(ProviderWire):
             Route("GET", scale_set, "get", sets.one),
             Route("DELETE", scale_set, "delete", sets.remove),
             Route("GET", f"{scale_set}/instanceView", "get", sets.instance_view),
+            Route("POST", VALIDATE, "other", self._validate),
         )
 
     def authorise(self, call: Call) -> None:
@@ -165,6 +172,35 @@ class Azure(ProviderWire):
         token = f"{_TOKEN}{until}-{self.world.new_id('azure-token', 16)}"
         return json_reply({"token_type": "Bearer", "expires_in": TOKEN_LIFE_S, "access_token": token})
 
+    def _validate(self, call: Call) -> Reply:
+        """What would become of a template's resources; nothing is made."""
+        properties = call.json_object().get("properties") or {}
+        template = properties.get("template") or {}
+        resources = template.get("resources")
+        if properties.get("mode") not in {"Incremental", "Complete"} or not isinstance(resources, list):
+            raise arm_error(400, "InvalidDeployment", "A deployment needs a mode and a template.")
+        groups: dict[str, Any] = {}
+        for resource in resources:
+            kind = str(resource.get("type", "")).removeprefix("Microsoft.Compute/")
+            if kind == GROUPS:
+                groups[resource["name"]] = resource
+            try:
+                if kind == SCALE_SETS:
+                    self._scale_sets.priced(resource)
+                elif kind == f"{GROUPS}/{RESERVATIONS}":
+                    self._reservations.priced(resource, groups[resource["name"].partition("/")[0]])
+            except Refusal as refusal:
+                inner = json.loads(refusal.reply.body)["error"]
+                wrapped = {
+                    "code": "InvalidTemplateDeployment",
+                    "message": "The template deployment is not valid according to the validation procedure.",
+                    "details": [inner],
+                }
+                return json_reply({"error": wrapped}, 400)
+        name = call.parts["deployment"]
+        states = {"provisioningState": "Succeeded", "mode": properties["mode"]}
+        return json_reply({"name": name, "type": "Microsoft.Resources/deployments", "properties": states})
+
     def _skus(self, call: Call) -> Reply:
         cells = {(cell.sku, cell.region): cell for cell in self.world.market.cells(self.name)}.values()
         wanted = call.query.get("$filter", "")
@@ -213,7 +249,7 @@ class ScaleSets(Resources):
     def put(self, call: Call) -> Reply:
         """Makes a scale set; an equal one that is there is answered, it is not resized here."""
         body = call.json_object()
-        size, count, location, is_spot = _wanted(body)
+        size, count, _, _ = _wanted(body)
         known = self.find(call, _path(call))
         if known is not None:
             if (known.sku, known.nodes) != (size, count):
@@ -221,11 +257,7 @@ class ScaleSets(Resources):
                     409, "PropertyChangeNotAllowed", "The sandbox does not change what a scale set is."
                 )
             return json_reply(self._row(call, known))
-        cell = find_cell(self.world, size, location, "spot" if is_spot else "on_demand")
-        if cell is None:
-            raise arm_error(
-                409, "SkuNotAvailable", f"The requested VM size '{size}' is not available in '{location}'."
-            )
+        cell = self.priced(body)
         self.make_room(call, _path(call))
         is_short = call.loses_capacity or self.world.market.free(cell, self.now) < count
         price = (self.world.market.price(cell) or Decimal(0)) * count
@@ -249,6 +281,16 @@ class ScaleSets(Resources):
         )
         self.world.ledger.write(entry)
         return self.created(call, entry, self._row(call, entry))
+
+    def priced(self, body: dict[str, Any]) -> Cell:
+        """What a scale set's body asks for; Refusal where it lacks something, or the size is not sold."""
+        size, _, location, is_spot = _wanted(body)
+        cell = find_cell(self.world, size, location, "spot" if is_spot else "on_demand")
+        if cell is None:
+            raise arm_error(
+                409, "SkuNotAvailable", f"The requested VM size '{size}' is not available in '{location}'."
+            )
+        return cell
 
     def _row(self, call: Call, entry: Entry) -> dict[str, Any]:
         request = entry.detail["request"]
@@ -289,6 +331,12 @@ def _wanted(body: dict[str, Any]) -> tuple[str, int, str, bool]:
             raise invalid(f"Required parameter 'virtualMachineProfile.{part}.{name}' is missing (null).")
     if len(profile["osProfile"]["computerNamePrefix"]) > _LONGEST_PREFIX:
         raise invalid("The computer name prefix cannot be more than 58 characters long.")
+    linux = profile["osProfile"].get("linuxConfiguration") or {}
+    keys = (linux.get("ssh") or {}).get("publicKeys")
+    if linux.get("disablePasswordAuthentication") and not keys:
+        raise invalid(
+            "Authentication using either SSH or by user name and password must be enabled in Linux profile."
+        )
     priority = profile.get("priority", "Regular")
     if priority not in {"Regular", "Spot"}:
         raise invalid(f"The value '{priority}' of parameter 'priority' is invalid.")

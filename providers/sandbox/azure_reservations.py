@@ -190,6 +190,12 @@ class Reservations(Resources):
             return "A committed Future reservation is kept until its commitment is over."
         return ""
 
+    def priced(self, body: dict[str, Any], group: Mapping[str, Any]) -> Cell:
+        """What a reservation of a template asks for; Refusal where it may not. ``group``: its resource."""
+        kind = (group.get("properties") or {}).get("reservationType", "Targeted")
+        home = {"location": _location(dict(group)), "kind": kind, "zones": group.get("zones") or []}
+        return self._cell(self._wish(body, home, str(body.get("apiVersion", ""))))
+
     def _wish(self, body: dict[str, Any], group: Mapping[str, Any], version: str) -> _Wish:
         sku, zones = body.get("sku") or {}, list(body.get("zones", []))
         size, nodes, location = sku.get("name"), sku.get("capacity"), _location(body)
@@ -245,13 +251,18 @@ class Reservations(Resources):
         begin = datetime.combine(start, _STARTS, UTC)
         return _Wish(wish.size, wish.location, wish.nodes, wish.zones, "Future", begin, None, days)
 
-    def _entry(self, call: Call, body: dict[str, Any], wish: _Wish) -> Entry:
-        tier = WINDOW if wish.kind == "Block" else "on_demand"
-        cell = find_cell(self.world, wish.size, wish.location, tier)
+    def _cell(self, wish: _Wish) -> Cell:
+        cell = find_cell(
+            self.world, wish.size, wish.location, WINDOW if wish.kind == "Block" else "on_demand"
+        )
         if cell is None:
             raise arm_error(
                 409, "SkuNotAvailable", f"The size '{wish.size}' is not available in '{wish.location}'."
             )
+        return cell
+
+    def _entry(self, call: Call, body: dict[str, Any], wish: _Wish) -> Entry:
+        cell = self._cell(wish)
         now = self.now
         is_short = call.loses_capacity or self._free(cell, wish) < wish.nodes
         price = (self.world.market.price(cell) or Decimal(0)) * wish.nodes

@@ -98,7 +98,7 @@ class FakeProvider:
     dear: dict[str, Decimal] = field(default_factory=dict)
     tells_price: bool = True
     longest_tag: int = 63
-    barred: str = ""
+    barred_because: str = ""
     tells_price_at_once: bool = True
     quoted_usd: Decimal | None = None
     offers: tuple[Offer, ...] = ()
@@ -129,6 +129,10 @@ class FakeProvider:
         if self._enter("list_offers") is not None:
             raise ProviderUnavailable(self.provider, "down")
         return OfferBatch(tuple(replace(offer, observed_at=observed_at) for offer in self.offers))
+
+    def barred(self, offer: Offer) -> str:
+        """Why nothing is ordered."""
+        return self.barred_because
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Nodes of one call."""

@@ -10,15 +10,21 @@ from contextlib import contextmanager
 import httpx
 import respx
 
+_OWN = frozenset({"accept-encoding", "content-length"})
 Alter = Callable[[httpx.Request, httpx.Response], httpx.Response]
 
 
-@contextmanager
-def relayed(alter: Alter) -> Iterator[None]:
-    """While every call goes to its market, ``alter`` makes what the caller is answered."""
+def _as_it_is(request: httpx.Request) -> httpx.Request:
+    return request
 
-    def relay(request: httpx.Request) -> httpx.Response:
-        headers = {key: value for key, value in request.headers.items() if key != "accept-encoding"}
+
+@contextmanager
+def relayed(alter: Alter, sent: Callable[[httpx.Request], httpx.Request] = _as_it_is) -> Iterator[None]:
+    """While every call goes to its market as ``sent`` makes it, ``alter`` makes the answer to it."""
+
+    def relay(made: httpx.Request) -> httpx.Response:
+        request = sent(made)
+        headers = {key: value for key, value in request.headers.items() if key not in _OWN}
         asked = urllib.request.Request(
             str(request.url), request.content or None, headers, method=request.method
         )

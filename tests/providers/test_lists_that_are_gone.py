@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from broker.domain.errors import LeaseNotFound, LeasesUnreadable
-from broker.domain.offer import Tier
 from broker.domain.reservation import Lease, Order
 from broker.domain.window import Window
 from providers.registry import build_adapters, configured, sellers
@@ -31,7 +30,9 @@ BROKEN = {
 async def bought_block(name: str, sandbox: str, tag: str) -> tuple[ProviderAdapter, Lease]:
     adapter = sellers(build_adapters(configured({}, sandbox), hasty))[name]
     offers = (await adapter.list_offers(datetime.now(UTC))).offers
-    for offer in (one for one in offers if one.tier is Tier.WINDOW and one.window is not None):
+    for offer in offers:
+        if offer.window is None:
+            continue
         free = offer.window.segments[-1]
         start = free.start.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
         hours = timedelta(hours=24)

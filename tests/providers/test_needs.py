@@ -7,21 +7,29 @@ from datetime import UTC, datetime
 import pytest
 
 from broker.domain.errors import OrderRejected
+from broker.domain.offer import Tier
 from broker.domain.reservation import Order
 from providers.registry import (
     PRICE_LISTS,
     SPECS,
     build_adapters,
+    can_be_ordered,
     configured,
     is_orderable,
+    missing_settings,
     not_orderable,
     not_planned,
     sellers,
 )
+from tests.fakes.examples import an_offer
 from tests.fakes.market_control import hasty, ledger
 
 SANDBOX = "http://127.0.0.1:9000"
 TENSORDOCK = {"BROKER_TENSORDOCK_API_TOKEN": "t"}
+AZURE = {
+    f"BROKER_AZURE_{name}": "hush-hush"
+    for name in ("TENANT_ID", "SUBSCRIPTION_ID", "CLIENT_ID", "CLIENT_SECRET")
+}
 CRUSOE = {f"BROKER_CRUSOE_{name}": "AAAA" for name in ("ACCESS_KEY", "SECRET_KEY", "PROJECT_ID")}
 
 
@@ -76,8 +84,37 @@ def test_needs_are_options_without_a_default_that_say_what_to_put_there(name: st
 
 def test_a_seller_says_why_it_takes_no_order() -> None:
     adapters = sellers(build_adapters(configured({**TENSORDOCK}, SANDBOX)))
-    assert "BROKER_TENSORDOCK_SSH_KEY or BROKER_TENSORDOCK_SSH_KEY_ID" in adapters["tensordock"].barred
-    assert adapters["lambda"].barred == ""
+    told = adapters["tensordock"].barred(an_offer())
+    assert "BROKER_TENSORDOCK_SSH_KEY or BROKER_TENSORDOCK_SSH_KEY_ID" in told
+    assert adapters["lambda"].barred(an_offer()) == ""
+
+
+async def test_azure_takes_vms_with_a_key_alone_and_capacity_reservations_without(sandbox: str) -> None:
+    environ = {**AZURE, "BROKER_AZURE_BASE_URL": f"{sandbox}/azure"}
+    settings = configured(environ)
+    adapter = sellers(build_adapters(settings, hasty))["azure"]
+    offers = (await adapter.list_offers(datetime.now(UTC))).offers
+    takes = can_be_ordered(settings)
+    spot = next(offer for offer in offers if offer.tier is Tier.SPOT)
+    assert not any(takes(offer) for offer in offers if offer.tier is Tier.SPOT)
+    assert "BROKER_AZURE_SSH_PUBLIC_KEY" in adapter.barred(spot)
+    assert is_orderable("azure", settings)
+    assert "azure" not in not_planned(settings)
+    (told,) = missing_settings(settings)["azure"]
+    assert told.variables == ("BROKER_AZURE_SSH_PUBLIC_KEY",)
+
+    with pytest.raises(OrderRejected, match="SSH"):
+        await adapter.reserve(Order("broker-azure-spot-0", spot, 1))
+    assert ledger(sandbox, "broker-azure-spot-0") == []
+    reserved = next(offer for offer in offers if offer.tier is Tier.ON_DEMAND and takes(offer))
+    assert adapter.barred(reserved) == ""
+    await adapter.reserve(Order("broker-azure-held-0", reserved, 1))
+    assert [row["sku"] for row in ledger(sandbox, "broker-azure-held-0")] == [reserved.sku.name]
+    await adapter.aclose()
+
+    keyed = configured({**environ, "BROKER_AZURE_SSH_PUBLIC_KEY": "ssh-rsa AAAA"})
+    assert missing_settings(keyed) == {}
+    assert all(can_be_ordered(keyed)(offer) for offer in offers)
 
 
 async def test_tensordock_refuses_an_order_without_a_key(sandbox: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ from broker.domain.probing import FindingKind, ProbeReport
 from broker.domain.reservation import Order
 from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec
-from providers.spec import ProviderAdapter, ProviderSettings
+from providers.spec import Capability, ProviderAdapter, ProviderSettings
 from tests.fakes.market_control import control, hasty
 from tests.fakes.relay import Alter, relayed
 
@@ -241,3 +242,94 @@ async def test_a_difference_is_found_and_told(sandbox: str, fault: Fault) -> Non
     assert besides <= {FindingKind.UNREADABLE}
     assert KEY not in repr(report)
     assert bought(sandbox) == before
+
+
+DRY = ("aws", "azure")
+UNAUTHORIZED = (
+    "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You are not authorized to do "
+    "this.</Message></Error></Errors></Response>"
+)
+
+
+def is_dry(request: httpx.Request) -> bool:
+    return b"DryRun=true" in request.content or request.url.path.endswith("/validate")
+
+
+@pytest.mark.parametrize("name", DRY)
+async def test_an_order_of_each_tier_is_run_dry_and_nothing_is_bought(sandbox: str, name: str) -> None:
+    sent: list[httpx.Request] = []
+
+    def noted(request: httpx.Request, answer: Answer) -> Answer:
+        if is_dry(request):
+            sent.append(request)
+        return answer
+
+    before = bought(sandbox)
+    report = await altered(sandbox, name, noted)
+    assert not report.findings
+    calls = {one.call for one in report.compared}
+    assert {"an order on demand, as a dry run", "an order spot, as a dry run"} <= calls
+    assert len(sent) == 2
+    assert bought(sandbox) == before
+
+
+def test_those_that_run_dry_say_so() -> None:
+    assert {name for name, spec in SPECS.items() if Capability.DRY_RUN in spec.capabilities} == set(DRY)
+
+
+def _unauthorized(request: httpx.Request, answer: Answer) -> Answer:
+    return Answer(403, text=UNAUTHORIZED) if is_dry(request) else answer
+
+
+def _refused(request: httpx.Request, answer: Answer) -> Answer:
+    inner = {"code": "InvalidParameter", "message": "The value of parameter imageReference is invalid."}
+    error = {"code": "InvalidTemplateDeployment", "message": "not valid", "details": [inner]}
+    return Answer(200, json={"error": error}) if is_dry(request) else answer
+
+
+def _short(request: httpx.Request, answer: Answer) -> Answer:
+    inner = {"code": "SkuNotAvailable", "message": "The requested size is not available in this region."}
+    error = {"code": "InvalidTemplateDeployment", "message": "not valid", "details": [inner]}
+    return Answer(400, json={"error": error}) if is_dry(request) else answer
+
+
+def _taken(request: httpx.Request, answer: Answer) -> Answer:
+    action = dict(parse_qsl(request.content.decode())).get("Action")
+    return Answer(200, text=f"<{action}Response/>") if is_dry(request) else answer
+
+
+@pytest.mark.parametrize(
+    ("name", "alter", "kind", "says"),
+    [
+        ("aws", _unauthorized, FindingKind.ORDER_REFUSED, "UnauthorizedOperation"),
+        ("aws", _taken, FindingKind.UNANSWERED, "with DryRun was answered like an order"),
+        ("azure", _refused, FindingKind.ORDER_REFUSED, "InvalidParameter"),
+        ("azure", _short, None, ""),
+    ],
+)
+async def test_what_a_dry_run_met_with_is_told_unless_it_is_capacity(
+    sandbox: str, name: str, alter: Alter, kind: FindingKind | None, says: str
+) -> None:
+    before = bought(sandbox)
+    report = await altered(sandbox, name, alter)
+    assert {one.kind for one in report.findings} == ({kind} if kind else set())
+    assert all(says in one.says for one in report.findings)
+    assert bought(sandbox) == before
+
+
+async def test_a_dry_run_that_a_seller_takes_for_an_order_is_found_out(sandbox: str) -> None:
+    """EC2 without its word for a dry run: the order is made, and the list of what is held shows it."""
+    made: list[str] = []
+
+    def unheeded(request: httpx.Request) -> httpx.Request:
+        content = request.content.replace(b"&DryRun=true", b"")
+        made.extend([request.url.path] * (content != request.content))
+        return httpx.Request(request.method, request.url, headers=request.headers, content=content)
+
+    with relayed(lambda request, answer: answer, unheeded):
+        report = await probe(settings_of("aws", sandbox), AT, hasty)
+    assert len(made) == 2
+    held = [one for one in report.findings if one.kind is FindingKind.BOUGHT]
+    rows = [row for row in control(sandbox, "ledger")["instances"] if row["tag"] == "broker-probe"]
+    assert sorted(one.says.split()[0] for one in held) == sorted(row["instance_id"] for row in rows)
+    assert len(rows) == 2

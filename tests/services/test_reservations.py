@@ -328,7 +328,9 @@ async def test_lists_show_the_own_team(house: House) -> None:
 
 async def test_a_seller_that_lacks_a_setting_is_not_called(house: House) -> None:
     house.sell(an_offer("o-1", stock=4))
-    house.provider.barred = "nothing was ordered, a setting is missing: BROKER_FAKE_SSH_KEY (a public key)"
+    house.provider.barred_because = (
+        "nothing was ordered, a setting is missing: BROKER_FAKE_SSH_KEY (a public key)"
+    )
     with pytest.raises(OrderRejected, match="BROKER_FAKE_SSH_KEY"):
         await house.reservations.reserve_offer(ALICE, "o-1", 2)
     assert house.provider.calls.count("reserve") == 0
@@ -339,7 +341,7 @@ async def test_a_seller_that_lacks_a_setting_is_not_called(house: House) -> None
 async def test_what_is_held_at_a_seller_that_lacks_a_setting_is_released(house: House) -> None:
     house.sell(an_offer("o-1", stock=4))
     row = await house.reservations.reserve_offer(ALICE, "o-1", 1)
-    house.provider.barred = "nothing was ordered, a setting is missing"
+    house.provider.barred_because = "nothing was ordered, a setting is missing"
     await house.reservations.release(ALICE, row.reservation_id)
     await house.settle(4)
     assert house.provider.open_instances() == []
