@@ -19,6 +19,8 @@ FOR_PEOPLE = "for people: a name, a text or a link"
 OWN_ID = "the seller's own id; nothing is ordered by it"
 SAME_AS = "says the same as {}"
 OF_THE_HOST = "a fact of the host that no plan weighs"
+OF_THE_MACHINE = "how the machine is set up; the broker looks at whose it is, its state, size and price"
+OF_THE_ACCOUNT = "the same of all that the account holds"
 PER_MONTH = "a price by the month; what is sold here is charged by the hour"
 NOT_OF_A_PRICE = "bears on no price, tier, place, count, time or link"
 
@@ -68,7 +70,8 @@ class Rows:
     (``data.*`` every value of an object, ``sizes[]`` every item of a list). ``read``: the adapter's model of
     a row, or names of what is read; ``also_read``: names that the adapter reads beside its model.
     ``unread`` and ``unknown`` (what could not be looked up): dotted names with the reason; a name stands for
-    all below it. ``at_times``: names that are read where they are sent, and that whole answers may lack.
+    all below it. ``at_times``: names that are read where they are sent, and that whole answers may lack;
+    None: any but those that the model has no default for.
     """
 
     call: str
@@ -77,7 +80,7 @@ class Rows:
     also_read: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict, hash=False)
     unknown: Mapping[str, str] = field(default_factory=dict, hash=False)
-    at_times: tuple[str, ...] = ()
+    at_times: tuple[str, ...] | None = ()
 
     def fields(self) -> tuple[Told, ...]:
         """Every field: those that are read in the order of the model, then the others."""
@@ -91,10 +94,19 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All rows of one seller. ``held_against``: outside material, with its version or date, and its gaps."""
+    """All rows of one seller: of what is on sale, and ``held``: of what is held.
+
+    ``held_against``: outside material, with its version or date, and its gaps.
+    """
 
     rows: tuple[Rows, ...]
     held_against: str
+    held: tuple[Rows, ...] = ()
+
+    @property
+    def every(self) -> tuple[Rows, ...]:
+        """Those of what is on sale, then those of what is held."""
+        return (*self.rows, *self.held)
 
 
 def names_of(model: type[BaseModel]) -> Iterator[str]:

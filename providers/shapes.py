@@ -122,7 +122,7 @@ def compare_rows(declared: Sequence[Rows], rows: Sequence[Any], differences: Dif
             compare_model(each.read, objects, differences, at_times=each.at_times)
         for name in (*(each.read if isinstance(each.read, tuple) else ()), *each.also_read):
             is_there = any(is_within(path, name) or is_within(name, path) for path in present)
-            if objects and not is_there and name not in each.at_times:
+            if objects and not is_there and each.at_times is not None and name not in each.at_times:
                 differences.note(FindingKind.VANISHED, name, "is read, and no row has it")
 
 

@@ -70,7 +70,7 @@ def capability_table() -> str:
 def field_table(spec: ProviderSpec) -> str:
     """What becomes of each field of a seller's rows, as Markdown; one line a reason."""
     lines = [f"## {spec.title}", "", f"`{spec.name}`, held against: {spec.schema.held_against}.", ""]
-    for rows in spec.schema.rows:
+    for rows in spec.schema.every:
         grouped: dict[tuple[Fate, str], list[str]] = {}
         for told in rows.fields():
             grouped.setdefault((told.fate, told.reason), []).append(f"`{told.name}`")
@@ -97,7 +97,7 @@ def list_fields(
         [
             {"provider": spec.name, "call": rows.call, **asdict(told)}
             for spec in specs
-            for rows in spec.schema.rows
+            for rows in spec.schema.every
             for told in rows.fields()
         ]
     )

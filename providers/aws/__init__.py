@@ -25,7 +25,7 @@ from broker.catalogue import load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch, RejectedRow
 from broker.domain.reservation import Idempotency
-from providers.aws import blocks, plans, prices, spot
+from providers.aws import blocks, plan_desk, plans, prices, reservations, spot
 from providers.aws.adapter import AwsAdapter, AwsDesks, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION
 from providers.aws.blocks import parse_blocks
@@ -117,6 +117,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
 SCHEMA = Schema(
     (prices.ROWS, spot.ROWS, blocks.ROWS, plans.ROWS),
     "EC2 service model 2016-11-15 and SageMaker 2017-07-24 (botocore), the public bulk price list of 2026-07",
+    (*reservations.HELD, plan_desk.HELD),
 )
 
 

@@ -16,9 +16,9 @@ examples show 12:00), and which error code refuses the deletion of a Block (its 
 A count that a Block does not sell (1, 2, 4 … 64 are sold) is refused when it is ordered.
 
 Environment: ``BROKER_AZURE_TENANT_ID``, ``…_SUBSCRIPTION_ID``, ``…_CLIENT_ID``, ``…_CLIENT_SECRET`` (an app
-registration that may manage the resource group, read the subscription's sizes and validate deployments); ``…_RESOURCE_GROUP``
-(default ``broker``, which must exist); ``…_REGIONS`` (comma-separated; default all), ``…_CURRENCY``;
-``…_SIZES_MAX_AGE_S`` (how long a region's sizes count as current); for scale sets ``…_IMAGE``
+registration that may manage the resource group, read the subscription's sizes and validate deployments);
+``…_RESOURCE_GROUP`` (default ``broker``, which must exist); ``…_REGIONS`` (comma-separated; default all),
+``…_CURRENCY``; ``…_SIZES_MAX_AGE_S`` (how long a region's sizes count as current); for scale sets ``…_IMAGE``
 (publisher:offer:sku:version), ``…_SUBNET`` (network/subnet), ``…_SSH_PUBLIC_KEY``; ``…_LOGIN_URL`` and
 ``…_PRICES_URL`` (the other two hosts: where ``…_BASE_URL`` is not Azure's own, it takes their place).
 """
@@ -30,7 +30,7 @@ from datetime import datetime, timedelta
 
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Idempotency
-from providers.azure import prices, sizes
+from providers.azure import leases, prices, sizes
 from providers.azure.adapter import Azure, AzureOptions
 from providers.azure.arm import Arm, classify
 from providers.azure.prices import Hold, parse_rows, read_page
@@ -96,7 +96,9 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
 
 SCHEMA = Schema(
     (prices.ROWS, sizes.ROWS),
-    "documentation of the Retail Prices API (2023-01-01-preview), Microsoft.Compute/skus 2021-07-01",
+    "documentation of the Retail Prices API (2023-01-01-preview), Microsoft.Compute/skus 2021-07-01,"
+    " azure-mgmt-compute 39.0.0",
+    leases.HELD,
 )
 
 

@@ -20,8 +20,10 @@ OCI's hosts, whose names then lead the path. Without keys the price list alone c
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.domain.reservation import Idempotency
-from providers.oci.adapter import REAL_ROOT, Oci
+from providers.oci.adapter import HELD, REAL_ROOT, Oci
 from providers.oci.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
@@ -43,6 +45,6 @@ SPEC = ProviderSpec(
     adapter=Oci,
     build=Oci,
     parse=parse,
-    schema=SCHEMA,
+    schema=replace(SCHEMA, held=(HELD,)),
     keyless=True,
 )

@@ -21,9 +21,11 @@ is needed, and TensorDock refuses both.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.domain.reservation import Idempotency
 from providers.spec import HOLDING, Capability, Need, ProviderSpec
-from providers.tensordock.adapter import TensorDock
+from providers.tensordock.adapter import HELD, TensorDock
 from providers.tensordock.offers import NAME, SCHEMA, parse
 
 __all__ = ["SPEC"]
@@ -48,5 +50,5 @@ SPEC = ProviderSpec(
     adapter=TensorDock,
     build=TensorDock,
     parse=parse,
-    schema=SCHEMA,
+    schema=replace(SCHEMA, held=(HELD,)),
 )

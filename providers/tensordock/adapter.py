@@ -22,7 +22,7 @@ from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, as_payload
 from providers.rows import rate_of
-from providers.schema import Words
+from providers.schema import Rows, Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.tensordock.offers import NAME, parse_offers
 
@@ -75,6 +75,18 @@ class _Machine(PayloadModel):
     status: Annotated[str, Words(lambda: _STATES, str.lower)] = ""
     rateHourly: Decimal | None = None
 
+
+HELD = Rows(
+    "GET /instances (what is held)",
+    "data.instances[]",
+    _Machine,
+    at_times=None,
+    unread={
+        **dict.fromkeys(("ipAddress", "portForwards"), "whoever logs in is told by the seller"),
+        "resources": "as it was ordered",
+    },
+)
+"""What becomes of the fields of a machine that is held; of no other have public clients told."""
 
 _STATES: Mapping[str, LeaseState] = {
     **dict.fromkeys(

@@ -44,7 +44,7 @@ def test_the_document_is_linked() -> None:
 @pytest.mark.parametrize("spec", SPECIFIED)
 def test_a_field_has_one_fate_and_a_reason_where_it_is_not_read(spec: ProviderSpec) -> None:
     assert spec.schema.held_against
-    for rows in spec.schema.rows:
+    for rows in spec.schema.every:
         told = rows.fields()
         read = {field.name for field in told if field.fate is Fate.READ}
         others = {field.name: field.reason for field in told if field.fate is not Fate.READ}
