@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
@@ -68,7 +68,7 @@ from providers.payload import (
     require_price,
     slug,
 )
-from providers.schema import OF_THE_HOST, Rows, Schema
+from providers.schema import OF_THE_HOST, Rows, Schema, Words
 from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
 
 log = structlog.get_logger(__name__)
@@ -203,7 +203,7 @@ def _refused_order(status: int, text: str) -> ProviderError | None:
 
 
 class _OsStatus(PayloadModel):
-    os_install_status: str = ""
+    os_install_status: Annotated[str, Words(lambda: _STEPS)] = ""
 
 
 class _Machine(PayloadModel):
@@ -212,10 +212,31 @@ class _Machine(PayloadModel):
     os_status: _OsStatus | None = None
 
 
+_STEPS: Mapping[str, LeaseState] = {
+    **dict.fromkeys(
+        (
+            "",
+            "shutting_down",
+            "ac_reset",
+            "bios_reset",
+            "booting_installer",
+            "installing_os",
+            "finalizing_os",
+            "first_boot",
+            "first_boot_tasks",
+        ),
+        LeaseState.PROVISIONING,
+    ),
+    "installed": LeaseState.ACTIVE,
+    "failed": LeaseState.UNKNOWN,
+}
+"""Steps of installing bare metal."""
+
+
 def _lease(machine: _Machine) -> Lease:
     """A virtual machine is ready when it is shown; bare metal is when its system is installed."""
     step = machine.os_status.os_install_status if machine.os_status else "installed"
-    state = {"installed": LeaseState.ACTIVE, "failed": LeaseState.UNKNOWN}.get(step, LeaseState.PROVISIONING)
+    state = _STEPS.get(step, LeaseState.UNKNOWN)
     return Lease(
         provider=NAME,
         reference=machine.name,

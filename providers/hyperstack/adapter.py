@@ -198,8 +198,7 @@ class Hyperstack(Seller):
             page = reply.read(_Machines)
             new = {machine.id: _lease(machine) for machine in page.instances if machine.id not in found}
             found |= new
-            is_last = len(page.instances) < PAGE_SIZE if page.count is None else len(found) >= page.count
-            if not page.instances or is_last:
+            if not page.instances or (page.count is not None and len(found) >= page.count):
                 return tuple(found.values())
             if not new:
                 raise reply.unreadable("the list of machines repeats itself")

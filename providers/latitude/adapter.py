@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any
 
 from broker.domain.errors import (
@@ -17,7 +16,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.client import Query, SellerClient, all_pages, bearer, ordered, tells_all_or_fails
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.latitude.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel
@@ -26,7 +25,7 @@ from providers.spec import ProviderSettings, refuse_unless_single
 
 PAGE_SIZE = 100
 MOST_PAGES = 100
-FIRST_PAGE = {"page[size]": str(PAGE_SIZE), "page[number]": "1"}
+PAGE = {"page[size]": str(PAGE_SIZE), "stats[total]": "count"}
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_STOCK = re.compile(r"servers_out_of_stock|out of stock|no stock", re.IGNORECASE)
@@ -84,8 +83,27 @@ class _ServerAnswer(PayloadModel):
     data: _Server
 
 
+class _Total(PayloadModel):
+    count: int | None = None
+
+
+class _Stats(PayloadModel):
+    total: _Total | None = None
+
+
+class _Meta(PayloadModel):
+    stats: _Stats | None = None
+
+
 class _ServersAnswer(PayloadModel):
     data: tuple[_Server, ...]
+    meta: _Meta | None = None
+
+    @property
+    def total(self) -> int | None:
+        """How many servers there are on all pages; None where it does not say."""
+        stats = self.meta.stats if self.meta is not None else None
+        return stats.total.count if stats is not None and stats.total is not None else None
 
 
 _STATES: Mapping[str, LeaseState] = {
@@ -161,8 +179,14 @@ class Latitude(SellerClient):
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every server of the team, page by page."""
-        pages = await all_pages(partial(self._held, "/servers"), _next_page, FIRST_PAGE, MOST_PAGES)
-        return tuple(_lease(server) for page in pages for server in page.read(_ServersAnswer).data)
+        servers: list[_Server] = []
+        for number in range(1, MOST_PAGES + 1):
+            reply = await self._held("/servers", {**PAGE, "page[number]": str(number)})
+            page = reply.read(_ServersAnswer)
+            servers += page.data
+            if not page.data or (page.total is not None and len(servers) >= page.total):
+                return tuple(map(_lease, servers))
+        raise reply.unreadable(f"a list without an end (of more than {MOST_PAGES} pages)")
 
     async def _give_back(self, lease: Lease) -> None:
         """Deletes; what is paid by the month is scheduled for deletion."""
@@ -174,8 +198,3 @@ class Latitude(SellerClient):
             await self._end("POST", f"{path}/schedule_deletion")
         else:
             await self._end("DELETE", path)
-
-
-def _next_page(reply: Reply, read: int) -> Query | None:
-    whole = len(reply.read(_ServersAnswer).data) >= PAGE_SIZE
-    return {"page[number]": str(read + 1)} if whole else None

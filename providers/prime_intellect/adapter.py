@@ -241,10 +241,7 @@ class PrimeIntellect(Seller):
             )
             page = reply.read(_Pods)
             leases += [_lease(pod) for pod in page.data]
-            is_last = (
-                len(page.data) < PAGE_SIZE if page.total_count is None else len(leases) >= page.total_count
-            )
-            if is_last or not page.data:
+            if not page.data or (page.total_count is not None and len(leases) >= page.total_count):
                 return tuple(leases)
         raise reply.unreadable(f"the list of pods does not end within {MOST_PAGES} pages")
 
