@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
+from optimizer.placement.fleets.hourly_bound import least_usd
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_loops import cheapest_counts, group_levels, joined
@@ -56,7 +57,15 @@ def _many_pools() -> None:
     PatternSearch(_table(), _hours(), _rules(MOST_POOLS + 1), 0.0).run()
 
 
-LOOPS: Mapping[str, Callable[[], None]] = {"few pools": _few_pools, "many pools": _many_pools}
+def _knapsack() -> None:
+    least_usd(np.ones(1), np.ones(1), np.ones(1))
+
+
+LOOPS: Mapping[str, Callable[[], None]] = {
+    "few pools": _few_pools,
+    "many pools": _many_pools,
+    "hours": _knapsack,
+}
 
 
 def compile_one(name: str) -> None:

@@ -18,6 +18,7 @@ from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.fleets.holding import due_s
+from optimizer.placement.fleets.hourly_bound import hourly_bound
 from optimizer.placement.fleets.model import earliest_end, is_small
 from optimizer.placement.problem.columns import in_cents
 from optimizer.placement.problem.delays import DelayPrice, delays_usd, keep_price, price_of
@@ -96,9 +97,7 @@ class Candidates:
     def bound_with_terms(self, out_of_time: Callable[[], bool], known_usd: Mapping[str, float]) -> None:
         """Bounds services that are bounded once more, with their minimum terms, until ``out_of_time``: what
         is open by most first."""
-        open_usd = {
-            name: known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0) for name in self.bounded
-        }
+        open_usd = {name: known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0) for name in self.bounded}
 
         def tasks() -> Iterator[Task]:
             for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):
@@ -178,11 +177,6 @@ class Candidates:
         self.bounds[name] = bound
         if same:
             self._take(name, bound)
-
-    def learn(self, name: str, bound: FleetBound) -> None:
-        """Adds what is proven of a service by the way."""
-        if name not in self.bounded:
-            self.bounds[name] = bound.with_starts_of(self.bounds[name])
 
     def _take(self, name: str, bound: FleetBound) -> None:
         self.bounded.add(name)
@@ -297,7 +291,7 @@ def build_candidates(
         if out_of_time is not None:
             out_of_time()
     fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
-    bounds = dict.fromkeys(fleets, FleetBound.nothing())
+    bounds = {name: hourly_bound(problem, case) for name, case in fleets.items()}
     found = Candidates(problem, estimates, runs, fleets, bounds, crew or Crew(problem))
     if out_of_time is not None:
         found.bound_services(out_of_time)

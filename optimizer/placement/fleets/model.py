@@ -18,6 +18,7 @@ from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.fleets.bound import FleetBound, in_whole_cents
 from optimizer.placement.fleets.columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleets.holding import ServiceTime, due_s
+from optimizer.placement.fleets.hourly_bound import within_horizon
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch
@@ -345,7 +346,7 @@ def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBou
         starts=((answer.due_s, answer.bound_usd),),
         met=answer.feasible,
         owed=answer.owed,
-        hourly_usd=np.concatenate((np.zeros(answer.first_hour), answer.hourly_usd)),
+        hourly_usd=within_horizon(problem, np.concatenate((np.zeros(answer.first_hour), answer.hourly_usd))),
     )
 
 
@@ -354,9 +355,7 @@ def earliest_end(run: str) -> tuple[str, str]:
     return "earliest end", run
 
 
-def quick_fleets(
-    problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]
-) -> list[Column]:
+def quick_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
     """Cheap fleets from ``free`` nodes [O] on promising pools for each end of the run before; on all pools
     where the promising ones have none. Minimum terms that end before the horizon count as none."""
     return _quick_fleets(problem, beside(case, free), ends)
