@@ -38,11 +38,14 @@ async def test_two_processes_sell_a_stock_of_fifty_exactly_once(pair: Pair) -> N
         (offer,) = [o for o in offers if o["sku"] == RACED["sku"] and o["region"] == RACED["region"]]
         assert offer["stock"]["nodes"] == STOCK
 
+        # A leader that changes polls at once; what the broker was told has to stand while they race.
+        pair.control("/_sandbox/faults", provider=RACED["provider"], operation="list", kind="http_500")
         pair.control("/_sandbox/market", **RACED, stock=TRULY_THERE)
 
         began = time.monotonic()
         answers = await race(pair, offer["offer_id"])
         seconds = time.monotonic() - began
+        httpx.delete(pair.sandbox.url + "/_sandbox/faults").raise_for_status()
 
         statuses = Counter(answer.status_code for answer in answers)
         codes = Counter(answer.json()["code"] for answer in answers if answer.status_code != 202)
