@@ -44,7 +44,6 @@ def _columns(_search: Any, _pools: Any, columns: Any) -> Any:
 
 PARTS: Mapping[str, Callable[[], Any]] = {
     "one party at a time (improve)": lambda: mock.patch.object(solve, "improve", _columns),
-    "fleets beside the choice (rebuild)": lambda: mock.patch.object(solve, "rebuild", _columns),
     "proofs at dual prices (converge)": lambda: mock.patch.object(Rounds, "converge", _nothing),
     "ruin and recreate (place)": lambda: mock.patch.object(Rounds, "place", _nothing),
     "groups of rivals (combine)": lambda: mock.patch.object(Rounds, "combine", _nothing),

@@ -167,28 +167,6 @@ def _any_fits(columns: Sequence[Column], ledger: Ledger, nominal: float | None) 
     return bool(now) and ledger.fits(min(now, key=lambda column: column.total_cents))
 
 
-def better_fleets(
-    candidates: Candidates,
-    pools: Mapping[str, RunPool],
-    chosen: Mapping[str, Column],
-    out_of_time: Callable[[], bool],
-) -> list[Column]:
-    """For each service the best fleets beside all others of ``chosen``, for every end of its run."""
-    found: list[Column] = []
-    for service in candidates.problem.services():
-        if out_of_time():
-            break
-        ends = _ends(candidates, pools, service)
-        nominal = _nominal(service, chosen, ends)
-        if service.starts_after is None or nominal is not None:
-            problem, case = candidates.problem, candidates.fleets[service.name]
-            ledger = ledger_of(candidates, chosen, service.name)
-            free = free_beside(candidates, service, ledger, nominal)
-            openings = openings_beside(problem, case, ledger)
-            found.extend(model_fleets(problem, case, free, ends, openings, out_of_time))
-    return found
-
-
 def _dearest_first(candidates: Candidates) -> list[Serving]:
     def rank(service: Serving) -> tuple[bool, float, str]:
         least = candidates.bounds[service.name].from_due(0.0)

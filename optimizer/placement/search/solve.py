@@ -14,7 +14,6 @@ from math import inf
 
 from optimizer.placement.columns.bound import relaxed_bound_cents, separate_bound_cents
 from optimizer.placement.columns.fleet_pool import (
-    better_fleets,
     first_fleets,
     fleets_for_terms,
     unlimited_fleets,
@@ -37,7 +36,6 @@ from optimizer.placement.search.rounds import Rounds
 from optimizer.placement.search.runner_up import settled
 
 MOST_AT_ONCE = 60
-MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
 SERVICES_SHARE = 0.3
@@ -110,8 +108,6 @@ def solve(search: Search) -> Solution:
         rounds.run(hasty=not few)
         rounds.proof.prove_beside()
         columns = rounds.pool.all()
-    if few:
-        columns = rebuild(search, pools, columns)
 
     best = finish(search, pools, columns, _finishing_seconds(search, settling))
     search.watch.limit_s += settling
@@ -306,22 +302,3 @@ def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     improver.run()
     return list(dict.fromkeys([*columns, *improver.chosen.values()]))
 
-
-def rebuild(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
-    """Rounds of fleets built beside the best choice, until nothing new, the gap or the time ends them."""
-    known = set(columns)
-    for _ in range(MAX_ROUNDS):
-        if search.done or search.best is None:
-            break
-        better = better_fleets(search.candidates, pools, search.best.columns, search.watch.over)
-        made = linked(search.candidates.problem, better, columns)
-        fresh = [column for column in made if column not in known]
-        known.update(fresh)
-        columns = columns + fresh
-        before: Choice = search.best
-        if fresh and not search.done:
-            search.offer(choose(search, columns), "rebuilt")
-        columns = improve(search, pools, columns)
-        if search.best is before:
-            break
-    return columns
