@@ -36,7 +36,7 @@ def test_a_server_at_work_ends_cleanly(tmp_path: Path) -> None:
             wait_for("the first line of its progress", 60, lambda: heard or None)
             time.sleep(1.0)
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(60) == 0
+            assert server.process.wait(150) == 0
             reader.join(10)
             assert not reader.is_alive(), "the stream ended with the server"
     finally:
