@@ -12,8 +12,9 @@ from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, ProgressSink
+from broker.plan_ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
+from optimizer.placement.compile_ahead import compile_once
 from optimizer.placement.fleets.dividing import divide
 from optimizer.placement.pipeline import make_plan
 from optimizer.placement.replan.replan import Replanned, replan
@@ -53,6 +54,7 @@ class JointPlanner:
         Raises InputError for a request that cannot mean anything, and PlanInvalid when the check
         finds a fault in the planner's own work.
         """
+        _compile(progress)
         plan = make_plan(
             request, offers, as_of, options, self._estimator, self._terms, progress, self._recall
         )
@@ -69,6 +71,7 @@ class JointPlanner:
         progress: ProgressSink | None = None,
     ) -> Replanned:
         """A checked plan that starts from one that stands, with what leaving it costs; raises as ``plan``."""
+        _compile(progress)
         found = replan(
             request, offers, as_of, options, self._estimator, warm, self._terms, progress, self._recall
         )
@@ -103,3 +106,13 @@ class JointPlanner:
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
         return check_plan(plan, request, offers, self._estimator, self._terms)
+
+
+def _compile(progress: ProgressSink | None) -> None:
+    """Compiles the planner's loops where nobody has yet: once, outside of any time limit."""
+
+    def tell() -> None:
+        if progress is not None:
+            progress(Progress(0.0, None, None, None, "compiling, once for this version"))
+
+    compile_once(tell)

@@ -20,7 +20,7 @@ from optimizer.placement.fleets.pool_table import Pool, PoolTable, table_of
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.fleets.terms import BANDS
-from optimizer.placement.runtime.compiled import forget_others
+from optimizer.placement.runtime.compiled import forget_others, has_all, one_at_a_time, say_all
 
 
 def _table() -> PoolTable:
@@ -73,11 +73,27 @@ def compile_one(name: str) -> None:
     LOOPS[name]()
 
 
+def compile_once(tell: Callable[[], None]) -> None:
+    """Compiles what is not on disk yet, in one process for all; ``tell`` is called before it begins.
+
+    It takes about a minute of one core, once for each version of the sources.
+    """
+    if has_all():
+        return
+    tell()
+    with one_at_a_time():
+        if not has_all():
+            for name in LOOPS:
+                compile_one(name)
+            say_all()
+
+
 def main() -> int:
     """Compiles all, two at a time, in place of what other sources became."""
     forget_others()
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(compile_one, LOOPS))
+    say_all()
     return 0
 
 

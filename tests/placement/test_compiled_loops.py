@@ -17,9 +17,10 @@ import pytest
 
 from broker.domain.offer import Offer, Tier
 from broker.domain.workload import NO_LIMIT, FleetLimits
+from broker.plan_ports import PlanOptions
 from optimizer.placement import compile_ahead, fleets
 from optimizer.placement.runtime import compiled
-from tests.placement.market import offer, plan, request, serving
+from tests.placement.market import T0, offer, plan, planner, request, serving
 
 LIMITS = (3, 4, NO_LIMIT)
 
@@ -60,6 +61,21 @@ def test_what_other_sources_became_is_removed(tmp_path: Path, monkeypatch: pytes
     compiled.forget_others()
     assert mine.exists()
     assert not other.exists()
+
+
+def test_all_is_compiled_once_before_the_first_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that was installed without compiling ahead does it with the first plan, which says so."""
+    monkeypatch.setattr(compiled, "kept_in", lambda: tmp_path / "kept")
+    called: list[str] = []
+    monkeypatch.setattr(compile_ahead, "LOOPS", {"a": lambda: called.append("a")})
+    stages: list[str] = []
+    options = PlanOptions(10.0, 0.01, seed=1, baselines=False)
+    for _ in range(2):
+        planner().plan(
+            request(serving()), market(), T0, options, lambda progress: stages.append(progress.stage)
+        )
+    assert called == ["a"]
+    assert [stage for stage in stages if stage.startswith("compiling")] == stages[:1]
 
 
 def market() -> list[Offer]:

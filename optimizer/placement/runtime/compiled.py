@@ -8,10 +8,12 @@ where that cannot be written.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,6 +23,7 @@ import numba
 HERE = Path(__file__).parent.parent
 PREFIX = "compiled-"
 MARK = b"@compiled"
+ALL, LOCK = "all-compiled", "lock"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -52,6 +55,26 @@ def fingerprint(folder: Path) -> str:
         if MARK in source:
             found.update(path.name.encode() + b"\0" + source)
     return found.hexdigest()[:16]
+
+
+def has_all() -> bool:
+    """Whether all that plans call has been compiled and kept."""
+    return (kept_in() / ALL).exists()
+
+
+def say_all() -> None:
+    """Notes that all has been compiled."""
+    kept_in().mkdir(parents=True, exist_ok=True)
+    (kept_in() / ALL).touch()
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Lets one process compile; others wait, and find what it kept."""
+    kept_in().mkdir(parents=True, exist_ok=True)
+    with (kept_in() / LOCK).open("w") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        yield
 
 
 def forget_others() -> None:

@@ -301,4 +301,3 @@ def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     )
     improver.run()
     return list(dict.fromkeys([*columns, *improver.chosen.values()]))
-
