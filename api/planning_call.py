@@ -13,7 +13,7 @@ from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, Quota
-from broker.plan_ports import InForce, PlanOptions, ProgressSink
+from broker.plan_ports import InForce, PlannedAgain, PlanOptions, ProgressSink
 from broker.settings import Settings
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
@@ -79,7 +79,7 @@ def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, 
 
 def replan_call(
     request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions, in_force: InForce
-) -> Plan:
+) -> PlannedAgain:
     """A checked plan that starts from the one in force: what the re-optimizer hands to its executor."""
     warm = WarmStart(
         in_force.plan,
@@ -87,7 +87,8 @@ def replan_call(
         frozen_before=in_force.frozen_before,
         frozen=in_force.frozen,
     )
-    return build_planner().replan(request, offers, as_of, options, warm).plan
+    found = build_planner().replan(request, offers, as_of, options, warm)
+    return PlannedAgain(found.plan, found.unfinished)
 
 
 def send_progress_with(sender: Sender) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.approvals import ApprovalState, over_limit
@@ -16,6 +17,8 @@ from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.plan_outlooks import PlanOutlooks
 from broker.plan_ports import BudgetWatch, PlanRecord, PlanState
 from broker.ports import Notifier, UnitOfWork, UnitOfWorkFactory
+
+_STANDING = frozenset({ProposalState.PROPOSED, ProposalState.UNFINISHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,8 @@ class LookBook:
         self, result: Reoptimization, record: PlanRecord, new: Plan | None
     ) -> tuple[Reoptimization, PlanRecord | None]:
         """Stores a look, and the plan that it proposes; a proposal that stands is renewed by the same moves,
-        and lapses for other ones. Tells of what is new."""
+        and lapses for other ones. A look that was cut off says nothing of a proposal that stands; any that
+        was finished takes its place. Tells of what is new."""
         proposal: PlanRecord | None = None
         if new is not None and self.outlooks is not None:
             new = replace(new, outlooks=await self.outlooks.of(new))
@@ -46,15 +50,17 @@ class LookBook:
         async with self.uow_factory() as uow:
             standing = [
                 look
-                for look in await uow.reoptimizations.find_in({ProposalState.PROPOSED})
+                for look in await uow.reoptimizations.find_in(_STANDING)
                 if look.plan_id == record.plan_id
             ]
-            same = next((look for look in standing if new is not None and is_same(look, result)), None)
+            proposed = [look for look in standing if look.state is ProposalState.PROPOSED]
+            same = next((look for look in proposed if new is not None and is_same(look, result)), None)
+            await _lapse(uow, [look for look in standing if look not in proposed], result)
             if same is not None and new is not None and same.new_plan_id is not None:
                 result, proposal = await self._renew(uow, same, result, record, new, passed)
             else:
-                if result.state is not ProposalState.FAILED:
-                    await _lapse(uow, standing, result)
+                if result.state is not ProposalState.UNFINISHED:
+                    await _lapse(uow, proposed, result)
                 if new is not None:
                     plan_id = make_id("plan", result.started_at, self.random_bytes(ENTROPY_BYTES))
                     proposal = self._proposal(record, replace(new, plan_id=plan_id), result, passed)
@@ -66,6 +72,13 @@ class LookBook:
         if result.state is ProposalState.PROPOSED and same is None:
             await self.notifier.notify("plan.proposed", record.team, _body(result))
         return result, proposal
+
+    async def let_go(self, looks: Iterable[Reoptimization], why: str, at: datetime) -> None:
+        """Looks that were cut off and that nobody has to finish any more."""
+        async with self.uow_factory() as uow:
+            for look in looks:
+                await _end(uow, look, why, at)
+            await uow.commit()
 
     async def _renew(
         self,
@@ -123,16 +136,25 @@ class LookBook:
 
 
 async def _lapse(uow: UnitOfWork, standing: Iterable[Reoptimization], result: Reoptimization) -> None:
+    """A look that failed lets nothing lapse: what it was to find out is still unknown."""
+    if result.state is ProposalState.FAILED:
+        return
     for look in standing:
-        lapsed = replace(
-            look,
-            state=ProposalState.LAPSED,
-            decided_at=result.started_at,
-            decided_by=ACTOR,
-            reason=f"{look.reason}; the market moved on: {result.reason}",
-        )
-        await uow.reoptimizations.update(lapsed)
-        await uow.accounts.add_audit(entry_of(lapsed, result.started_at))
+        was_cut_off = look.state is ProposalState.UNFINISHED
+        why = "looked at again" if was_cut_off else "the market moved on"
+        await _end(uow, look, f"{why}: {result.reason}", result.started_at)
+
+
+async def _end(uow: UnitOfWork, look: Reoptimization, why: str, at: datetime) -> None:
+    lapsed = replace(
+        look,
+        state=ProposalState.LAPSED,
+        decided_at=at,
+        decided_by=ACTOR,
+        reason=f"{look.reason}; {why}",
+    )
+    await uow.reoptimizations.update(lapsed)
+    await uow.accounts.add_audit(entry_of(lapsed, at))
 
 
 def _body(result: Reoptimization) -> dict[str, object]:

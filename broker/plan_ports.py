@@ -32,7 +32,8 @@ class PlanOptions:
     ``label`` names the run in its progress; it has no influence on the plan. ``limit_clock``: what the limit
     counts; by work, a search is the same wherever it runs. ``workers``: how many cores a large plan may use
     (None: all that this process may). With one, and wherever the limit does not count seconds that pass, the
-    same seed gives the same plan.
+    same seed gives the same plan. ``guard_s``: seconds that pass after which a search limited by work ends
+    all the same (None: never); what it cut off is told.
     """
 
     time_limit_s: float = 30.0
@@ -42,6 +43,7 @@ class PlanOptions:
     label: str = ""
     limit_clock: LimitClock = LimitClock.WALL
     workers: int | None = 1
+    guard_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,17 @@ class InForce:
     frozen_before: datetime | None = None
 
 
-ReplanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions, InForce], Plan]
-"""A planner's ``replan`` as a module-level function: a plan that starts from the one in force."""
+@dataclass(frozen=True, slots=True)
+class PlannedAgain:
+    """A plan that starts from the one in force. ``unfinished``: what the guard cut off, in words; empty: the
+    search ended by itself or by its counted limit, and would end so on any machine."""
+
+    plan: Plan
+    unfinished: str = ""
+
+
+ReplanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions, InForce], PlannedAgain]
+"""A planner's ``replan`` as a module-level function."""
 
 RequestReader = Callable[[str], PlanRequest]
 """Reads a stored workloads document again; raises InputError."""

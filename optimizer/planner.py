@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,6 +21,7 @@ from optimizer.placement.pipeline import make_plan
 from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.rules.check import check_plan
+from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 from optimizer.recall import Recall
 
 
@@ -27,17 +29,23 @@ class JointPlanner:
     """Places training, serving and batch together over one market. ``terms``: of data that must be copied.
 
     It remembers what it worked out, by all that it was worked out from: planning again over a market that
-    hardly moved asks only what is new.
+    hardly moved asks only what is new. ``wall``: the clock of guards, in seconds.
     """
 
-    def __init__(self, estimator: Estimator, terms: MovingTerms | None = None) -> None:
+    def __init__(
+        self,
+        estimator: Estimator,
+        terms: MovingTerms | None = None,
+        wall: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._estimator = estimator
+        self._wall = wall
         self._terms = terms or MovingTerms()
         self._recall = Recall()
 
     def twin(self) -> JointPlanner:
         """A planner that remembers the same, and learns for itself from here on."""
-        found = JointPlanner(self._estimator, self._terms)
+        found = JointPlanner(self._estimator, self._terms, self._wall)
         found._recall = self._recall.copy()
         return found
 
@@ -72,8 +80,10 @@ class JointPlanner:
     ) -> Replanned:
         """A checked plan that starts from one that stands, with what leaving it costs; raises as ``plan``."""
         _compile(progress)
+        clock = clock_of(options.limit_clock, options.guard_s, self._wall)
+        whole = Stopwatch(options.time_limit_s, clock)
         found = replan(
-            request, offers, as_of, options, self._estimator, warm, self._terms, progress, self._recall
+            request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._recall
         )
         self._require_valid(found.plan, request, offers)
         return found

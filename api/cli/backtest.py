@@ -29,7 +29,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
-from broker.plan_ports import InForce, LimitClock, PlanCall, PlanOptions, ReplanCall
+from broker.plan_ports import InForce, LimitClock, PlanCall, PlannedAgain, PlanOptions, ReplanCall
 from broker.services.all_knowing import AllKnowing, all_knowing
 from broker.services.backtest import BacktestRules, LookPolicy, Outcome, replay
 from broker.store import create_store
@@ -123,7 +123,7 @@ def _looked_once() -> ReplanCall:
 
     Policies that look at the same instants from the same plans share most of their looks.
     """
-    made: dict[bytes, Plan] = {}
+    made: dict[bytes, PlannedAgain] = {}
 
     def call(
         request: PlanRequest,
@@ -131,7 +131,7 @@ def _looked_once() -> ReplanCall:
         as_of: datetime,
         options: PlanOptions,
         in_force: InForce,
-    ) -> Plan:
+    ) -> PlannedAgain:
         asked = replace(in_force, frozen=frozenset())
         key = sha256(
             repr((request, offers, as_of, options, asked, sorted(in_force.frozen))).encode()

@@ -14,7 +14,9 @@ from broker.domain.reoptimize_policy import ReoptimizeMode
 class ProposalState(StrEnum):
     """Where a look stands.
 
-    ``unchanged``: nothing better was found; ``rejected``: better, but under the threshold, or somebody said
+    ``unchanged``: nothing better was found by all of its counted work; ``unfinished``: a guard cut it off
+    before, and it is tried again with more time (``broker.domain.unfinished``);
+    ``rejected``: better, but under the threshold, or somebody said
     no; ``proposed``: waits for a word; ``accepted``: its moves are under way; ``applied``, ``partly``: all or
     some of them came to be; ``lapsed``: its time was over, or the market moved on; ``failed``: the look
     itself, or every move.
@@ -27,6 +29,7 @@ class ProposalState(StrEnum):
     REJECTED = "rejected"
     LAPSED = "lapsed"
     UNCHANGED = "unchanged"
+    UNFINISHED = "unfinished"
     FAILED = "failed"
 
 
@@ -130,6 +133,7 @@ class Reoptimization:
     ``before_usd``: what the plan costs from now on (None when it can no longer be had as it is);
     ``after_usd``: the same with the moves, what moving costs apart; ``new_plan_id`` names the plan with
     them when one was stored. ``mode``: whether it acts by itself; ``lapses_at``: until when it stands.
+    ``guard_s``: the seconds of the wall within which it was not finished; None where it was.
     """
 
     reoptimization_id: str
@@ -148,6 +152,7 @@ class Reoptimization:
     decided_at: datetime | None = None
     decided_by: str | None = None
     version: int = 0
+    guard_s: float | None = None
 
     @property
     def saving_usd(self) -> Decimal | None:

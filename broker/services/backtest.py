@@ -223,7 +223,7 @@ class _Broker:
                     frozen=frozen,
                     frozen_before=situation.now + FROZEN,
                 ),
-            )
+            ).plan
             decision, more = decide_beside(situation, new, self._moves, self._rules.terms, frozen)
             if more is None:
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -34,6 +34,7 @@ from broker.domain.reservation import Reservation
 from broker.domain.shortfalls import is_refused, refused_workloads
 from broker.domain.spot_fallback import behind_on_spot
 from broker.domain.staying import held_of
+from broker.domain.unfinished import GuardRules, cut_off, guard_after, retry_at
 from broker.domain.weighing import Situation, leaving_usd
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
@@ -43,7 +44,7 @@ from broker.plan_ports import (
     BudgetWatch,
     InForce,
     LimitClock,
-    PlanOptions,
+    PlannedAgain,
     PlanRecord,
     ReplanCall,
     RequestReader,
@@ -65,8 +66,9 @@ QUICK = (0.5, 0.25, 0.25)
 class ReoptimizeRules:
     """``moves``: what counts where no policy says; ``frozen``: what starts within it stays.
 
-    ``time_limit_s``: the most that one search of the timetable may take, and all searches together of a look
-    at a change of the market, which has to be quick; the rest as for plans that somebody asks for.
+    ``time_limit_s``: the most work, in seconds, that one search of the timetable may do after its first
+    repair, and all searches together of a look at a change of the market, which has to be quick; the rest as
+    for plans that somebody asks for. ``guard``: how long any one search may last, whatever it counted.
     """
 
     moves: MoveRules = field(default_factory=MoveRules)
@@ -75,32 +77,28 @@ class ReoptimizeRules:
     offers: OfferRules = field(default_factory=OfferRules)
     frozen: timedelta = timedelta(minutes=30)
     time_limit_s: float = 8.0
-
-
-def _clock_of(options: PlanOptions) -> LimitClock:
-    """Nobody waits for a look, so its limit counts the processor's seconds and not the wall's: a search that
-    a busy machine cuts off early finds nothing, and its plan would seem to be the best still."""
-    return LimitClock.CPU if options.limit_clock is LimitClock.WALL else options.limit_clock
+    guard: GuardRules = field(default_factory=GuardRules)
 
 
 @dataclass(frozen=True, slots=True)
 class _Market:
-    """What all plans of one pass see: offers with what we learned, open reservations, moves of the past, and
-    offers whose prices are not believed."""
+    """What all plans of one pass see: offers with what we learned, open reservations, moves of the past,
+    offers whose prices are not believed, and looks that were cut off, by plan."""
 
     now: datetime
     offers: tuple[Offer, ...]
     reservations: tuple[Reservation, ...]
     moved: tuple[Reoptimization, ...]
     doubted: tuple[Quarantined, ...]
+    unfinished: Mapping[str, Reoptimization]
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
     """One plan of a pass: what may change of it, and what counts.
 
-    ``shares`` of the time limit: what each search in turn may take. ``disbelieved``: the cheaper price that
-    was left out, in words.
+    ``shares`` of the time limit: what each search in turn may take, none longer than ``guard_s``.
+    ``disbelieved``: the cheaper price that was left out, in words.
     """
 
     record: PlanRecord
@@ -109,6 +107,7 @@ class _Look:
     rules: dict[str, MoveRules]
     shares: Sequence[float]
     disbelieved: str
+    guard_s: float
 
     @property
     def names(self) -> frozenset[str]:
@@ -126,6 +125,15 @@ class _Look:
 
     def _with(self, mode: ReoptimizeMode) -> frozenset[str]:
         return frozenset(name for name in self.names if self.rules[name].mode is mode)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look found: its record, the plan that it proposes, and what of it was cut off, in words."""
+
+    result: Reoptimization
+    new: Plan | None = None
+    unfinished: str = ""
 
 
 class ReoptimizeService:
@@ -175,6 +183,36 @@ class ReoptimizeService:
         more = f" and {len(moved) - 1} more" if len(moved) > 1 else ""
         return await self._run(records, f"market: {first.kind} of {first.offer_id}{more}", QUICK)
 
+    async def run_unfinished(self) -> tuple[Reoptimization, ...]:
+        """A new look, with more time, at each plan whose last one was cut off and whose pause is over.
+
+        Plans that are not in force any more are not looked at again.
+        """
+        waiting = await self.find_unfinished()
+        if not waiting:
+            return ()
+        now = self._clock.now()
+        current = {record.plan_id: record for record in await self._current(None)}
+        gone = [look for look in waiting if look.plan_id not in current]
+        if gone:
+            await self._book.let_go(gone, "its plan is not in force any more", now)
+        due = {look.plan_id for look in waiting if (at := retry_at(look)) is not None and at <= now}
+        return await self._run(
+            [record for plan_id, record in current.items() if plan_id in due],
+            "the look before was cut off",
+            THOROUGH,
+        )
+
+    async def find_unfinished(self) -> tuple[Reoptimization, ...]:
+        """Looks that were cut off and wait for another try, newest first."""
+        async with self._uow_factory() as uow:
+            return await uow.reoptimizations.find_in({ProposalState.UNFINISHED})
+
+    async def find_unfinished_of(self, caller: Caller, plan_id: str) -> Reoptimization | None:
+        """The look at a plan of the caller's that was cut off and waits for another try."""
+        mine = (look for look in await self.find_unfinished() if look.plan_id == plan_id)
+        return next((look for look in mine if team_filter(caller) in (None, look.team)), None)
+
     async def has_plans(self) -> bool:
         """Whether a plan is in force that a change of the market may call to look at."""
         return bool(await self._current(None))
@@ -217,7 +255,9 @@ class ReoptimizeService:
             reservations = await uow.reservations.find_open()
             moved = await uow.reoptimizations.find_in(MOVED, now - LONGEST_COOLDOWN)
             doubted = await uow.quarantine.find(None)
-        return _Market(now, offers, reservations, moved, doubted)
+            unfinished = await uow.reoptimizations.find_in({ProposalState.UNFINISHED})
+        waiting = {look.plan_id: look for look in reversed(unfinished)}
+        return _Market(now, offers, reservations, moved, doubted, waiting)
 
     async def _look_at(
         self, record: PlanRecord, market: _Market, trigger: str, shares: Sequence[float]
@@ -228,43 +268,68 @@ class ReoptimizeService:
         if any(record.plan_id in (look.plan_id, look.new_plan_id) for look in moving):
             return ()
         look: _Look | None = None
-        new: Plan | None = None
         try:
             request = self._read_request(record.document)
             if record.plan is None or request.horizon.end <= market.now:
+                await self._let_go_of(record, market)
                 return ()
             look = await self._gather(record, record.plan, request, market, shares)
-            result, new = await self._weigh(look, blank)
+            seen = await self._weigh(look, blank)
         except BrokerError as error:
-            result = replace(blank, state=ProposalState.FAILED, reason=str(error))
+            seen = _Found(replace(blank, state=ProposalState.FAILED, reason=str(error)))
         except Exception as error:  # one plan's fault must not stop the others' look
             log.exception("re-optimization of %s failed unexpectedly", record.plan_id)
             reason = f"unexpected {type(error).__name__}: {error}"
-            result = replace(blank, state=ProposalState.FAILED, reason=reason)
-        kept, proposal = await self._book.keep(result, record, new)
-        beside = None if look is None else await self._look_beside(look, kept, proposal)
-        return (kept,) if beside is None else (kept, beside)
+            seen = _Found(replace(blank, state=ProposalState.FAILED, reason=reason))
+        if look is None:
+            failed, _ = await self._book.keep(seen.result, record, None)
+            return (failed,)
+        kept, proposal = await self._keep(look, seen)
+        return (*kept, *await self._look_beside(look, kept[0], proposal))
+
+    async def _let_go_of(self, record: PlanRecord, market: _Market) -> None:
+        unfinished = market.unfinished.get(record.plan_id)
+        if unfinished is not None:
+            await self._book.let_go([unfinished], "its horizon is over", market.now)
+
+    async def _keep(self, look: _Look, seen: _Found) -> tuple[tuple[Reoptimization, ...], PlanRecord | None]:
+        """Stores what a look found, and the plan that it proposes.
+
+        What was cut off is kept beside a proposal, as more may be found, and in place of any other finding,
+        which may be wrong.
+        """
+        result = seen.result
+        if not seen.unfinished:
+            kept, proposal = await self._book.keep(result, look.record, seen.new)
+            return (kept,), proposal
+        if result.state is not ProposalState.PROPOSED:
+            kept, _ = await self._book.keep(cut_off(result, seen.unfinished, look.guard_s), look.record, None)
+            return (kept,), None
+        kept, proposal = await self._book.keep(result, look.record, seen.new)
+        blank = self._blank(look.record, result.started_at + LATER, result.trigger)
+        rest, _ = await self._book.keep(cut_off(blank, seen.unfinished, look.guard_s), look.record, None)
+        return (kept, rest), proposal
 
     async def _look_beside(
         self, look: _Look, first: Reoptimization, proposal: PlanRecord | None
-    ) -> Reoptimization | None:
+    ) -> tuple[Reoptimization, ...]:
         """Where moves begin by themselves: what else may be proposed, over the plan that they lead to."""
         if proposal is None or proposal.plan is None or first.mode is not ReoptimizeMode.AUTO:
-            return None
+            return ()
         if proposal.approval is ApprovalState.WAITING or not look.proposable:
-            return None
+            return ()
         after = replace(
             look, record=proposal, situation=replace(look.situation, plan=proposal.plan, prices_then={})
         )
         try:
-            blank = self._blank(proposal, first.started_at + LATER, first.trigger)
-            result, new = await self._found(after, blank, (look.proposable,))
+            blank = self._blank(proposal, first.started_at + 2 * LATER, first.trigger)
+            seen = await self._found(after, blank, (look.proposable,))
         except BrokerError as error:
             log.warning("beside %s: %s", first.reoptimization_id, error)
-            return None
-        if new is None:
-            return None
-        kept, _ = await self._book.keep(less_saved(result, first), proposal, new)
+            return ()
+        if seen.new is None and not seen.unfinished:
+            return ()
+        kept, _ = await self._keep(after, replace(seen, result=less_saved(seen.result, first)))
         return kept
 
     def _blank(self, record: PlanRecord, now: datetime, trigger: str) -> Reoptimization:
@@ -307,45 +372,52 @@ class ReoptimizeService:
         )
         rules = rules_by_workload(request, self._rules.moves)
         doubt = disbelieved(plan, offers, market.doubted)
-        return _Look(record, request, situation, rules, shares, doubt)
+        guard_s = guard_after(market.unfinished.get(record.plan_id), self._rules.guard)
+        return _Look(record, request, situation, rules, shares, doubt, guard_s)
 
-    async def _weigh(self, look: _Look, blank: Reoptimization) -> tuple[Reoptimization, Plan | None]:
+    async def _weigh(self, look: _Look, blank: Reoptimization) -> _Found:
         """What may move by itself first; only when nothing of that pays, all that may be proposed."""
         if not look.names:
-            return replace(blank, reason="everything is under way"), None
+            return _Found(replace(blank, reason="everything is under way"))
         if not look.auto | look.proposable:
-            return replace(blank, reason="the policy is never to move anything of it"), None
+            return _Found(replace(blank, reason="the policy is never to move anything of it"))
         every = look.auto | look.proposable
         return await self._found(
             look, blank, (look.auto, every) if look.auto and look.proposable else (every,)
         )
 
-    async def _found(
-        self, look: _Look, blank: Reoptimization, turns: Sequence[frozenset[str]]
-    ) -> tuple[Reoptimization, Plan | None]:
+    async def _found(self, look: _Look, blank: Reoptimization, turns: Sequence[frozenset[str]]) -> _Found:
         """The first of ``turns``, each of what may move in it, in which something pays; else the last."""
+        unfinished = ""
         for movable in turns:
             decision, new = await self._decide(look, look.names - movable)
+            unfinished = unfinished or new.unfinished
             if decision.moves:
                 break
         result = found(blank, decision, look.rules, look.disbelieved)
         if result.state is not ProposalState.PROPOSED:
-            return result, None
-        return result, merged(look.situation.plan, new, decision.moved, look.request)
+            return _Found(result, None, unfinished)
+        plan = merged(look.situation.plan, new.plan, decision.moved, look.request)
+        return _Found(result, plan, unfinished)
 
-    async def _decide(self, look: _Look, frozen: frozenset[str]) -> tuple[Decision, Plan]:
-        """A plan and which moves to it pay; again with what does not pay frozen, until all of it does."""
-        situation = look.situation
+    async def _decide(self, look: _Look, frozen: frozenset[str]) -> tuple[Decision, PlannedAgain]:
+        """A plan and which moves to it pay; again with what does not pay frozen, until all of it does.
+
+        It is unfinished if any of its searches was: a later one starts from what is in force, not from it.
+        """
+        situation, unfinished = look.situation, ""
         for share in look.shares:
-            new = await self._plan(look, frozen, share)
+            made = await self._plan(look, frozen, share)
+            new, unfinished = made.plan, unfinished or made.unfinished
             seen = replace(situation, prices_then=await self._prices_then(look, new))
             decision, more = decide_beside(seen, new, look.rules, self._rules.terms, frozen)
             if more is None:
                 break
             frozen = more
-        return decision, new
+        return decision, PlannedAgain(new, unfinished)
 
-    async def _plan(self, look: _Look, frozen: frozenset[str], share: float) -> Plan:
+    async def _plan(self, look: _Look, frozen: frozenset[str], share: float) -> PlannedAgain:
+        """A search whose limit counts work: on a busy machine it finds the same, later."""
         situation, rules = look.situation, self._rules
         options = look.record.options
         limit_s = share * min(options.time_limit_s, rules.time_limit_s)
@@ -360,11 +432,18 @@ class ReoptimizeService:
             situation.request,
             tuple(situation.offers.values()),
             situation.now,
-            replace(options, time_limit_s=limit_s, limit_clock=_clock_of(options), baselines=False, label=""),
+            replace(
+                options,
+                time_limit_s=limit_s,
+                limit_clock=LimitClock.WORK,
+                guard_s=look.guard_s,
+                baselines=False,
+                label="",
+            ),
             in_force,
         )
-        new: Plan = await asyncio.wrap_future(future)
-        return new
+        made: PlannedAgain = await asyncio.wrap_future(future)
+        return made
 
     async def _prices_then(self, look: _Look, new: Plan) -> dict[str, Decimal]:
         """Prices when the plan was made, of all that it and ``new`` use; today's where nothing is known."""

@@ -87,6 +87,7 @@ def _values(reoptimization: Reoptimization) -> Values:
         "decided_at": reoptimization.decided_at,
         "decided_by": reoptimization.decided_by,
         "version": reoptimization.version,
+        "guard_s": reoptimization.guard_s,
     }
 
 
@@ -109,4 +110,5 @@ def _reoptimization(row: ReoptimizationRow) -> Reoptimization:
         decided_at=row.decided_at,
         decided_by=row.decided_by,
         version=row.version,
+        guard_s=row.guard_s,
     )

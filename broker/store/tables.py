@@ -325,6 +325,7 @@ class ReoptimizationRow(Row):
     decided_at: Mapped[datetime | None]
     decided_by: Mapped[str | None]
     version: Mapped[int]
+    guard_s: Mapped[float | None]
 
 
 class RememberedAnswerRow(Row):

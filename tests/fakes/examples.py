@@ -37,7 +37,15 @@ from broker.domain.workload import (
     Training,
     WorkloadKind,
 )
-from broker.plan_ports import InForce, PlanCall, PlanOptions, PlanRecord, PlanState, ReplanCall
+from broker.plan_ports import (
+    InForce,
+    PlanCall,
+    PlannedAgain,
+    PlanOptions,
+    PlanRecord,
+    PlanState,
+    ReplanCall,
+)
 from tests.fakes.clock import NOON
 
 ALICE = Caller("key-alice", "research", frozenset(Scope) - {Scope.ADMIN})
@@ -273,11 +281,11 @@ def anew(plan_call: PlanCall) -> ReplanCall:
         as_of: datetime,
         options: PlanOptions,
         in_force: InForce,
-    ) -> Plan:
+    ) -> PlannedAgain:
         new = plan_call(request, offers, as_of, options)
         stays = [p for p in in_force.plan.placements if p.workload in in_force.frozen]
         kept = [p for p in new.placements if p.workload not in in_force.frozen]
-        return replace(new, placements=(*kept, *stays))
+        return PlannedAgain(replace(new, placements=(*kept, *stays)))
 
     return replan
 

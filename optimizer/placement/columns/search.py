@@ -101,8 +101,11 @@ class Search:
     @property
     def done(self) -> bool:
         """Whether the asked gap is proven or the time is over."""
-        if self.watch.over():
-            return True
+        return self.watch.over() or self.near
+
+    @property
+    def near(self) -> bool:
+        """Whether the asked gap is proven."""
         if self.best is None or self.best.required_missing:
             return False
         left_out = self._left_out_cents

@@ -1,7 +1,8 @@
 """Planning again from a plan that stands: re-cost it, prove what it is worth, repair what pays.
 
-The first answer is the old plan at today's prices with the bound at the old prices of scarcity; then the
-rounds of the search go on from it. Costs of leaving are in what the search minimises, on no bill.
+The first answer is the old plan at today's prices with the bound at the old prices of scarcity. Then each
+workload is tried elsewhere once, beside all others: so much is done whatever the limit. The limit counts what
+comes after: the rounds of the search. Costs of leaving are in what the search minimises, on no bill.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from optimizer.placement.columns.candidates import build_candidates
 from optimizer.placement.columns.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns.known_bounds import KnownBounds, carry, carry_priced
 from optimizer.placement.columns.prices import Row, StockPrices
-from optimizer.placement.columns.run_pool import RunPool, add_first_columns, bare_pools
+from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
 from optimizer.placement.crew.crew import hired
 from optimizer.placement.pipeline import build_plan, finished, processes_for, proven_on, telling_seconds
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
+from optimizer.placement.replan.first_repair import FirstRepair
 from optimizer.placement.replan.warm import WarmStart, frozen_of, held_of, matched
 from optimizer.placement.runtime.heartbeat import with_heartbeat
-from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.placement.runtime.stopwatch import Stopwatch
 from optimizer.placement.search.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.search.rounds import Rounds
 from optimizer.placement.search.runner_up import settled
@@ -47,17 +49,20 @@ from optimizer.placement.search.solve import (
 )
 from optimizer.recall import Recall
 
-REPAIR_SHARE = 0.3
 PROVE_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """The plan; ``kept`` workloads stand as before; ``moved`` are those that stood and stand otherwise."""
+    """The plan; ``kept`` workloads stand as before; ``moved`` are those that stood and stand otherwise.
+
+    ``unfinished``: what a guard cut off, in words; empty: nothing.
+    """
 
     plan: Plan
     kept: frozenset[str]
     moved: frozenset[str]
+    unfinished: str = ""
 
 
 def replan(
@@ -68,11 +73,12 @@ def replan(
     estimator: Estimator,
     warm: WarmStart,
     terms: MovingTerms,
+    whole: Stopwatch,
     progress: ProgressSink | None = None,
     recall: Recall | None = None,
 ) -> Replanned:
-    """A plan from ``warm``; raises InputError for a request that cannot mean anything."""
-    whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
+    """A plan from ``warm`` in the time of ``whole``; raises InputError for a request that cannot mean
+    anything."""
 
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
@@ -86,11 +92,19 @@ def replan(
             start = matched(candidates, warm)
             search = Search(candidates, watch, options.gap, options.seed, told)
             search.prove(in_cents(bound_usd), "carried")
-            found = resolve(search, start, warm)
+            frozen = frozen_of(problem, warm, start)
+            began_s = whole.seconds
+            first = FirstRepair(search, start, frozen)
+            first.run()
+            spent_s = whole.seconds - began_s
+            watch.limit_s += spent_s
+            whole.limit_s += spent_s
+            found = resolve(search, start, warm, first.pools, frozen)
+            unfinished = _unfinished(search, first)
             plan = build_plan(candidates, found, replace(options, baselines=False), whole)
             plan = proven_on(plan, search, options, whole)
             plan = finished(plan, problem, options, whole)
-        return _replanned(plan, found, start)
+        return replace(_replanned(plan, found, start), unfinished=unfinished)
 
     return with_heartbeat(work, whole, progress)
 
@@ -122,13 +136,27 @@ def first_answer(
     return bound
 
 
-def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Solution:
-    """The search from columns that stand; tells of them at once."""
+def _unfinished(search: Search, first: FirstRepair) -> str:
+    """What the guard cut off before the search had come to its own end; empty: nothing."""
+    if first.untried:
+        count, of = len(first.untried), len(first.parties)
+        return f"{count} of {of} workloads and what waits for them were not tried elsewhere"
+    if search.watch.was_cut_off and not search.near:
+        return "every workload was tried elsewhere once, but the search was cut off"
+    return ""
+
+
+def resolve(
+    search: Search,
+    start: Mapping[str, Column],
+    warm: WarmStart,
+    pools: Mapping[str, RunPool],
+    frozen: frozenset[str],
+) -> Solution:
+    """The search from columns that stand, after the first repair."""
     candidates = search.candidates
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
-    frozen = frozen_of(candidates.problem, warm, start)
-    pools = _first_repair(search, start, frozen)
     free = {name: pool for name, pool in pools.items() if name not in frozen}
     before = _first_bounds(search, start, pools)
     columns = [column for pool in free.values() for column in pool.columns]
@@ -152,20 +180,6 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     best = hasten(search, sooner, search.watch.for_seconds(settling))
     search.watch.limit_s += settling
     return solution_of(search, best, rounds.pool.all(), pools)
-
-
-def _first_repair(search: Search, start: Mapping[str, Column], frozen: frozenset[str]) -> dict[str, RunPool]:
-    """Tells of what stands, and of what single changes make of it; the pools of runs, with columns."""
-    candidates = search.candidates
-    search.offer_columns(start, "re-costed")
-    candidates.bound_services(search.watch.over, waiting=True)
-    pools = bare_pools(candidates)
-    free = {name: pool for name, pool in pools.items() if name not in frozen}
-    hurry = search.watch.until(REPAIR_SHARE)
-    mended = settled(candidates, free, list(start.values()), start, hurry, frozen)
-    search.offer_columns(mended, "repaired")
-    add_first_columns(candidates, pools, lean=True)
-    return pools
 
 
 def _first_bounds(

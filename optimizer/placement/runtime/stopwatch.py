@@ -27,7 +27,7 @@ def never() -> bool:
 class WorkClock:
     """Seconds of work so far: every question is one turn of some loop, of ``turn_s``.
 
-    ``ended``: when nothing more may be done.
+    ``ended``: when nothing more may be done. ``cut_off_s``: the work done when a loop first heard so.
     """
 
     def __init__(self, turn_s: float = ASK_S, ended: Callable[[], bool] = never) -> None:
@@ -35,22 +35,43 @@ class WorkClock:
         self._counted_s = 0.0
         self._turn_s = turn_s
         self._ended = ended
+        self.cut_off_s: float | None = None
 
     def __call__(self) -> float:
         """Seconds so far, this turn counted."""
         self._turns += 1
-        return ENDED_S if self._ended() else self._turns * self._turn_s + self._counted_s
+        if not self.ended():
+            return self._work_s
+        return ENDED_S
+
+    def ended(self) -> bool:
+        """Whether nothing more may be done; counts no turn."""
+        if self._ended() and self.cut_off_s is None:
+            self.cut_off_s = self._work_s
+        return self.cut_off_s is not None
+
+    @property
+    def _work_s(self) -> float:
+        return self._turns * self._turn_s + self._counted_s
 
     def count(self, seconds: float) -> None:
         """Counts work of a step in which no loop asks."""
         self._counted_s += seconds
 
 
-def clock_of(kind: LimitClock) -> Callable[[], float]:
-    """A clock of that kind, in seconds from any instant."""
-    if kind is LimitClock.WORK:
+def clock_of(
+    kind: LimitClock, guard_s: float | None = None, wall: Callable[[], float] = time.monotonic
+) -> Callable[[], float]:
+    """A clock of that kind, in seconds from any instant.
+
+    A clock of work ends when ``guard_s`` seconds by ``wall`` have passed (None: never).
+    """
+    if kind is not LimitClock.WORK:
+        return time.process_time if kind is LimitClock.CPU else time.monotonic
+    if guard_s is None:
         return WorkClock()
-    return time.process_time if kind is LimitClock.CPU else time.monotonic
+    end_s = wall() + guard_s
+    return WorkClock(ended=lambda: wall() >= end_s)
 
 
 @dataclass(slots=True)
@@ -93,6 +114,18 @@ class Stopwatch:
     def over(self) -> bool:
         """Whether the time is over."""
         return self.seconds >= self.limit_s
+
+    def guarded(self) -> bool:
+        """Whether a guard has ended the time, whatever the limit; only a clock of work has one."""
+        return isinstance(self.clock, WorkClock) and self.clock.ended()
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether a loop was ended by the guard before the limit was reached."""
+        clock = self.clock
+        if not isinstance(clock, WorkClock) or clock.cut_off_s is None:
+            return False
+        return clock.cut_off_s < self.started + self.limit_s
 
     def until(self, share: float) -> Callable[[], bool]:
         """Whether a share of the time that is left now is over."""
