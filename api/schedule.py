@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -26,6 +26,7 @@ from api.planning_call import warm_up
 from broker.domain.errors import BrokerError
 from broker.domain.market import OfferChange, PollRound
 from broker.domain.polling import BackOff
+from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.store.unit_of_work import written_in
 
 log = structlog.get_logger()
@@ -41,6 +42,8 @@ JOB_FAILURES = Counter("broker_job_failures", "Passes of a job that failed", ["j
 LISTS_UNREAD = Counter(
     "broker_lease_list_failures", "Passes that could not read a seller's list of leases", ["provider"]
 )
+LOOKS_CUT_OFF = Counter("broker_looks_cut_off", "Looks at plans that were cut off before they were finished")
+LOOKS_UNFINISHED = Gauge("broker_unfinished_looks", "Looks at plans that were cut off and are tried again")
 RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
 
 HISTORY_SECONDS = 1800.0
@@ -78,6 +81,7 @@ class Timetable:
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
             (self.look_again, settings.reoptimize_seconds),
+            (self.finish_looks, settings.reconcile_seconds),
             (self.watch_budgets, settings.budget_seconds),
             (self.act, settings.reconcile_seconds),
             (self.roll_up, settings.roll_up_seconds),
@@ -141,8 +145,14 @@ class Timetable:
 
     async def look_again(self) -> None:
         """Looks at every current plan, whatever changed."""
-        await self._pass("reoptimize", partial(self._product.reoptimize.run, "timetable"))
+        await self._pass(
+            "reoptimize", partial(self._look, partial(self._product.reoptimize.run, "timetable"))
+        )
         await self.act()
+
+    async def finish_looks(self) -> None:
+        """Looks again, with more time, at plans whose last look was cut off."""
+        await self._pass("finish_looks", partial(self._look, self._product.reoptimize.run_unfinished))
 
     async def act(self) -> None:
         """Begins and follows moves that were decided; what is over lapses."""
@@ -229,10 +239,18 @@ class Timetable:
             while self._changes:
                 await self._burst_over()
                 changes, self._changes = tuple(self._changes), []
-                await self._pass("react", partial(self._product.reoptimize.run_if_touched, changes))
+                await self._pass(
+                    "react", partial(self._look, partial(self._product.reoptimize.run_if_touched, changes))
+                )
                 await self.act()
         finally:
             self._reacting = False
+
+    async def _look(self, looking: Callable[[], Awaitable[Sequence[Reoptimization]]]) -> None:
+        """One pass of looks, with a count of those that were cut off and of all that wait for another try."""
+        found = await looking()
+        LOOKS_CUT_OFF.inc(sum(look.state is ProposalState.UNFINISHED for look in found))
+        LOOKS_UNFINISHED.set(len(await self._product.reoptimize.find_unfinished()))
 
     async def _warm_up(self) -> None:
         """Where a plan stands, a change of the market finds the planner's process started."""

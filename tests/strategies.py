@@ -380,6 +380,7 @@ reoptimizations: SearchStrategy[Reoptimization] = st.builds(
     lapses_at=st.none() | instants,
     decided_at=st.none() | instants,
     decided_by=st.none() | names,
+    guard_s=st.none() | st.floats(1, 1e6),
 )
 
 audit_entries: SearchStrategy[AuditEntry] = st.builds(

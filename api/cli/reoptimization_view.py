@@ -18,6 +18,7 @@ STYLES = {
     ProposalState.ACCEPTED: "cyan",
     ProposalState.APPLIED: "green",
     ProposalState.PARTLY: "yellow",
+    ProposalState.UNFINISHED: "yellow",
     ProposalState.FAILED: "bold red",
     ProposalState.UNCHANGED: "dim",
     ProposalState.LAPSED: "dim",
@@ -73,6 +74,8 @@ def _why(move: MoveForm) -> str:
 def _until(row: ReoptimizationForm) -> str:
     if row.state is ProposalState.PROPOSED and row.lapses_at is not None:
         return f"until {day_and_time(row.lapses_at)}"
+    if row.retry_at is not None:
+        return f"again from {day_and_time(row.retry_at)}"
     return day_and_time(row.decided_at or row.started_at)
 
 

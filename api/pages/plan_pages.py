@@ -136,6 +136,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         not_bought=plan_view.why_not_bought(record, held.items),
         open_lines=_open_lines(held.items, product.clock.now()),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),
+        unfinished=await product.reoptimize.find_unfinished_of(caller, plan_id),
         approval=asked,
         proof=proof_of(request),
         once=new_once(),

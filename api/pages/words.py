@@ -21,6 +21,7 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("optimal", "done", "active", "held", "fresh", "applied", "approved"), "good"),
     **dict.fromkeys(("feasible", "queued", "running", "pending", "scheduled", "releasing"), "warn"),
     **dict.fromkeys(("proposed", "stale", "waiting", "accepted", "moving", "partly"), "warn"),
+    **dict.fromkeys(("unfinished",), "warn"),
     **dict.fromkeys(("infeasible", "failed", "unknown", "rejected"), "bad"),
 }
 METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {

@@ -10,6 +10,7 @@ from api.schemas.parts import Money, PageForm
 from api.schemas.times import Instant
 from broker.domain.reoptimization import Move, MoveState, ProposalState, Reoptimization, RiskKind
 from broker.domain.reoptimize_policy import ReoptimizeMode
+from broker.domain.unfinished import retry_at
 
 
 class PriceMoveForm(BaseModel):
@@ -57,7 +58,9 @@ class MoveForm(BaseModel):
 
 class ReoptimizationForm(BaseModel):
     """One look at one plan. ``before_usd``: what it costs from now on; ``after_usd``: with the moves;
-    ``moving_costs_usd``: what they cost once; ``net_usd``: what is saved in the end."""
+    ``moving_costs_usd``: what they cost once; ``net_usd``: what is saved in the end. Of one that is
+    ``unfinished``, ``guard_s``: the seconds within which it was not; ``retry_at``: when it is tried again.
+    """
 
     reoptimization_id: str
     team: str
@@ -76,6 +79,8 @@ class ReoptimizationForm(BaseModel):
     lapses_at: Instant | None
     decided_at: Instant | None
     decided_by: str | None
+    guard_s: float | None
+    retry_at: Instant | None
     moves: list[MoveForm]
 
 
@@ -108,6 +113,8 @@ def reoptimization_to_document(one: Reoptimization) -> dict[str, Any]:
         lapses_at=one.lapses_at,
         decided_at=one.decided_at,
         decided_by=one.decided_by,
+        guard_s=one.guard_s,
+        retry_at=retry_at(one),
         moves=[_move(move) for move in one.moves],
     ).model_dump(mode="json")
 

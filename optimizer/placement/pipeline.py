@@ -227,7 +227,7 @@ def finished(plan: Plan, problem: Problem, options: PlanOptions, whole: Stopwatc
     notes = plan.notes
     if plan.status is PlanStatus.FEASIBLE and plan.gap is not None and plan.gap <= options.gap:
         notes = (*notes, open_note(plan, problem.request))
-    return replace(plan, notes=notes, solve_seconds=round(whole.seconds, 3))
+    return replace(plan, notes=notes, solve_seconds=round(whole.spent_s, 3))
 
 
 def open_note(plan: Plan, request: PlanRequest) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -116,8 +117,12 @@ def request(*workloads: Workload, hours: float = 48, **changes: Any) -> PlanRequ
     return PlanRequest("team", Window(at(0), at(hours)), tuple(workloads), **changes)
 
 
-def planner(estimator: FakeEstimator | None = None, terms: MovingTerms | None = None) -> JointPlanner:
-    return JointPlanner(cast("Estimator", estimator or FakeEstimator()), terms)
+def planner(
+    estimator: FakeEstimator | None = None,
+    terms: MovingTerms | None = None,
+    wall: Callable[[], float] = time.monotonic,
+) -> JointPlanner:
+    return JointPlanner(cast("Estimator", estimator or FakeEstimator()), terms, wall)
 
 
 def plan(

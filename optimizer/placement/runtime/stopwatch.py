@@ -41,17 +41,18 @@ class WorkClock:
         """Seconds so far, this turn counted."""
         self._turns += 1
         if not self.ended():
-            return self._work_s
+            return self.work_s
         return ENDED_S
 
     def ended(self) -> bool:
         """Whether nothing more may be done; counts no turn."""
         if self._ended() and self.cut_off_s is None:
-            self.cut_off_s = self._work_s
+            self.cut_off_s = self.work_s
         return self.cut_off_s is not None
 
     @property
-    def _work_s(self) -> float:
+    def work_s(self) -> float:
+        """Seconds of work so far; counts no turn."""
         return self._turns * self._turn_s + self._counted_s
 
     def count(self, seconds: float) -> None:
@@ -98,8 +99,15 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was made."""
-        return self.clock() - self.started
+        """Seconds since it was made; of a time that a guard has ended, also before that, more than any limit."""
+        now_s = self.clock()
+        return ENDED_S if self.guarded() else now_s - self.started
+
+    @property
+    def spent_s(self) -> float:
+        """What to tell of the time: seconds since it was made, of work where that is counted."""
+        clock = self.clock
+        return max(0.0, clock.work_s - self.started) if isinstance(clock, WorkClock) else self.seconds
 
     @property
     def left(self) -> float:
@@ -137,9 +145,9 @@ class Stopwatch:
         return self.seconds + share * self._left
 
     def for_seconds(self, seconds: float) -> Callable[[], bool]:
-        """Whether so many seconds from now are over, whatever the limit."""
+        """Whether so many seconds from now are over, whatever the limit; a guard ends them all the same."""
         end = self.seconds + seconds
-        return lambda: self.seconds >= end
+        return lambda: self.guarded() or self.seconds >= end
 
     def work_left(self) -> float | None:
         """What a solver may count of its own work, about as many seconds; None by the wall."""

@@ -1,0 +1,55 @@
+"""Looks beside two busy processes a core: of N tripled prices, how many lead to a proposal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from broker.services.reoptimize import ReoptimizeRules
+from broker.store import create_store
+from tests.faults.busy import busy, looks_after_a_tripled_price
+
+BUSY_PER_CORE = 2
+
+
+def main() -> int:
+    """Prints how many of the tries led to a proposal, and what the others came to."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.busy_looks", description=__doc__)
+    parser.add_argument("--tries", type=int, default=20)
+    parser.add_argument("--idle", action="store_true", help="without the busy processes, to compare")
+    wish = parser.parse_args()
+    processes = 0 if wish.idle else BUSY_PER_CORE * (os.cpu_count() or 1)
+    states: Counter[str] = Counter()
+    longest_s = 0.0
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor, busy(processes):
+        for seed in range(wish.tries):
+            began_s = time.monotonic()
+            states[asyncio.run(_outcome(executor, seed))] += 1
+            longest_s = max(longest_s, time.monotonic() - began_s)
+    proposed = states.pop("proposed", 0)
+    others = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none otherwise"
+    print(f"{proposed} of {wish.tries} tries led to a proposal beside {processes} busy processes; {others}")
+    print(f"longest try, its first plan included: {longest_s:.1f} s")
+    return 0
+
+
+async def _outcome(executor: ProcessPoolExecutor, seed: int) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        store = create_store(f"sqlite:///{Path(folder) / 'broker.db'}")
+        await store.migrate()
+        try:
+            looks = await looks_after_a_tripled_price(store, executor, seed, ReoptimizeRules())
+        finally:
+            await store.close()
+    return str(looks[0].state) if looks else "no look"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

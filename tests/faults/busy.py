@@ -1,0 +1,89 @@
+"""A price that triples while other processes want every core: the real planner in a process of its own, over a
+real store."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+from api.planning_call import plan_call, replan_call
+from broker.domain.offer import Offer, Tier
+from broker.domain.reoptimization import Reoptimization
+from broker.domain.workload import Policy
+from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.services.offers import OffersService
+from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.store import Store
+from tests.bench.instances import START, Size, make_offers, make_request
+from tests.fakes.clock import FakeClock
+from tests.fakes.notifier import RecordingNotifier
+from tests.fakes.provider import FakeProvider
+
+SIZE = Size(runs=2, services=2, offers=300)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that do nothing but use a core, while the block lasts."""
+    spawned = [
+        multiprocessing.get_context("spawn").Process(target=_spin, daemon=True) for _ in range(processes)
+    ]
+    for one in spawned:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in spawned:
+            one.kill()
+            one.join()
+
+
+async def looks_after_a_tripled_price(
+    store: Store, executor: ProcessPoolExecutor, seed: int, rules: ReoptimizeRules
+) -> tuple[Reoptimization, ...]:
+    """Plans over a drawn market on demand, triples the price that the plan pays most for, and looks once."""
+    rng = random.Random(seed)  # noqa: S311  draws, no secrets
+    market = tuple(o for o in make_offers(rng, SIZE.offers) if o.tier is Tier.ON_DEMAND and o.window is None)
+    request = make_request(rng, SIZE)
+    request = replace(request, workloads=tuple(replace(w, policy=Policy()) for w in request.workloads))
+    clock = FakeClock(START)
+    options = PlanOptions(time_limit_s=5.0, baselines=False)
+    plan = executor.submit(plan_call, request, market, START, options).result()
+    plan_id = f"plan-{seed}"
+    provider = FakeProvider(clock, offers=market)
+    offers = OffersService(store.unit_of_work, {"fake": provider}, clock)
+    await offers.refresh()
+    async with store.unit_of_work() as uow:
+        await uow.plans.add(
+            PlanRecord(
+                plan_id, "bench", PlanState.DONE, "{}", options, START, "key", replace(plan, plan_id=plan_id)
+            )
+        )
+        await uow.commit()
+    clock.advance(minutes=1)
+    dearest = max(plan.placements, key=lambda placement: placement.cost_usd).offer_id
+    provider.offers = tuple(_tripled(o) if o.offer_id == dearest else o for o in market)
+    (round_,) = await offers.refresh()
+    service = ReoptimizeService(
+        store.unit_of_work,
+        replan_call,
+        executor,
+        clock,
+        RecordingNotifier(),
+        read_request=lambda document: request,
+        rules=rules,
+    )
+    return await service.run_if_touched(round_.changes)
+
+
+def _tripled(offer: Offer) -> Offer:
+    return replace(offer, price_usd_per_node_hour=3 * offer.price_usd_per_node_hour)
