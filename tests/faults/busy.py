@@ -1,4 +1,4 @@
-"""A price that triples while other processes want every core: the real planner in a process of its own, over a
+"""A price that triples while other processes want every core: the planner in a process of its own, over a
 real store."""
 
 from __future__ import annotations
@@ -51,8 +51,13 @@ async def looks_after_a_tripled_price(
     store: Store, executor: ProcessPoolExecutor, seed: int, rules: ReoptimizeRules
 ) -> tuple[Reoptimization, ...]:
     """Plans over a drawn market on demand, triples the price that the plan pays most for, and looks once."""
-    rng = random.Random(seed)  # noqa: S311  draws, no secrets
-    market = tuple(o for o in make_offers(rng, SIZE.offers) if o.tier is Tier.ON_DEMAND and o.window is None)
+    rng = random.Random(seed)
+    drawn = make_offers(rng, SIZE.offers)
+    market = tuple(
+        replace(o, provider="fake", observed_at=START)
+        for o in drawn
+        if o.tier is Tier.ON_DEMAND and o.window is None
+    )
     request = make_request(rng, SIZE)
     request = replace(request, workloads=tuple(replace(w, policy=Policy()) for w in request.workloads))
     clock = FakeClock(START)
@@ -71,7 +76,8 @@ async def looks_after_a_tripled_price(
         await uow.commit()
     clock.advance(minutes=1)
     dearest = max(plan.placements, key=lambda placement: placement.cost_usd).offer_id
-    provider.offers = tuple(_tripled(o) if o.offer_id == dearest else o for o in market)
+    seen = tuple(replace(o, observed_at=clock.now()) for o in market)
+    provider.offers = tuple(_tripled(o) if o.offer_id == dearest else o for o in seen)
     (round_,) = await offers.refresh()
     service = ReoptimizeService(
         store.unit_of_work,

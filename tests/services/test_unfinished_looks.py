@@ -1,4 +1,4 @@
-"""A look that was cut off says nothing of the plan: it stays in a queue, over restarts, until one is finished."""
+"""A look that was cut off says nothing of a plan: it is tried again, over restarts, until one is finished."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was made; of a time that a guard has ended, also before that, more than any limit."""
+        """Seconds since it was made; once a guard has ended the time, more than any limit."""
         now_s = self.clock()
         return ENDED_S if self.guarded() else now_s - self.started
 
