@@ -107,11 +107,16 @@ def _make(
 def simpler_plans(
     candidates: Candidates, solution: Solution, options: PlanOptions, work_s: float, whole: Stopwatch
 ) -> tuple[Simpler, ...]:
-    """The plans of simpler strategies, where they are asked for, whatever time is left for them."""
+    """The plans of simpler strategies, where they are asked for, as far as they come in what is left before
+    the plan must be told."""
     if not options.baselines:
         return ()
-    chosen = solution.choice.columns
-    return build_baselines(candidates, chosen, work_s, lambda: whole.limit_s <= 0)
+    end = whole.ending(whole.limit_s - telling_seconds(candidates.problem.request, options))
+
+    def ended() -> bool:
+        return whole.limit_s <= 0 or end.passed()
+
+    return build_baselines(candidates, solution.choice.columns, work_s, ended)
 
 
 def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:
@@ -170,13 +175,19 @@ def build_plan(
 ) -> Plan:
     """The solution in the plan's own words."""
     request = candidates.problem.request
-    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options))
+    explainer = Explainer(
+        candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options), whole.passed
+    )
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     chosen = solution.choice.columns
     penalty = in_usd(solution.billed_cents - sum(c.delay_cents for c in chosen.values())) - cost
     waits = waits_of(candidates.problem, chosen, placements)
+    unplaced, untried = explain_unplaced(
+        candidates, solution, FIXES_SHARE * options.time_limit_s, whole.passed
+    )
+    not_done = untold_notes(explainer.untold, untried, options)
     plan = Plan(
         plan_id=_plan_id(candidates, options),
         status=PlanStatus.INFEASIBLE,
@@ -191,12 +202,16 @@ def build_plan(
         solve_seconds=0.0,
         candidates=candidates.counts(),
         placements=placements,
-        unplaced=explain_unplaced(candidates, solution, FIXES_SHARE * options.time_limit_s),
+        unplaced=unplaced,
         baselines=baselines,
         spend=spend_lines(placements),
         scarcity=explainer.scarcity(),
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
-        notes=(*document_notes(request, candidates.problem.table.offers, load_geographies()), *hosts),
+        notes=(
+            *document_notes(request, candidates.problem.table.offers, load_geographies()),
+            *hosts,
+            *not_done,
+        ),
         assumptions=assumptions_of(placements, candidates.problem.table.offers, assumed_nodes(request)),
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
@@ -204,6 +219,17 @@ def build_plan(
     if solution.bound_cents is None:
         return plan
     return bounded(plan, candidates.problem, solution.bound_cents, options.gap)
+
+
+def untold_notes(untold: int, untried: int, options: PlanOptions) -> tuple[str, ...]:
+    """What the time limit left undone of what a plan tells."""
+    more = f"; a time limit above {options.time_limit_s:g} s has time for that"
+    notes = []
+    if untold:
+        notes.append(f"next best ways were not looked for of {untold} workloads{more}")
+    if untried:
+        notes.append(f"changes that would let them in were not tried for {untried} left-out workloads{more}")
+    return tuple(notes)
 
 
 def bounded(plan: Plan, problem: Problem, bound_cents: int, asked_gap: float) -> Plan:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from broker.services.reoptimize import ReoptimizeRules
 from broker.store import create_store
-from tests.faults.busy import busy, looks_after_a_tripled_price
+from tests.faults.busy import looks_after_a_tripled_price
 
 BUSY_PER_CORE = 2
 
@@ -28,10 +28,10 @@ def main() -> int:
     processes = 0 if wish.idle else BUSY_PER_CORE * (os.cpu_count() or 1)
     states: Counter[str] = Counter()
     longest_s = 0.0
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor, busy(processes):
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         for seed in range(wish.tries):
             began_s = time.monotonic()
-            states[asyncio.run(_outcome(executor, seed))] += 1
+            states[asyncio.run(_outcome(executor, seed, processes))] += 1
             longest_s = max(longest_s, time.monotonic() - began_s)
     proposed = states.pop("proposed", 0)
     others = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none otherwise"
@@ -40,12 +40,12 @@ def main() -> int:
     return 0
 
 
-async def _outcome(executor: ProcessPoolExecutor, seed: int) -> str:
+async def _outcome(executor: ProcessPoolExecutor, seed: int, beside: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         store = create_store(f"sqlite:///{Path(folder) / 'broker.db'}")
         await store.migrate()
         try:
-            looks = await looks_after_a_tripled_price(store, executor, seed, ReoptimizeRules())
+            looks = await looks_after_a_tripled_price(store, executor, seed, ReoptimizeRules(), beside)
         finally:
             await store.close()
     return str(looks[0].state) if looks else "no look"

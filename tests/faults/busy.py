@@ -4,6 +4,7 @@ real store."""
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -26,8 +27,9 @@ from tests.fakes.provider import FakeProvider
 SIZE = Size(runs=2, services=2, offers=300)
 
 
-def _spin() -> None:
-    while True:
+def _spin(parent: int) -> None:
+    """Uses a core for as long as its parent lives."""
+    while os.getppid() == parent:
         pass
 
 
@@ -35,7 +37,8 @@ def _spin() -> None:
 def busy(processes: int) -> Iterator[None]:
     """So many processes that do nothing but use a core, while the block lasts."""
     spawned = [
-        multiprocessing.get_context("spawn").Process(target=_spin, daemon=True) for _ in range(processes)
+        multiprocessing.get_context("spawn").Process(target=_spin, args=(os.getpid(),), daemon=True)
+        for _ in range(processes)
     ]
     for one in spawned:
         one.start()
@@ -48,9 +51,10 @@ def busy(processes: int) -> Iterator[None]:
 
 
 async def looks_after_a_tripled_price(
-    store: Store, executor: ProcessPoolExecutor, seed: int, rules: ReoptimizeRules
+    store: Store, executor: ProcessPoolExecutor, seed: int, rules: ReoptimizeRules, beside: int
 ) -> tuple[Reoptimization, ...]:
-    """Plans over a drawn market on demand, triples the price that the plan pays most for, and looks once."""
+    """Plans over a drawn market on demand, triples the price that the plan pays most for, and looks once,
+    ``beside`` so many busy processes."""
     rng = random.Random(seed)
     drawn = make_offers(rng, SIZE.offers)
     market = tuple(
@@ -88,7 +92,8 @@ async def looks_after_a_tripled_price(
         read_request=lambda document: request,
         rules=rules,
     )
-    return await service.run_if_touched(round_.changes)
+    with busy(beside):
+        return await service.run_if_touched(round_.changes)
 
 
 def _tripled(offer: Offer) -> Offer:

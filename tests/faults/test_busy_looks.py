@@ -11,7 +11,7 @@ from broker.domain.reoptimization import ProposalState
 from broker.domain.unfinished import GuardRules
 from broker.services.reoptimize import ReoptimizeRules
 from broker.store import Store
-from tests.faults.busy import busy, looks_after_a_tripled_price
+from tests.faults.busy import looks_after_a_tripled_price
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -20,8 +20,8 @@ async def test_a_tripled_price_leads_to_a_proposal_beside_busy_processes(store: 
     """The limit is a hundredth of a second of work: what is found is the guaranteed first repair."""
     rules = ReoptimizeRules(time_limit_s=0.01, guard=GuardRules(first_s=500.0))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as executor, busy(2):
-        looks = await looks_after_a_tripled_price(store, executor, seed=3, rules=rules)
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        looks = await looks_after_a_tripled_price(store, executor, seed=3, rules=rules, beside=2)
     (look,) = looks
     assert look.state is ProposalState.PROPOSED, look.reason
     assert look.saving_usd is None or look.saving_usd > 0

@@ -2,7 +2,8 @@
 
 A baseline must place everything that the plan places; it may pass the budget, and says so. Its cost is
 cost, lateness and delay. Its work is counted, so that the same request tells the same saving however busy
-the machine is; one whose search was cut short is told as not completed, without a cost.
+the machine is; one whose search was cut short, by that or by the end of the plan's own time, is told as not
+completed, without a cost.
 """
 
 from __future__ import annotations
@@ -86,9 +87,10 @@ def build_baselines(
     work_s: float,
     ended: Callable[[], bool],
 ) -> tuple[Simpler, ...]:
-    """All four, in ``work_s`` seconds of counted work, each in a second of it at least.
+    """All four, in ``work_s`` seconds of counted work.
 
-    ``chosen``: what the plan places; ``ended``: the caller was interrupted.
+    ``chosen``: what the plan places; ``ended``: the caller's time is over, or it was interrupted. The
+    cheapest GPU-hours of a few hundred workloads are found all the same.
     """
     if not chosen:
         text = "nothing to compare: the plan places nothing"
@@ -113,10 +115,11 @@ def build_baselines(
 
     shapes, sellers, pools = shape_groups(table), provider_groups(table), steady_groups(candidates.problem)
     look_s, glance_s = LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH
+    by_gpu_hour = _cheapest_gpu_hour(scene, only, simple_s)
     return (
         _cheapest_group(scene, NAMES[0], "kinds of node", shapes, least, searched, look_s, group_s),
         _cheapest_group(scene, NAMES[1], "providers", sellers, least, searched, look_s, group_s),
-        _cheapest_gpu_hour(scene, only, simple_s),
+        by_gpu_hour,
         _cheapest_group(
             scene, NAMES[3], "kinds of node at one seller", pools, least_pool, pooled, glance_s, simple_s
         ),
@@ -159,7 +162,7 @@ def _cheapest_group(
     """
     least: dict[str, float | str] = {}
     for label, mask in groups.items():
-        if look_s * len(least) * len(scene.placed) > work_s:
+        if look_s * len(least) * len(scene.placed) > work_s or scene.clock.ended():
             text = f"work ended before all {len(groups)} {noun} were looked at"
             return Simpler(Baseline(name, None, text, completed=False))
         least[label] = least_of(mask)
@@ -171,7 +174,7 @@ def _cheapest_group(
     cut, tried, longest = False, 0, GROUP_SECONDS_EACH * len(scene.placed)
     for cents, label in able:
         left_s = work.limit_s - work.seconds
-        if (best is not None and cents >= best[0]) or left_s <= longest:
+        if (best is not None and cents >= best[0]) or left_s <= longest or scene.clock.ended():
             break
         before = work.seconds
         one = solved(groups[label], left_s)
@@ -272,7 +275,8 @@ def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simple
     chosen: dict[str, Column] = {}
     ledger = Ledger(problem)
     for workload in _runs_first(problem):
-        if PLACED_SECONDS * len(chosen) >= work_s:
+        counted_s = PLACED_SECONDS * len(chosen)
+        if counted_s >= work_s or (counted_s >= LEAST_WORK_SECONDS and scene.clock.ended()):
             text = f"work ended after {len(chosen)} of {len(scene.placed)} workloads"
             return Simpler(Baseline(name, None, text, completed=False))
         made = cheapest_gpu_hour_column(scene.candidates, workload, ledger, chosen)

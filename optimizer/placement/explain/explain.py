@@ -33,6 +33,7 @@ from optimizer.placement.explain.near_ties import NearTie
 from optimizer.placement.explain.risks import risk_rules
 from optimizer.placement.explain.run_sizes import size_rules
 from optimizer.placement.explain.stated import all_taken_rule, tokens_rule
+from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.delays import wait_in
 from optimizer.placement.problem.problem import Problem
@@ -46,6 +47,8 @@ from optimizer.placement.search.solve import Solution
 from optimizer.placement.search.standing import Standing
 
 CHEAPER_LOOKED_AT = 5
+LEAST_TOLD = 20
+"""Next best ways of so many workloads are looked for however late it is."""
 
 DROPPED = {
     Obstacle.POLICY: "by the policy on providers, regions and hosts",
@@ -81,7 +84,8 @@ class Explainer:
     """Answers for the placements of one solution; each workload's next best ways are found once.
 
     ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided;
-    ``most_trials``: how many limits of fleets are tried.
+    ``most_trials``: how many limits of fleets are tried. Once the time has ``ended``, next best ways are
+    looked for of the first few workloads alone; ``untold``: of how many they were not.
     """
 
     candidates: Candidates
@@ -89,6 +93,8 @@ class Explainer:
     hurry: Callable[[], bool] = lambda: False
     ties: Mapping[str, NearTie] = field(default_factory=dict)
     most_trials: int = 0
+    ended: Callable[[], bool] = lambda: False
+    untold: int = 0
     _told: dict[str, _Told] = field(default_factory=dict)
     _fleet_limits: Mapping[str, tuple[str, ...]] | None = None
     _standing: Standing = field(init=False)
@@ -136,12 +142,24 @@ class Explainer:
     def _tell(self, column: Column) -> _Told:
         """The next best ways of a workload; in a hurry only among what is known."""
         hurried, known = self.hurry(), self._known.get(column.workload, ())
-        ways = next_ways(self.candidates, self.solution.pools, known, column)
-        rivals = [rival_at(self.candidates, self._standing, column.workload, way) for way in ways]
-        rivals = [rival for rival in rivals if not self._lost_near_tie(rival)]
-        rival = rival_in(
-            self.candidates, self.solution.pools, known, self._standing, column.workload, build=not hurried
-        )
+        rivals: list[Rival] = []
+        rival: Rival | None = None
+        if len(self._told) >= LEAST_TOLD and self.ended():
+            self.untold += 1
+        else:
+            make = coarse_fleets if hurried else model_fleets
+            ways = next_ways(self.candidates, self.solution.pools, known, column)
+            rivals = [rival_at(self.candidates, self._standing, column.workload, way, make) for way in ways]
+            rivals = [one for one in rivals if not self._lost_near_tie(one)]
+            rival = rival_in(
+                self.candidates,
+                self.solution.pools,
+                known,
+                self._standing,
+                column.workload,
+                build=not hurried,
+                make=make,
+            )
         if rival is None or self._lost_near_tie(rival):
             rival = next(iter(rivals), None)
         elif main_piece(rival.column).offer not in {main_piece(one.column).offer for one in rivals}:

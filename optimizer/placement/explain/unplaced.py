@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +25,8 @@ from optimizer.placement.search.moves import room_beside
 from optimizer.placement.search.runner_up import main_piece, named
 from optimizer.placement.search.solve import Solution
 
+LEAST_TRIED = 5
+"""For so many left-out workloads changes are tried however late it is."""
 TEXTS = {
     Obstacle.POLICY: "allow more providers, regions or hosts",
     Obstacle.TIER: "allow more tiers",
@@ -44,16 +47,31 @@ TEXTS = {
 }
 
 
-def explain_unplaced(candidates: Candidates, solution: Solution, work_s: float) -> tuple[Unplaced, ...]:
-    """One line for each workload that was left out, in the request's order; ``work_s``: counted seconds in
-    which changes of the document may be tried."""
+def explain_unplaced(
+    candidates: Candidates,
+    solution: Solution,
+    work_s: float,
+    ended: Callable[[], bool] = lambda: False,
+) -> tuple[tuple[Unplaced, ...], int]:
+    """One line for each workload that was left out, in the request's order; and for how many no change of
+    the document was tried, as the time had ``ended``. ``work_s``: counted seconds in which changes may be
+    tried."""
     left = solution.choice.left_out
     out = [w for w in candidates.problem.request.workloads if w.name in left]
     if not out:
-        return ()
+        return (), 0
     found = {workload.name: _stopped(candidates, solution, workload) for workload in out}
     fixer = Fixer(candidates, solution.choice.columns, out, work_s)
-    return tuple(_unplaced(fixer, workload, found[workload.name]) for workload in out)
+    told: list[Unplaced] = []
+    untried = 0
+    for workload in out:
+        stopped = found[workload.name]
+        if len(told) >= LEAST_TRIED and ended():
+            told.append(Unplaced(workload.name, stopped.reason, stopped.text))
+            untried += 1
+        else:
+            told.append(_unplaced(fixer, workload, stopped))
+    return tuple(told), untried
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,11 @@ class Stopwatch:
         """Whether the time is over."""
         return self.seconds >= self.limit_s
 
+    def passed(self) -> bool:
+        """Whether seconds that pass have come to the limit; counts no turn, so that work is over by it only
+        where a guard has ended it."""
+        return self.guarded() if isinstance(self.clock, WorkClock) else self.over()
+
     def guarded(self) -> bool:
         """Whether a guard has ended the time, whatever the limit; only a clock of work has one."""
         return isinstance(self.clock, WorkClock) and self.clock.ended()
