@@ -101,6 +101,8 @@ def _make(
     solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
     baselines = tuple(one.baseline for one in simpler)
     plan = build_plan(candidates, solution, options, whole, ties, baselines)
+    if search.proof is None and not search.near and whole.passed():
+        plan = replace(plan, notes=(*plan.notes, first_plan_note(options)))
     return finished(proven_on(plan, search, options, whole), problem, options, whole)
 
 
@@ -114,9 +116,9 @@ def simpler_plans(
     end = whole.ending(whole.limit_s - telling_seconds(candidates.problem.request, options))
 
     def ended() -> bool:
-        return whole.limit_s <= 0 or end.passed()
+        return whole.limit_s <= 0
 
-    return build_baselines(candidates, solution.choice.columns, work_s, ended)
+    return build_baselines(candidates, solution.choice.columns, work_s, ended, end.passed)
 
 
 def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:
@@ -219,6 +221,12 @@ def build_plan(
     if solution.bound_cents is None:
         return plan
     return bounded(plan, candidates.problem, solution.bound_cents, options.gap)
+
+
+def first_plan_note(options: PlanOptions) -> str:
+    """What is said where there was no time for the rounds of a search."""
+    limit = f"the time limit of {options.time_limit_s:g} s was over with the first plan"
+    return f"{limit}: cheaper ones were not searched for; a longer limit has time for that"
 
 
 def untold_notes(untold: int, untried: int, options: PlanOptions) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from optimizer.placement.columns.group_costs import least_cents
 from optimizer.placement.problem.columns import Column, in_cents, in_usd
 from optimizer.placement.problem.problem import Bools, OfferTable, Problem
 from optimizer.placement.problem.stock import Ledger
-from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock
+from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock, never
 from optimizer.placement.search.party_search import placed_by_parties
 
 LEAST_WORK_SECONDS = 2.0
@@ -36,7 +36,9 @@ TURN_SECONDS = 0.001
 LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH = 0.001, 0.00005
 """What it takes for each workload to see what a group of offers costs at least."""
 PLACED_SECONDS = 0.01
-"""What one workload takes on the cheapest GPU-hours, and on a pool."""
+"""What one run takes on the cheapest GPU-hours, and one workload on a pool."""
+FLEET_SECONDS = 0.04
+"""What one service takes on the cheapest GPU-hours."""
 PARTY_SECONDS = 0.15
 """What it takes to place one party anew."""
 
@@ -86,17 +88,18 @@ def build_baselines(
     chosen: Mapping[str, Column],
     work_s: float,
     ended: Callable[[], bool],
+    late: Callable[[], bool] = never,
 ) -> tuple[Simpler, ...]:
     """All four, in ``work_s`` seconds of counted work.
 
-    ``chosen``: what the plan places; ``ended``: the caller's time is over, or it was interrupted. The
-    cheapest GPU-hours of a few hundred workloads are found all the same.
+    ``chosen``: what the plan places; ``ended``: the caller was interrupted; ``late``: its time is over, which
+    ends them once they have had their first seconds of counted work.
     """
     if not chosen:
         text = "nothing to compare: the plan places nothing"
         return tuple(Simpler(Baseline(name, None, text)) for name in NAMES)
     placed = tuple(sorted(chosen))
-    clock = WorkClock(TURN_SECONDS, ended)
+    clock = WorkClock(TURN_SECONDS, lambda: ended() or (clock.work_s >= LEAST_WORK_SECONDS and late()))
     scene = _Scene(candidates, placed, clock)
     group_s, simple_s = (max(LEAST_WORK_SECONDS, share * work_s) for share in (GROUP_SHARE, SIMPLE_SHARE))
     table, only = candidates.problem.table, _only_placed(candidates.problem, placed)
@@ -274,11 +277,12 @@ def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simple
     name = NAMES[2]
     chosen: dict[str, Column] = {}
     ledger = Ledger(problem)
+    work = scene.work(work_s)
     for workload in _runs_first(problem):
-        counted_s = PLACED_SECONDS * len(chosen)
-        if counted_s >= work_s or (counted_s >= LEAST_WORK_SECONDS and scene.clock.ended()):
+        if work.over():
             text = f"work ended after {len(chosen)} of {len(scene.placed)} workloads"
             return Simpler(Baseline(name, None, text, completed=False))
+        scene.clock.count(PLACED_SECONDS if workload in scene.candidates.runs else FLEET_SECONDS)
         made = cheapest_gpu_hour_column(scene.candidates, workload, ledger, chosen)
         if made is None:
             return Simpler(Baseline(name, None, f"no offer with stock left can carry {workload} this way"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.fleet_pool import free_nodes
-from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, OfferTable
 from optimizer.placement.problem.stock import Ledger
@@ -50,8 +50,11 @@ def _run_columns(candidates: Candidates, name: str) -> Iterator[Column]:
 def _fleets(
     candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
 ) -> Iterator[Column]:
-    """The smallest replicas on the cheapest GPU-hours; more offers are let in until the fleet stands."""
-    problem = candidates.problem
+    """The smallest replicas on the cheapest GPU-hours; more offers are let in until the fleet stands.
+
+    Of many workloads they are found as coarsely as the first plan finds its own.
+    """
+    problem, make = candidates.problem, model_fleets if candidates.is_small else coarse_fleets
     free = free_nodes(problem)
     for taken in ledger.reached():
         free[taken] = ledger.free_nodes(taken, problem.t0_s)
@@ -64,5 +67,5 @@ def _fleets(
         if count > 2 * len(order):
             return
         near = np.where(np.isin(np.arange(len(free)), order[:count]), free, 0)
-        made = model_fleets(problem, case, near, [after_s])
+        made = make(problem, case, near, [after_s])
         yield from (placed_after(problem, fleet, place) for fleet in made)
