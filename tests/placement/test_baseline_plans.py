@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -18,7 +18,7 @@ from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, Redundancy
-from broker.plan_ports import PlanOptions
+from broker.plan_ports import LimitClock, PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines.baselines import Simpler, build_baselines
@@ -142,7 +142,8 @@ def test_no_wall_clock_ends_a_baseline() -> None:
 def test_a_search_that_counts_too_little_is_not_completed() -> None:
     asked = request(training(gpu_hours=2), *(serving(f"s{i}", [1.0, 2.0]) for i in range(40)))
     offers = [offer(f"o{i}", f"{2 - i / 20:.2f}", provider=f"p{i:02}", gpu="TINY") for i in range(20)]
-    found = {b.name: b for b in plan(asked, offers, baselines=True, time_limit_s=4.0, gap=0.5).baselines}
+    counted: dict[str, Any] = {"baselines": True, "time_limit_s": 4.0, "limit_clock": LimitClock.WORK}
+    found = {b.name: b for b in plan(asked, offers, gap=0.5, **counted).baselines}
     assert found["single_provider"].cost_usd is None
     assert not found["single_provider"].completed
     assert "not tried" in found["single_provider"].why or "cut short" in found["single_provider"].why

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -74,6 +75,33 @@ def test_the_seconds_told_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch
     found = planner().plan(request(serving(hourly=[90.0])), MANY[:3], T0, PlanOptions(60.0, baselines=False))
     assert found.unplaced
     assert found.solve_seconds == 50.0
+
+
+def test_a_plan_whose_time_is_over_tells_what_was_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock by hand, which stands still until the search is over and then is past the limit."""
+    now_s = 0.0
+
+    def solve(search: Any) -> Any:
+        nonlocal now_s
+        found = plain_solve(search)
+        now_s = 1000.0
+        return found
+
+    monkeypatch.setattr(pipeline, "clock_of", lambda _: lambda: now_s)
+    monkeypatch.setattr(pipeline, "solve", solve)
+    small = [training(f"s{i:02}", 2, unplaced_usd=Decimal(5000)) for i in range(26)]
+    large = [serving(f"z{i}", [9000.0], unplaced_usd=Decimal(1)) for i in range(8)]
+    offers = [offer(f"o{i}", f"{1 + i * 0.01:.2f}", nodes=20) for i in range(3)]
+    found = planner().plan(request(*small, *large), offers, T0, PlanOptions(60.0, 0.5, baselines=False))
+    assert {p.workload for p in found.placements} == {one.name for one in small}
+    assert [len(p.why.next_best) > 0 for p in found.placements].count(False) == 6
+    assert [
+        "next best ways were not looked for of 6 workloads; a time limit above 60 s has time for that",
+        "changes that would let them in were not tried for 3 left-out workloads; "
+        "a time limit above 60 s has time for that",
+    ] == [note for note in found.notes if "time limit above" in note]
+    assert len(found.unplaced) == 8
+    assert all(one.nearest_fix for one in found.unplaced)
 
 
 def left_out(offers: Sequence[Offer], count: int, limit_s: float, monkeypatch: pytest.MonkeyPatch) -> int:
