@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("reoptimizations", sa.Column("guard_s", sa.Float(), nullable=True))
+    op.add_column("reoptimizations", sa.Column("guard_s", sa.Double(), nullable=True))
 
 
 def downgrade() -> None:
