@@ -247,7 +247,7 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
     if name.endswith(".json") and path.is_file():
         try:
             return model_from_hf_config(json.loads(path.read_text()), name)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             problem = FieldProblem(pointer, f"{name!r} ({error})", "a Hugging Face config.json")
             raise InputError(source, (problem,)) from error
     folded = {known.lower(): known for known in models}

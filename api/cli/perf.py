@@ -18,6 +18,7 @@ from api.cli.configuration import load_settings
 from api.cli.figures import plural
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
 from api.planning_call import load_own_shift
+from api.schemas.csv_reader import read_table
 from broker.catalogue import load_gpus, load_models
 from broker.domain.errors import FieldProblem, InputError
 from optimizer.performance.calibration import load_calibration, load_priors
@@ -185,13 +186,9 @@ def _finite(part: Any) -> Any:
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a CSV file with an ``id`` column; InputError says what is missing."""
-    reader = csv.DictReader(io.StringIO(read_text(path)), restval="")
-    if "id" not in (reader.fieldnames or ()):
-        found = f"the columns {', '.join(reader.fieldnames or ()) or 'of an empty file'}"
+    columns, rows = read_table(read_text(path), str(path), fill="")
+    if "id" not in columns:
+        found = f"the columns {', '.join(columns) or 'of an empty file'}"
         expected = "a CSV header with at least id and kind"
         raise InputError(str(path), (FieldProblem("/header", found[:120], expected, 1, 1),))
-    try:
-        return [{name: value for name, value in row.items() if name is not None} for row in reader]
-    except csv.Error as error:
-        problem = FieldProblem("", f"malformed CSV ({error})", "comma-separated rows", reader.line_num, 1)
-        raise InputError(str(path), (problem,)) from error
+    return [{name: value for name, value in row.items() if name is not None} for _, row in rows]

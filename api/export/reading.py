@@ -28,18 +28,17 @@ def open_table(path: Path) -> Iterator[Table]:
         raise _error(path, "no such file", "the path of a file") from None
     except UnicodeDecodeError:
         raise _error(path, "bytes that are not UTF-8", "a CSV or Parquet file") from None
+    except csv.Error as error:
+        raise _error(path, f"malformed CSV ({error})", "a CSV file") from None
     except OSError as error:
         raise _error(path, str(error.strerror), "a file that can be read") from None
 
 
 def _rows(path: Path, header: list[str], reader: Iterator[list[str]]) -> Iterator[Mapping[str, str]]:
-    try:
-        for number, cells in enumerate(reader, start=1):
-            if len(cells) != len(header):
-                raise _error(path, f"{len(cells)} cells in row {number}", f"{len(header)}, as in the header")
-            yield dict(zip(header, cells, strict=True))
-    except csv.Error as error:
-        raise _error(path, str(error), "a CSV file") from None
+    for number, cells in enumerate(reader, start=1):
+        if len(cells) != len(header):
+            raise _error(path, f"{len(cells)} cells in row {number}", f"{len(header)}, as in the header")
+        yield dict(zip(header, cells, strict=True))
 
 
 def _error(path: Path, found: str, expected: str) -> InputError:

@@ -7,6 +7,7 @@ click or a reload, it has one effect.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -30,6 +31,9 @@ from broker.services.accounts import Answer
 PROOF, ONCE = "proof", "once"
 ONCE_BYTES = 12
 LONGEST_ONCE = 64
+MOST_FIELDS = 200
+READ_AT_ONCE_BYTES = 64 * 1024
+"""A larger form is taken apart in a thread, as others want answers meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +63,28 @@ async def read_form(request: Request) -> SentForm:
     """The form of a request; NotPermitted unless a page of this session sent it."""
     require_same_origin(request)
     body = await request.body()
-    form = SentForm(_fields(request.headers.get("Content-Type", ""), body), body)
+    content_type = request.headers.get("Content-Type", "")
+    if len(body) <= READ_AT_ONCE_BYTES:
+        fields = fields_of(content_type, body)
+    else:
+        fields = await asyncio.to_thread(fields_of, content_type, body)
+    form = SentForm(fields, body)
     proof = proof_of(request)
     if not proof or not hmac.compare_digest(form.text(PROOF).encode(), proof.encode()):
         raise NotPermitted("this form is not of your present session: load its page again and repeat")
     return form
 
 
-def _fields(content_type: str, body: bytes) -> dict[str, str]:
+def fields_of(content_type: str, body: bytes) -> dict[str, str]:
+    """The last of each field of a form; InputError for what is no form, or one of too many fields."""
     try:
         if content_type.startswith("multipart/form-data"):
             return _parts(content_type, body)
-        return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
-    except (UnicodeDecodeError, ValueError) as error:
-        raise InputError("form", (FieldProblem("", str(error), "UTF-8 text"),)) from error
+        found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        return {name: values[-1] for name, values in found.items()}
+    except (ValueError, RecursionError) as error:
+        expected = f"a form of UTF-8 text with at most {MOST_FIELDS} fields"
+        raise InputError("form", (FieldProblem("", str(error), expected),)) from error
 
 
 def _parts(content_type: str, body: bytes) -> dict[str, str]:

@@ -22,6 +22,8 @@ from broker.services.keys import SESSION_TIME
 
 LOCAL_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20]*")
 
+LARGEST_SIGN_IN_BYTES = 8 * 1024
+
 router = page_router()
 
 
@@ -65,7 +67,7 @@ async def sign_in_page(request: Request, next_: Annotated[str, Query(alias="next
 async def sign_in(request: Request) -> Response:
     """Begins a session, whose token the cookie carries, and goes on to where the visitor wanted to go."""
     require_same_origin(request)
-    form = parse_qs((await request.body()).decode(errors="replace"))
+    form = _sign_in_form(await request.body())
     key = form.get("key", [""])[0].strip()
     wanted = local_path(form.get("next", ["/"])[0])
     address, now = request.client.host if request.client else "", product_of(request).clock.now()
@@ -85,6 +87,13 @@ async def sign_in(request: Request) -> Response:
     secure, seconds = request.url.scheme == "https", int(SESSION_TIME.total_seconds())
     response.set_cookie(SESSION_COOKIE, token, seconds, httponly=True, samesite="strict", secure=secure)
     return response
+
+
+def _sign_in_form(body: bytes) -> dict[str, list[str]]:
+    """The fields that anybody may send: few and short, else it is no sign-in and the key is unknown."""
+    if len(body) > LARGEST_SIGN_IN_BYTES:
+        return {}
+    return parse_qs(body.decode(errors="replace"))
 
 
 @router.post("/signout")

@@ -17,12 +17,13 @@ from api.dependencies import (
     product_of,
     window_between,
 )
+from api.form_route import FormRoute
 from api.schemas.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
 from api.schemas.validation import TRIMMED
 from broker.domain.account import Caller
 from broker.domain.budgets import Budget, BudgetPeriod, BudgetStanding
 
-router = APIRouter(prefix="/v1/budgets", tags=["budgets"])
+router = APIRouter(prefix="/v1/budgets", tags=["budgets"], route_class=FormRoute)
 
 
 @router.get("", responses={200: {"model": BudgetPage}})

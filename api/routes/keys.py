@@ -18,11 +18,12 @@ from api.dependencies import (
     listing,
     product_of,
 )
+from api.form_route import FormRoute
 from api.schemas.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
 from broker.domain.account import ApiKey
 from broker.services.accounts import Answer
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=FormRoute)
 
 
 @router.post("", status_code=201, responses={201: {"model": NewKeyForm}})

@@ -22,6 +22,7 @@ from api.dependencies import (
     listing,
     product_of,
 )
+from api.form_route import FormRoute
 from api.openapi import WORKLOADS
 from api.plan_requests import ask_for_plan, options_of, plan_events
 from api.schemas.finance import Word
@@ -41,7 +42,7 @@ from broker.plan_ports import PlanRecord
 from broker.services.accounts import Answer
 from broker.services.approvals import Looked
 
-router = APIRouter(prefix="/v1/plans", tags=["plans"])
+router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=FormRoute)
 WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,

@@ -20,6 +20,7 @@ from api.dependencies import (
     listing,
     product_of,
 )
+from api.form_route import FormRoute
 from api.held import Line, fleet_to_document, fleets
 from api.schemas.parts import PageForm
 from api.schemas.reservation import (
@@ -39,7 +40,7 @@ from broker.domain.reservation import Reservation
 from broker.domain.shortfalls import Shortfall
 from broker.services.accounts import Answer
 
-router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=FormRoute)
 FARTHEST = timedelta(days=5 * 365)
 OpenOnly = Annotated[bool, Query(alias="open", description="Only what is not over.")]
 

@@ -10,12 +10,13 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
+from api.form_route import FormRoute
 from api.schemas.parts import PageForm
 from api.schemas.times import Instant
 from broker.domain.webhook import EVERYTHING, Delivery, Webhook
 from broker.services.accounts import Answer
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=FormRoute)
 
 Pattern = Annotated[str, Field(min_length=1, max_length=100)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
@@ -11,6 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from api.schemas.csv_reader import read_table
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.offer import Tier
@@ -70,19 +69,19 @@ class _Line(BaseModel):
 
 def read_contract_prices(text: str, source: str) -> tuple[ContractPrice, ...]:
     """The contract prices of a CSV text. Raises InputError that names every wrong line and column."""
-    reader = csv.DictReader(io.StringIO(text))
-    missing = [name for name in COLUMNS[:2] + COLUMNS[5:7] if name not in (reader.fieldnames or ())]
+    columns, rows = read_table(text, source)
+    missing = [name for name in COLUMNS[:2] + COLUMNS[5:7] if name not in columns]
     if missing:
-        found = ", ".join(reader.fieldnames or ()) or "nothing"
+        found = ", ".join(columns) or "nothing"
         problem = FieldProblem("", found, f"a header with {', '.join(COLUMNS)}", 1)
         raise InputError(source, (problem,))
     prices: list[ContractPrice] = []
     problems: list[FieldProblem] = []
-    for row in reader:
+    for line, row in rows:
         try:
             prices.append(_Line.model_validate(_filled(row)).to_contract_price())
         except ValidationError as error:
-            problems.extend(_problems(reader.line_num, row, error))
+            problems.extend(_problems(line, row, error))
     if problems:
         raise InputError(source, tuple(problems))
     return tuple(prices)

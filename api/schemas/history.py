@@ -15,6 +15,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from api.schemas.csv_reader import read_table
 from api.schemas.document import input_error
 from api.schemas.market import read_market
 from api.schemas.times import format_time, parse_time
@@ -53,15 +54,15 @@ def read_history(folder: Path, read_text: Callable[[Path], str]) -> MarketHistor
 
 def read_points(text: str, source: str, offers: Mapping[str, Offer]) -> tuple[PricePoint, ...]:
     """The points of a CSV text in the order of time; InputError names line, column, found and expected."""
-    reader = csv.DictReader(io.StringIO(text))
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    columns, rows = read_table(text, source)
+    missing = [name for name in COLUMNS if name not in columns]
     if missing:
         problem = FieldProblem("", f"no column {', '.join(missing)}", f"columns {','.join(COLUMNS)}", 1)
         raise input_error(source, [problem])
     points: list[PricePoint] = []
     problems: list[FieldProblem] = []
-    for row in reader:
-        found = list(_problems_of(row, reader.line_num, offers))
+    for line, row in rows:
+        found = list(_problems_of(row, line, offers))
         problems.extend(found)
         if len(problems) >= MOST_PROBLEMS:
             break
