@@ -54,8 +54,15 @@ class WebhookRepository(Protocol):
         """Stores what is to be sent."""
         ...
 
-    async def claim_due(self, now: datetime, until: datetime, limit: int) -> tuple[Delivery, ...]:
-        """Pending deliveries that are due, put off to ``until``, so that nobody else sends them meanwhile."""
+    async def claim_due(self, now: datetime, until: datetime, limit: int, each: int) -> tuple[Delivery, ...]:
+        """Pending deliveries that are due, at most ``each`` of every webhook, the oldest.
+
+        They are put off to ``until``, so that nobody else sends them meanwhile.
+        """
+        ...
+
+    async def put_off(self, webhook_id: str, until: datetime) -> None:
+        """Lets all that is still to be sent to a webhook wait until ``until`` at least."""
         ...
 
     async def finish(self, delivery: Delivery) -> None:

@@ -40,11 +40,13 @@ from broker.redaction import origin_of
 from broker.webhook_ports import WebhookSender, WebhookUnitOfWork, WebhookUnits
 
 BATCH = 100
+EACH = 10
+"""Messages to one webhook before the others have their turn."""
 PAGE = 200
 MOST_PATTERNS = 20
 CLAIMED_FOR = timedelta(minutes=2)
 GONE = 410
-AT_ONCE = 8
+AT_ONCE = 32
 
 
 class WebhooksService:
@@ -159,13 +161,15 @@ class WebhooksService:
     async def _claim(self) -> tuple[Delivery, ...]:
         now = self._clock.now()
         async with self._units() as uow:
-            due = await uow.webhooks.claim_due(now, now + CLAIMED_FOR, BATCH)
+            due = await uow.webhooks.claim_due(now, now + CLAIMED_FOR, BATCH, EACH)
             await uow.commit()
         return due
 
     async def _try(self, line: Sequence[Delivery]) -> None:
-        """One try of each event of one webhook, in order, up to the first that fails: a dead server costs one
-        time limit, and the rest comes again when the claim is over."""
+        """One try of each event of one webhook, in order, up to the first that fails.
+
+        All that waits for the webhook then waits with it: a dead server costs one time limit a try.
+        """
         async with self._slots:
             for delivery in line:
                 if not await self._send(delivery):
@@ -193,6 +197,8 @@ class WebhooksService:
         done = replace(delivery, attempts=attempts, state=state, error=outcome.error, next_at=again or now)
         async with self._units() as uow:
             await uow.webhooks.finish(done)
+            if state is DeliveryState.PENDING:
+                await uow.webhooks.put_off(webhook.webhook_id, done.next_at)
             if outcome.status == GONE:
                 await uow.webhooks.disable(replace(webhook, disabled_at=webhook.disabled_at or now))
             await uow.commit()

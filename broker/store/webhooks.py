@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, delete, select, update
+from sqlalchemy import and_, delete, func, select, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -127,12 +127,25 @@ class SqlWebhookRepository:
             }
             await insert_or_keep(self._session, DeliveryRow, values)
 
-    async def claim_due(self, now: datetime, until: datetime, limit: int) -> tuple[Delivery, ...]:
-        """Pending deliveries that are due, put off to ``until``; of two claims at once one gets each."""
+    async def claim_due(self, now: datetime, until: datetime, limit: int, each: int) -> tuple[Delivery, ...]:
+        """Pending deliveries that are due, put off to ``until``; of two claims at once one gets each.
+
+        Of every webhook at most ``each``, the oldest, so that none has all of ``limit``.
+        """
+        place = func.row_number().over(partition_by=DeliveryRow.webhook_id, order_by=DeliveryRow.event_id)
+        waiting = (
+            select(DeliveryRow.event_id, DeliveryRow.webhook_id, place.label("place"))
+            .where(DeliveryRow.state == DeliveryState.PENDING.value, DeliveryRow.next_at <= now)
+            .subquery()
+        )
+        is_waiting = and_(
+            DeliveryRow.event_id == waiting.c.event_id, DeliveryRow.webhook_id == waiting.c.webhook_id
+        )
         due = (
             select(DeliveryRow)
-            .where(DeliveryRow.state == DeliveryState.PENDING.value, DeliveryRow.next_at <= now)
-            .order_by(DeliveryRow.event_id)
+            .join(waiting, is_waiting)
+            .where(waiting.c.place <= each)
+            .order_by(waiting.c.place, DeliveryRow.event_id)
             .limit(limit)
             .execution_options(populate_existing=True)
         )
@@ -155,6 +168,16 @@ class SqlWebhookRepository:
             "error": delivery.error,
         }
         await self._session.execute(update(table_of(DeliveryRow)).where(_key(delivery)).values(**values))
+
+    async def put_off(self, webhook_id: str, until: datetime) -> None:
+        """Lets all that is still to be sent to a webhook wait until ``until`` at least."""
+        columns = table_of(DeliveryRow).c
+        waits = and_(
+            columns.webhook_id == webhook_id,
+            columns.state == DeliveryState.PENDING.value,
+            columns.next_at < until,
+        )
+        await self._session.execute(update(table_of(DeliveryRow)).where(waits).values(next_at=until))
 
     async def find_deliveries(self, webhook_id: str, limit: int) -> tuple[Delivery, ...]:
         """The newest ones of a webhook."""

@@ -19,9 +19,10 @@ from standardwebhooks import Webhook as Verifier
 
 from api.clocks import SystemClock
 from api.webhook_sender import HttpWebhookSender
-from broker.domain.account import AuditEntry
+from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.errors import InputError
-from broker.domain.webhook import TRIES_AFTER, can_match, make_secret, sign
+from broker.domain.webhook import TRIES_AFTER, SendOutcome, can_match, make_secret, sign
+from broker.services.webhooks import WebhooksService
 from tests.api.house import DOCUMENT, OFFERS, Home, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer
@@ -219,6 +220,42 @@ async def test_what_waits_behind_a_failure_keeps_its_order(home: Home, receiver:
     assert told[0] == told[1] == "webhook.create"
     assert told[2:] == ["plan.request", "plan.run", "plan.done"]
     assert {d["state"] for d in await deliveries(client, made)} == {"delivered"}
+
+
+@dataclass
+class Senders:
+    """Answers by host, and what was tried in order; a host that is ``dead`` never takes anything."""
+
+    tried: list[str] = field(default_factory=list)
+
+    async def require_allowed(self, url: str) -> None:
+        """Everything is."""
+
+    async def send(self, url: str, headers: dict[str, str], body: str) -> SendOutcome:
+        host = str(httpx.URL(url).host)
+        self.tried.append(host)
+        return SendOutcome(None, "no answer") if host == "dead" else SendOutcome(200, "")
+
+
+async def test_a_dead_receiver_costs_one_try_and_holds_up_nobody(home: Home) -> None:
+    units, senders = home.product.store.unit_of_work, Senders()
+    service = WebhooksService(units, senders, home.house.clock)
+    for team, url in (("loud", "https://dead/"), ("calm", "https://alive/")):
+        caller = Caller(f"key-{team}", team, frozenset({Scope.SPEND_READ}))
+        await service.create(caller, url, ["plan.*"])
+    loud = [AuditEntry(NOON, "me", "plan.done", "plan", f"plan-{n}", "loud") for n in range(250)]
+    async with units() as uow:
+        for entry in (*loud, AuditEntry(NOON, "me", "plan.done", "plan", "plan-calm", "calm")):
+            await uow.accounts.add_audit(entry)
+        await uow.commit()
+    await service.deliver()
+    assert sorted(senders.tried) == ["alive", "dead"]
+    clock_of(home).advance(seconds=TRIES_AFTER[0].total_seconds())
+    await service.deliver()
+    assert senders.tried.count("dead") == 2
+    clock_of(home).advance(seconds=TRIES_AFTER[1].total_seconds() - 1)
+    await service.deliver()
+    assert senders.tried.count("dead") == 2
 
 
 async def test_a_change_that_is_rolled_back_is_not_told(home: Home, receiver: Receiver) -> None:
