@@ -73,7 +73,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         app.include_router(room.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.add_middleware(Boundary, tell=tell)
+    app.add_middleware(Boundary, tell=tell, paused=product.settings.paused)
     openapi.install(app)
     return app
 

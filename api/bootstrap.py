@@ -60,7 +60,7 @@ from broker.services.planning import PlanningRules, PlanningService
 from broker.services.prices import HistoryRules, PricesService
 from broker.services.probes import Probe, ProbesService
 from broker.services.proposals import ProposalsService
-from broker.services.reconcile import ReconcileService
+from broker.services.reconcile import ReconcileRules, ReconcileService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.reservations import ReservationsService, ReservingRules
 from broker.services.spend import SpendService
@@ -305,7 +305,15 @@ def build_product(
             next_best=next_best,
             budgets=gate,
         ),
-        reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
+        reconcile=ReconcileService(
+            units,
+            selling,
+            clock,
+            notifier,
+            rules=ReconcileRules(keep_strays=settings.strays == "keep"),
+            drafting=drafting,
+            next_best=next_best,
+        ),
         moves=moves,
         proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),
         reoptimize=ReoptimizeService(

@@ -33,6 +33,9 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
 }
 TOO_LARGE = Kind(413, "too-large", "The body is too large")
+PAUSED = Kind(503, "paused", "The broker is paused", True, 60)
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+ALLOWED_WHILE_PAUSED = ("/release", "/signin", "/signout")
 BAD_ADDRESS = Kind(400, "invalid-input", "The address cannot be used")
 
 REQUESTS = Counter("broker_http_requests", "Requests answered", ["method", "route", "status"])
@@ -43,11 +46,15 @@ class Boundary:
     """ASGI middleware, the outermost of ours. Streams pass through it untouched.
 
     ``tell``: the answer to what is refused or went wrong here, in the form that the one who asks reads.
+    ``paused``: only what reads, releases or signs in goes through.
     """
 
-    def __init__(self, app: ASGIApp, tell: Callable[[Request, Kind, str], Response]) -> None:
+    def __init__(
+        self, app: ASGIApp, tell: Callable[[Request, Kind, str], Response], *, paused: bool = False
+    ) -> None:
         self._app = app
         self._tell = tell
+        self._paused = paused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets one request through, or answers it."""
@@ -69,7 +76,7 @@ class Boundary:
     async def _answer(self, scope: Scope, caller: _Caller, answer: _Answer) -> None:
         receive = caller.receive
         request = Request(scope, receive)
-        refusal = _refusal(request)
+        refusal = _refusal(request) or (_held_back(request) if self._paused else None)
         if refusal is not None:
             await self._tell(request, *refusal)(scope, receive, answer.send)
             return
@@ -137,6 +144,14 @@ def _refusal(request: Request) -> tuple[Kind, str] | None:
     if "%00" in request.url.path + request.url.query or "\x00" in request.scope["path"]:
         return BAD_ADDRESS, "a zero byte (%00) can be part of no name"
     return None
+
+
+def _held_back(request: Request) -> tuple[Kind, str] | None:
+    """The refusal of what could buy or change something while the broker is paused."""
+    path = request.url.path.rstrip("/")
+    if request.method in READING | {"DELETE"} or path.endswith(ALLOWED_WHILE_PAUSED):
+        return None
+    return PAUSED, "BROKER_PAUSED is set: reading and releasing go on, nothing is bought or changed"
 
 
 def _is_departure(error: BaseException) -> bool:

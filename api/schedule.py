@@ -74,10 +74,27 @@ class Timetable:
         self._back_off: BackOff | None = None
 
     def start(self) -> None:
-        """One pass of each job now, then by the timetable."""
-        settings = self._product.settings
+        """One pass of each job now, then by the timetable; a paused broker has no job that acts."""
+        for job, seconds in self._paused_jobs() if self._product.settings.paused else self._jobs():
+            self._scheduler.add_job(
+                self._in_background,
+                "interval",
+                args=(job,),
+                seconds=seconds,
+                coalesce=True,
+                max_instances=1,
+                misfire_grace_time=None,
+                jitter=min(seconds / 10, 5),
+            )
         self._start(self._first_pass())
-        jobs: tuple[tuple[Job, float], ...] = (
+        self._scheduler.start()
+
+    def _paused_jobs(self) -> tuple[tuple[Job, float], ...]:
+        return ((self.poll, self._product.settings.poll_seconds), (self.keep_history, HISTORY_SECONDS))
+
+    def _jobs(self) -> tuple[tuple[Job, float], ...]:
+        settings = self._product.settings
+        return (
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
             (self.look_again, settings.reoptimize_seconds),
@@ -89,18 +106,6 @@ class Timetable:
             (self.keep_history, HISTORY_SECONDS),
             (self.probe, PROBE_SECONDS),
         )
-        for job, seconds in jobs:
-            self._scheduler.add_job(
-                self._in_background,
-                "interval",
-                args=(job,),
-                seconds=seconds,
-                coalesce=True,
-                max_instances=1,
-                misfire_grace_time=None,
-                jitter=min(seconds / 10, 5),
-            )
-        self._scheduler.start()
 
     def stop(self) -> None:
         """No pass begins after this."""
@@ -132,6 +137,9 @@ class Timetable:
 
     async def _first_pass(self) -> None:
         await self.poll()
+        if self._product.settings.paused:
+            log.warning("paused: nothing is bought, released or moved", see="GET /v1/reconciliation")
+            return
         await self.reconcile()
         await self._pass("warm_up", self._warm_up)
 
@@ -229,6 +237,8 @@ class Timetable:
 
     def _react_to(self, changes: Iterable[OfferChange]) -> None:
         """Has touched plans looked at, once a burst is over; what comes during a look waits for the next."""
+        if self._product.settings.paused:
+            return
         self._changes.extend(changes)
         if self._changes and not self._reacting:
             self._reacting = True

@@ -255,9 +255,16 @@ class Leasing:
             await self.take_in(lease, reservation.units[ordinal].ordered_at or self._clock.now(), actor)
         return row
 
-    async def take_in(self, lease: Lease, seen_at: datetime, actor: str) -> Reservation | None:
-        """Releases a lease of ours that no intent is for, as ``Strays`` stores it; None without a price."""
-        row = await self._strays.take_in(lease, seen_at, actor)
+    async def take_in(
+        self, lease: Lease, seen_at: datetime, actor: str, *, keep: bool = False
+    ) -> Reservation | None:
+        """Releases a lease of ours that no intent is for, as ``Strays`` stores it; None without a price.
+
+        ``keep``: releases nothing, and without a price stores nothing.
+        """
+        row = await self._strays.take_in(lease, seen_at, actor, keep=keep)
+        if keep:
+            return row
         if row is None:
             await self._ending.end(lease)
             return None

@@ -111,6 +111,8 @@ class Settings(BaseSettings):
     history_full_days: int = Field(default=90, ge=1)
     history_kept_days: int = Field(default=1100, ge=1)
     rounds_kept_days: int = Field(default=30, ge=1)
+    paused: bool = False
+    strays: Literal["release", "keep"] = "release"
     contract_prices: Path | None = None
     provider_quotas: dict[str, ProviderQuota] = Field(default_factory=dict)
     log_format: Literal["console", "json"] = "console"

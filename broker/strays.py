@@ -33,8 +33,12 @@ class Strays:
         self._clock = clock
         self._random_bytes = random_bytes
 
-    async def take_in(self, lease: Lease, seen_at: datetime, actor: str) -> Reservation | None:
+    async def take_in(
+        self, lease: Lease, seen_at: datetime, actor: str, *, keep: bool = False
+    ) -> Reservation | None:
         """``lease`` as a reservation that is still to be released; None where nobody knows its price.
+
+        With ``keep`` it runs on, as one that a person may release.
 
         It counts from when its seller says, else from its order as the trail has it, else from when the
         reservation that its tag names was made, else from ``seen_at``, when it was first seen.
@@ -53,9 +57,11 @@ class Strays:
             row = None
             if offer is not None:
                 began_at = lease.began_at or await _ordered_at(uow, owner, tag) or made_at(wanted) or seen_at
-                row = taken_in(lease, owner, offer, reservation_id, began_at, now)
+                row = taken_in(lease, owner, offer, reservation_id, began_at, now, keep=keep)
                 await uow.reservations.add(row)
-            await uow.accounts.add_audit(_entry(lease, row, now, actor))
+            elif keep:
+                return None
+            await uow.accounts.add_audit(_entry(lease, row, now, actor, keep=keep))
             crash_points.here("lease.release_stray.before")
             await uow.commit()
             crash_points.here("lease.release_stray.after")
@@ -87,12 +93,12 @@ class Strays:
         return row
 
 
-def _entry(lease: Lease, row: Reservation | None, now: datetime, actor: str) -> AuditEntry:
+def _entry(lease: Lease, row: Reservation | None, now: datetime, actor: str, *, keep: bool) -> AuditEntry:
     booked = "its price is not known: it is in no spend" if row is None else f"booked as {row.reservation_id}"
     return AuditEntry(
         at=now,
         actor=actor,
-        action="lease.release_stray",
+        action="lease.keep_stray" if keep else "lease.release_stray",
         object_kind="lease",
         object_id=f"{lease.provider}/{lease.reference}",
         team=UNATTRIBUTED if row is None else row.team,

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api.dependencies import AnyCaller, Cursor, Limit, listing, product_of
+from api.dependencies import Administrator, AnyCaller, Cursor, Limit, listing, product_of
 from api.schemas.audit import AuditPage, entry_to_document
+from api.schemas.reconciliation import ProspectsForm, prospects_to_document
 
 router = APIRouter(tags=["operations"])
 
@@ -33,6 +34,14 @@ async def readyz(request: Request) -> JSONResponse:
 async def metrics() -> Response:
     """Figures in the Prometheus text form."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/reconciliation", responses={200: {"model": ProspectsForm}})
+async def preview_reconciliation(request: Request, caller: Administrator) -> JSONResponse:
+    """What the reconciler would adopt, end or buy as things stand; nothing is done."""
+    product = product_of(request)
+    found, unread = await product.reconcile.preview()
+    return JSONResponse(prospects_to_document(found, unread, paused=product.settings.paused))
 
 
 @router.get("/v1/audit", responses={200: {"model": AuditPage}})

@@ -31,8 +31,13 @@ def taken_in(
     reservation_id: str,
     began_at: datetime,
     now: datetime,
+    *,
+    keep: bool = False,
 ) -> Reservation:
-    """``lease`` as a reservation that is being released. ``owner``: whose tag it carries."""
+    """``lease`` as a reservation that is being released, or with ``keep`` runs on until somebody releases it.
+
+    ``owner``: whose tag it carries.
+    """
     why = (
         "nobody asked for it"
         if owner is None
@@ -46,12 +51,12 @@ def taken_in(
         lease.reference,
         ordered_at=began_at,
         began_at=lease.began_at,
-        leaving_at=now,
+        leaving_at=None if keep else now,
     )
     return Reservation(
         reservation_id=reservation_id,
         team=UNATTRIBUTED if owner is None else owner.team,
-        state=ReservationState.RELEASING,
+        state=ReservationState.ACTIVE if keep else ReservationState.RELEASING,
         offer=offer,
         nodes=lease.nodes,
         start=began_at,
@@ -59,7 +64,8 @@ def taken_in(
         units=(unit,),
         created_at=now,
         workload=None if owner is None else owner.workload,
-        reason=f"stray: {why}",
+        active_at=began_at if keep else None,
+        reason=f"{'kept' if keep else 'stray'}: {why}",
         requested_by="" if owner is None else owner.requested_by,
     )
 

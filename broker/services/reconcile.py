@@ -24,6 +24,7 @@ from broker.domain.holding_orders import bought_later
 from broker.domain.market import ChangeKind, OfferChange
 from broker.domain.moving import handover, is_beside, successors_of
 from broker.domain.outcome import Outcome
+from broker.domain.prospects import Prospect, prospects_of, stray_prospect
 from broker.domain.reconciling import (
     decide,
     find_strays,
@@ -68,14 +69,15 @@ class ReconcileRules:
     """``settle``: how long an unanswered order may be in flight or not yet listed; longer than any call.
 
     ``stray_grace``: how long a lease that nobody asked for is watched before it is released, at most
-    ``max_strays`` a pass; ``report_only`` releases none. ``second_look``: what is not shown any more is
-    gone when it is not shown this much later either.
+    ``max_strays`` a pass; ``report_only`` releases none, and ``keep_strays`` books them as reservations that
+    run on. ``second_look``: what is not shown any more is gone when it is not shown this much later either.
     """
 
     settle: timedelta = timedelta(minutes=2)
     stray_grace: timedelta = timedelta(minutes=15)
     max_strays: int = 3
     report_only: bool = False
+    keep_strays: bool = False
     second_look: timedelta = timedelta(seconds=10)
 
 
@@ -240,8 +242,41 @@ class ReconcileService:
             log.exception("reconciling %s failed unexpectedly", row.reservation_id)
             return "failed", f"unexpected {type(error).__name__}: {error}"
 
+    async def preview(self) -> tuple[tuple[Prospect, ...], Mapping[str, str]]:
+        """What passes would do as things stand, and which providers cannot be listed; does nothing.
+
+        What is not shown counts as gone at once, and leases that nobody asked for as past their grace.
+        """
+        async with self._passing:
+            clouds, unread = await self._list_clouds()
+            async with self._uow_factory() as uow:
+                rows = await uow.reservations.find_open()
+                install_id = await uow.accounts.install_id()
+            found: list[Prospect] = []
+            for row in rows:
+                if row.offer.provider in clouds:
+                    current, action, sight = await self._decided(row, clouds, second_look=timedelta(0))
+                    found.extend(prospects_of(current, action, sight.now))
+            for provider, leases in clouds.items():
+                mine = [row for row in rows if row.offer.provider == provider]
+                found.extend(
+                    stray_prospect(lease, kept=self._rules.keep_strays)
+                    for lease in find_strays(leases, mine, install_id)
+                )
+            return tuple(found), unread
+
     async def _advance(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> str:
         """Decides on one reservation as it stands now, and acts; the action's name."""
+        row, action, sight = await self._decided(row, clouds, second_look=self._rules.second_look)
+        if not isinstance(action, Wait) and not await self._claim(row):
+            return Wait.__name__
+        await self._act(row, action, sight)
+        return type(action).__name__
+
+    async def _decided(
+        self, row: Reservation, clouds: Mapping[str, Sequence[Lease]], *, second_look: timedelta
+    ) -> tuple[Reservation, Action, Sight]:
+        """One reservation as it stands now, what is to be done with it, and what that was decided on."""
         leases = clouds[row.offer.provider]
         async with self._uow_factory() as uow:
             row = await uow.reservations.find(row.reservation_id)
@@ -257,14 +292,10 @@ class ReconcileService:
             quiet_since=quiet_since(row, siblings),
             behind=is_behind(row, siblings),
             missed=self._missed_since(row, shown),
-            second_look=self._rules.second_look,
+            second_look=second_look,
         )
         seen = [other for other in successors_of(row, known) if await self._is_seen(other, clouds)]
-        action = handover(row, successors_of(row, known), seen, sight.now) or decide(row, sight)
-        if not isinstance(action, Wait) and not await self._claim(row):
-            return Wait.__name__
-        await self._act(row, action, sight)
-        return type(action).__name__
+        return row, handover(row, successors_of(row, known), seen, sight.now) or decide(row, sight), sight
 
     async def _is_seen(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> bool:
         """Whether its provider shows all that is held of ``row`` in this pass."""
@@ -456,8 +487,10 @@ class ReconcileService:
         released = []
         if not self._rules.report_only:
             for lease in due[: self._rules.max_strays]:
-                await self._leasing.take_in(lease, self._stray_since[lease.provider, lease.reference], ACTOR)
-                released.append(lease)
+                seen_at = self._stray_since[lease.provider, lease.reference]
+                await self._leasing.take_in(lease, seen_at, ACTOR, keep=self._rules.keep_strays)
+                if not self._rules.keep_strays:
+                    released.append(lease)
         alarm = len(due) > self._rules.max_strays
         if alarm:
             log.error("%d leases carry our tag and nobody asked for them", len(due))
