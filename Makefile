@@ -11,11 +11,12 @@ ifeq ($(shell command -v $(PYTHON) 2>/dev/null),)
 PYTHON := python3
 endif
 
-.PHONY: help run test nightly browser peers check lint types arrows bench errors format clean
+.PHONY: help run quick test nightly browser peers check lint types arrows bench errors format clean
 
 help:
 	@echo "make run    install, plan the bundled examples on the sandbox market, serve API and pages"
 	@echo "make test   install, then every gate: format, lint, types, import arrows, tests"
+	@echo "make quick  the gates, and the tests nearest to what differs from BASE (main)"
 	@echo "make check  the gates without the tests"
 	@echo "make nightly  the slow tests, the proofs of reserving and the drawn examples at full depth (hours)"
 	@echo "make bench  the benchmarks (not part of the tests)"
@@ -45,6 +46,9 @@ run: $(STAMP)
 test:
 	$(MAKE) --jobs 3 --output-sync=target check browser peers
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
+
+quick: check
+	$(BIN)/python -m tests.changed $(or $(BASE),main)
 
 browser: | $(BIN)/python
 	$(BIN)/python tests/setup_machine.py

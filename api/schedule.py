@@ -113,12 +113,17 @@ class Timetable:
             self._scheduler.shutdown(wait=False)
 
     async def end(self) -> None:
-        """No pass begins after this, and those under way are cut off."""
+        """No pass begins after this, and those under way are cut off.
+
+        What was told of feeds is withdrawn: another leader tells it, and an age that only grows is an alarm.
+        """
         self.stop()
         ending = tuple(self._tasks)
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
+        POLLED_OFFERS.clear()
+        POLLED_AT.clear()
 
     @property
     def has_passed(self) -> bool:

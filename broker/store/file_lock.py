@@ -14,13 +14,22 @@ _held_here: set[Path] = set()
 class FileLock:
     """Holds ``<database>.lock`` until released or the process ends, however it ends.
 
+    The name is that of the file itself, whatever symbolic link led there. Conflict where another process has
+    it, and for a file of several names.
+
     A POSIX record lock: worker processes that are forked do not inherit it, so a killed broker
     whose workers linger does not block the next. The system grants it again within one process,
     hence the set of those held here.
     """
 
     def __init__(self, database: Path) -> None:
-        self._path = database.resolve().with_name(database.name + ".lock")
+        real = database.resolve()
+        if real.exists() and real.stat().st_nlink > 1:
+            raise Conflict(
+                f"the database {database} has {real.stat().st_nlink} names (hard links), and the lock that "
+                "keeps other brokers away goes by the name: remove all but one"
+            )
+        self._path = real.with_name(real.name + ".lock")
         if self._path in _held_here:
             raise _in_use(database, str(os.getpid()))
         self._file = self._path.open("a+")

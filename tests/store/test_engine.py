@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from broker.domain.errors import Conflict, InputError, NotFound, StoreUnavailable
 from broker.store import create_store
+from broker.store.file_lock import FileLock
 from tests.store.examples import plan_record
 
 HOLDER = """
@@ -127,3 +128,23 @@ def test_a_missing_file_cannot_be_read(tmp_path: Path) -> None:
         create_store(f"sqlite:///{tmp_path / 'broker.db'}", exclusive=False)
 
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_another_name_of_a_file_does_not_pass_its_lock(tmp_path: Path) -> None:
+    database = tmp_path / "broker.db"
+    database.touch()
+    symbolic, folder = tmp_path / "other.db", tmp_path / "folder"
+    symbolic.symlink_to(database)
+    folder.symlink_to(tmp_path, target_is_directory=True)
+    lock = FileLock(database)
+    for name in (symbolic, folder / "broker.db"):
+        with pytest.raises(Conflict, match="in use"):
+            FileLock(name)
+    lock.release()
+    hard = tmp_path / "hard.db"
+    hard.hardlink_to(database)
+    for name in (database, hard):
+        with pytest.raises(Conflict, match="2 names"):
+            FileLock(name)
+    hard.unlink()
+    FileLock(database).release()

@@ -1,0 +1,112 @@
+"""Dockerfile, compose file and dashboard are parsed: there is no container engine here to run them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import REGISTRY
+
+import api.boundary
+import api.membership
+import api.schedule
+from broker.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "config/grafana/dashboards/broker.json"
+DECLARED_BY = (api.boundary, api.membership, api.schedule)
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Keyword and rest of each instruction of the Dockerfile, continued lines joined."""
+    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    return [(line.split()[0], line.split(maxsplit=1)[1]) for line in joined.splitlines() if line.strip()]
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    return document
+
+
+def final_stage() -> list[tuple[str, str]]:
+    found = instructions()
+    start = max(number for number, (word, _) in enumerate(found) if word == "FROM")
+    return found[start:]
+
+
+def test_the_image_is_slim_runs_without_root_and_tells_its_health() -> None:
+    stage = dict(final_stage())
+    assert "slim" in stage["FROM"]
+    assert stage["USER"] not in {"root", "0"}
+    assert "/healthz" in stage["HEALTHCHECK"]
+    assert json.loads(stage["ENTRYPOINT"]) == ["broker"]
+    assert json.loads(stage["CMD"]) == ["serve"]
+
+
+def test_what_is_copied_exists_and_is_what_is_packaged() -> None:
+    copied = {
+        source
+        for word, rest in instructions()
+        if word == "COPY" and "--from" not in rest
+        for source in shlex.split(rest)[:-1]
+    }
+    assert all((ROOT / source).exists() for source in copied)
+    assert {"api", "broker", "config", "fixtures", "optimizer", "providers"} <= copied
+
+
+@pytest.mark.parametrize("name", ["broker-1", "broker-2"])
+def test_brokers_have_a_read_only_root_and_known_settings(name: str) -> None:
+    service = compose()["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["depends_on"]["db"] == {"condition": "service_healthy"}
+    known = {f"BROKER_{field.upper()}" for field in Settings.model_fields}
+    assert set(service["environment"]) <= known
+    written = {volume.partition(":")[2] for volume in service["volumes"]} | set(service["tmpfs"])
+    assert written == {"/data", "/tmp"}
+
+
+def test_services_mount_what_exists_and_share_no_port() -> None:
+    document = compose()
+    assert {"db", "broker-1", "broker-2", "prometheus", "grafana"} == set(document["services"])
+    ports = [port for one in document["services"].values() for port in one.get("ports", [])]
+    assert len({port.split(":")[1] for port in ports}) == len(ports)
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    for one in document["services"].values():
+        for volume in one.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in document["volumes"] or (ROOT / source).exists(), volume
+
+
+def test_prometheus_asks_both_brokers() -> None:
+    config = yaml.safe_load((ROOT / "config/prometheus.yaml").read_text())
+    (job,) = config["scrape_configs"]
+    targets = [target for each in job["static_configs"] for target in each["targets"]]
+    brokers = [name for name in compose()["services"] if name.startswith("broker-")]
+    assert targets == [f"{name}:8080" for name in brokers]
+
+
+def test_the_dashboard_names_metrics_and_labels_that_exist() -> None:
+    assert DECLARED_BY
+    samples = {name for names in REGISTRY._collector_to_names.values() for name in names}
+    labels = {label for one in REGISTRY._collector_to_names for label in getattr(one, "_labelnames", ())}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert queries
+    named = {name for query in queries for name in re.findall(r"\bbroker_\w+", query)}
+    assert named <= samples
+    # Prometheus renames our label `job`, as it has one of its own.
+    grouped = {
+        name
+        for query in queries
+        for group in re.findall(r"by \(([^)]*)\)", query)
+        for name in group.split(", ")
+    }
+    assert grouped - {"le", "exported_job"} <= labels
+    assert "job" in labels
