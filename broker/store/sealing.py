@@ -9,22 +9,25 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from sqlalchemy import select, update
+from sqlalchemy import and_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.settings import SHORTEST_SECRETS_KEY
 from broker.store.key_files import write_secret
+from broker.store.tables import RememberedAnswerRow
 from broker.store.webhook_tables import WebhookRow
 from broker.store.writes import table_of
 
 SETTING = "BROKER_SECRETS_KEY"
 SEALED = "sealed:v1:"
+PAGE = 500
 SHORTEST_KEY = SHORTEST_SECRETS_KEY
 _PURPOSE = b"gpu-capacity-broker: secrets at rest"
 
@@ -38,11 +41,17 @@ class Seal:
                 problem = FieldProblem(SETTING, f"{len(key)} characters", f"{SHORTEST_KEY} or more")
                 raise InputError("settings", (problem,))
         self._box = MultiFernet([_fernet(key) for key in keys]) if keys else None
+        self._changes = len(keys) > 1
 
     @property
     def is_open(self) -> bool:
         """Whether there is no key, so that secrets are stored as they are."""
         return self._box is None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether former keys are given, which this start is to make unneeded."""
+        return self._changes
 
     def close(self, text: str) -> str:
         """``text`` as it is stored."""
@@ -93,8 +102,30 @@ def seal_of(given: str | None, database: Path | None) -> Seal:
 
 
 async def seal_all(session: AsyncSession, seal: Seal) -> None:
-    """Brings every webhook's secret under the first key; InputError where one cannot be opened."""
+    """Brings what is sealed under the first key; InputError where a webhook's secret cannot be opened."""
     table = table_of(WebhookRow)
     for webhook_id, stored in (await session.execute(select(table.c.webhook_id, table.c.secret))).all():
         values = {"secret": seal.renew(stored)}
         await session.execute(update(table).where(table.c.webhook_id == webhook_id).values(**values))
+    if seal.is_changing:
+        await _seal_answers(session, seal)
+
+
+async def _seal_answers(session: AsyncSession, seal: Seal) -> None:
+    """Brings remembered answers under the first key; one of a key that is lost stays, as it bars a repeat."""
+    table = table_of(RememberedAnswerRow)
+    key = (table.c.team, table.c.key, table.c.route)
+    last: tuple[str, str, str] | None = None
+    while True:
+        page = select(*key, table.c.body).where(table.c.body.is_not(None)).order_by(*key).limit(PAGE)
+        rows = (
+            await session.execute(page if last is None else page.where(tuple_(*key) > tuple_(*last)))
+        ).all()
+        for team, name, route, body in rows:
+            with suppress(InputError):
+                values = {"body": seal.renew(body)}
+                mine = and_(table.c.team == team, table.c.key == name, table.c.route == route)
+                await session.execute(update(table).where(mine).values(**values))
+        if len(rows) < PAGE:
+            return
+        last = (rows[-1][0], rows[-1][1], rows[-1][2])

@@ -11,7 +11,7 @@ import pytest
 from broker.domain.account import RememberedAnswer
 from broker.domain.errors import InputError
 from broker.domain.webhook import Webhook
-from broker.store import create_store
+from broker.store import create_store, sealing
 from broker.store.sealing import Seal, seal_of
 from tests.conftest import migrate
 from tests.store.examples import NOON
@@ -75,9 +75,33 @@ async def test_secrets_lie_sealed_and_change_keys_at_a_start(tmp_path: Path) -> 
     store = create_store(url, secrets_key=NEW)
     async with store.unit_of_work() as unit:
         assert await unit.webhooks.find(HOOK.webhook_id) == HOOK
+        kept = await unit.accounts.remember(answer)
+        assert kept is not None
+        assert kept.body == HOOK.secret
     await store.close()
 
     store = create_store(url, secrets_key=OLD)
     with pytest.raises(InputError, match="another key"):
         await store.seal_secrets()
     await store.close()
+
+
+async def test_answers_of_several_pages_change_their_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "PAGE", 2)
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    await migrate(url)
+    answers = [RememberedAnswer("research", f"k{n}", "POST /v1/keys", "ab" * 32, NOON) for n in range(5)]
+    for keys in (OLD, f"{NEW},{OLD}", NEW):
+        store = create_store(url, secrets_key=keys)
+        await store.seal_secrets()
+        async with store.unit_of_work() as unit:
+            found = [await unit.accounts.remember(answer) for answer in answers]
+            if keys == OLD:
+                for answer in answers:
+                    done = replace(answer, status=201, body=f"answer {answer.key}", headers="{}")
+                    await unit.accounts.complete(done)
+                await unit.commit()
+        await store.close()
+    assert [one and one.body for one in found] == [f"answer {answer.key}" for answer in answers]
