@@ -22,10 +22,10 @@ def page_of(
     """At most ``limit`` items (None: all) after ``cursor`` by ascending ``key``, and the next cursor."""
     ordered = sorted(items, key=key)
     if cursor is not None:
-        after = _decode(cursor)
+        after = read_cursor(cursor)
         ordered = [item for item in ordered if key(item) > after]
     page = ordered[:limit]
-    return page, _encode(key(page[-1])) if len(ordered) > len(page) else None
+    return page, make_cursor(key(page[-1])) if len(ordered) > len(page) else None
 
 
 def by_name(name: str) -> SortKey:
@@ -43,11 +43,13 @@ def by_day(day: date, name: str = "") -> SortKey:
     return Decimal(day.toordinal()), name
 
 
-def _encode(key: SortKey) -> str:
+def make_cursor(key: SortKey) -> str:
+    """The cursor of what comes after ``key``."""
     return base64.urlsafe_b64encode(json.dumps([str(key[0]), key[1]]).encode()).decode()
 
 
-def _decode(cursor: str) -> SortKey:
+def read_cursor(cursor: str) -> SortKey:
+    """The key that a cursor continues after; InputError for none of ours."""
     try:
         number, name = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         after = Decimal(str(number))

@@ -8,8 +8,17 @@ from datetime import datetime
 from typing import Any, Protocol, Self
 
 from broker.domain.account import AuditEntry, RememberedAnswer, RequestClaim
-from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
+from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer_pages import (
+    OfferCount,
+    OfferFilter,
+    OfferOrder,
+    OfferPlace,
+    OfferPrices,
+    OfferSlice,
+    SellersCheapest,
+)
 from broker.domain.page import Page
 from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.probing import ProbeReport
@@ -88,8 +97,32 @@ class OfferRepository(Protocol):
         """Current offers but for those of the providers ``without``, cheapest per GPU-hour first."""
         ...
 
-    async def find_labels(self) -> tuple[OfferLabel, ...]:
-        """Every current offer in short, cheapest per GPU-hour first."""
+    async def find_after(
+        self, wanted: OfferFilter, after: OfferPlace | None, limit: int
+    ) -> tuple[Offer, ...]:
+        """At most ``limit`` of the offers ``wanted`` after a place, cheapest per GPU-hour first."""
+        ...
+
+    async def find_pool_gpus(
+        self, pool_ids: Collection[str], gpu: str | None
+    ) -> Mapping[str, tuple[int | None, ...]]:
+        """What each current offer (of ``gpu``, where it is told) in the named pools says of their GPUs."""
+        ...
+
+    async def find_slice(self, part: OfferSlice, order: OfferOrder, *, descending: bool) -> tuple[str, ...]:
+        """Ids of the offers of a slice; what is not counted comes before the counted."""
+        ...
+
+    async def find_counts(self) -> tuple[OfferCount, ...]:
+        """How many offers are on sale, by provider, GPU, region and tier."""
+        ...
+
+    async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
+        """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+        ...
+
+    async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
+        """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
         ...
 
     async def find_offer(self, offer_id: str) -> Offer:

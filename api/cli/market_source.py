@@ -15,9 +15,9 @@ from api.schemas.market import Market, read_market
 from broker.catalogue import load_launch_table, load_operators, load_spot_prior
 from broker.domain.errors import Conflict, FieldProblem, InputError
 from broker.domain.offer import Offer
+from broker.domain.offer_pages import OfferFilter
 from broker.domain.spot import SpotBook
 from broker.domain.stock_pools import shared
-from broker.services.offers import OfferFilter
 from broker.settings import Settings
 from providers.registry import can_be_ordered, configured, not_planned
 

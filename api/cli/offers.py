@@ -19,8 +19,8 @@ from api.schemas.market import Market, market_to_document
 from broker.catalogue import load_provider_names, resolve_gpu
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.offer import HostKind, Offer, Tier
+from broker.domain.offer_pages import OfferFilter
 from broker.domain.stock_pools import shared
-from broker.services.offers import OfferFilter
 
 app = typer.Typer(add_completion=False)
 

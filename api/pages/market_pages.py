@@ -11,10 +11,11 @@ from api.dependencies import product_of
 from api.pages import market_view, price_view
 from api.pages.rendering import page_router, show
 from api.pages.session import AnyVisitor
-from api.pages.tables import Address, paged, wished_sorting
+from api.pages.tables import Address, page_at, wished_sorting
 from api.pages.words import seller
 from broker.domain.errors import NotFound
 from broker.domain.offer import Tier
+from broker.domain.offer_pages import OfferFilter, matching, most_offered
 from broker.domain.window import Window
 
 PAGE_SIZE = 50
@@ -40,13 +41,15 @@ async def market_page(
     wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
     address = Address("/market", {**wanted, "sort": sort})
     sorting = wished_sorting(sort, tuple(market_view.SORTS), address, "offers")
-    labels = await product.offers.find_labels()
-    found = market_view.matching_offers(labels, wanted)
-    found.sort(key=market_view.SORTS[sorting.by], reverse=sorting.descending)
-    shown, paging = paged(found, page, PAGE_SIZE, address)
+    chosen = market_view.offer_filter(wanted)
+    counts = await product.offers.find_counts()
+    kinds = matching(counts, chosen)
+    count = sum(kind.offers for kind in kinds)
+    first, paging = page_at(count, page, PAGE_SIZE, address)
+    parts, order = market_view.shown_slices(counts, chosen, sorting, first, PAGE_SIZE)
     feeds = await product.offers.find_feeds()
     window, span = _back_from(product.clock.now(), USUAL_DAYS)
-    most = market_view.most_offered(found)
+    most = most_offered(kinds)
     by_day = () if most is None else await product.prices.find_sku_days(*most, window)
     return show(
         request,
@@ -59,13 +62,13 @@ async def market_page(
             product.adapters, {feed.provider: product.offers.polling_of(feed) for feed in feeds}
         ),
         quarantine=await product.offers.find_quarantine(),
-        offers=await product.offers.find_named([label.offer_id for label in shown]),
-        cards=market_view.market_cards(found),
-        count=len(found),
-        first=(paging.page - 1) * PAGE_SIZE + 1,
+        offers=await product.offers.find_slices(parts, order, descending=sorting.descending),
+        cards=market_view.market_cards(kinds, await product.offers.find_price_range(chosen, count)),
+        count=count,
+        first=first + 1,
         sorting=sorting,
         paging=paging,
-        filters=market_view.market_filters(labels, wanted),
+        filters=market_view.market_filters(counts, wanted),
         narrowed=any(wanted.values()),
         most_offered=most,
         span=span,
@@ -128,11 +131,12 @@ async def gpu_page(
     product = product_of(request)
     window, span = _back_from(product.clock.now(), days)
     by_day = await product.prices.find_sku_days(gpu, str(tier), window)
-    labels = await product.offers.find_labels()
-    offers = market_view.matching_offers(labels, {"gpu": gpu, "tier": str(tier)})
-    sellers = market_view.seller_rows(offers)
+    chosen = OfferFilter(gpu=gpu, tier=str(tier))
+    kinds = matching(await product.offers.find_counts(), chosen)
+    count = sum(kind.offers for kind in kinds)
+    sellers = market_view.seller_rows(kinds, await product.offers.find_cheapest_of_sellers(chosen))
     cheapest = await product.offers.find_named([row.cheapest.offer_id for row in sellers])
-    if not by_day and not offers:
+    if not by_day and not sellers:
         raise NotFound("GPU", gpu, "none of that name is or was on sale in this tier")
     return show(
         request,
@@ -144,7 +148,7 @@ async def gpu_page(
         days=by_day,
         sellers=sellers,
         cheapest={offer.offer_id: offer for offer in cheapest},
-        cards=market_view.market_cards(offers),
+        cards=market_view.market_cards(kinds, await product.offers.find_price_range(chosen, count)),
         charts=price_view.sku_charts(by_day, window, gpu),
         span=span,
         spans=SPANS_DAYS,

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import median
 
 from api.pages.cards import Card
+from api.pages.tables import Sorting
 from api.pages.words import counted, price, seller, words
-from broker.domain.market import OfferLabel
+from broker.domain.offer_pages import (
+    OfferCount,
+    OfferFilter,
+    OfferOrder,
+    OfferPrices,
+    OfferSlice,
+    SellersCheapest,
+    choices_of,
+    slices_of,
+)
 from broker.domain.polling import BreakerState, Polling
 from providers.spec import Feed, TellsPauses
 
 FILTERS: Mapping[str, str] = {"gpu": "GPU", "provider": "Provider", "region": "Region", "tier": "Tier"}
 """What the market can be narrowed by, and how it is called."""
-SORTS: Mapping[str, Callable[[OfferLabel], tuple[object, ...]]] = {
-    "gpu_hour": lambda o: (o.usd_per_gpu_hour, o.offer_id),
-    "node_hour": lambda o: (o.usd_per_node_hour, o.offer_id),
-    "gpu": lambda o: (o.gpu, o.usd_per_gpu_hour, o.offer_id),
-    "provider": lambda o: (seller(o.provider), o.usd_per_gpu_hour, o.offer_id),
-    "place": lambda o: (o.region, o.usd_per_gpu_hour, o.offer_id),
-    "tier": lambda o: (o.tier, o.usd_per_gpu_hour, o.offer_id),
-    "nodes": lambda o: (-1 if o.nodes is None else o.nodes, o.offer_id),
+SORTS: Mapping[str, tuple[str | None, OfferOrder]] = {
+    "gpu_hour": (None, OfferOrder.GPU_HOUR),
+    "node_hour": (None, OfferOrder.NODE_HOUR),
+    "gpu": ("gpu", OfferOrder.GPU_HOUR),
+    "provider": ("provider", OfferOrder.GPU_HOUR),
+    "place": ("region", OfferOrder.GPU_HOUR),
+    "tier": ("tier", OfferOrder.GPU_HOUR),
+    "nodes": (None, OfferOrder.NODES),
 }
-"""Columns that the offers can be sorted by; the first is the usual one."""
+"""Columns that the offers can be sorted by: the word that they are grouped by, if any, and the order within;
+the first is the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +66,47 @@ def _breaker(paused: Mapping[str, datetime], polling: Polling) -> tuple[BreakerS
     return polling.breaker, f"next try {polling.next_at:%H:%M:%S}"
 
 
-def matching_offers(offers: Iterable[OfferLabel], wanted: Mapping[str, str]) -> list[OfferLabel]:
-    """Offers with every wished word; an empty wish takes all."""
-    return [
-        offer
-        for offer in offers
-        if all(not word or str(getattr(offer, name)) == word for name, word in wanted.items())
-    ]
+def offer_filter(words: Mapping[str, str]) -> OfferFilter:
+    """The filter of the wished words; an empty wish takes all."""
+    return OfferFilter(**{name: word or None for name, word in words.items()})
 
 
-def market_filters(offers: Sequence[OfferLabel], wanted: Mapping[str, str]) -> tuple[Filter, ...]:
+def shown_slices(
+    counts: Sequence[OfferCount], wanted: OfferFilter, sorting: Sorting, first: int, limit: int
+) -> tuple[tuple[OfferSlice, ...], OfferOrder]:
+    """Which slices of the market a page shows, and their order."""
+    group, order = SORTS[sorting.by]
+    if group is None:
+        return (OfferSlice(wanted, first, limit),), order
+    rank = seller if group == "provider" else str
+    return slices_of(counts, wanted, group, rank, first, limit, descending=sorting.descending), order
+
+
+def market_filters(counts: Sequence[OfferCount], wanted: Mapping[str, str]) -> tuple[Filter, ...]:
     """What the market can be narrowed by, given what else is chosen."""
     return tuple(
-        Filter(name, FILTERS[name], chosen, _choices(offers, name, wanted)) for name, chosen in wanted.items()
+        Filter(name, FILTERS[name], chosen, _choices(counts, name, wanted)) for name, chosen in wanted.items()
     )
 
 
 def _choices(
-    offers: Sequence[OfferLabel], name: str, wanted: Mapping[str, str]
+    counts: Sequence[OfferCount], name: str, wanted: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    others = {other: word for other, word in wanted.items() if other != name}
-    found = {str(getattr(offer, name)) for offer in matching_offers(offers, others)} | {wanted[name]} - {""}
+    found = choices_of(counts, offer_filter(wanted), name) | {wanted[name]} - {""}
     named = ((word, seller(word) if name == "provider" else word.replace("_", " ")) for word in found)
     return tuple(sorted(named, key=lambda pair: pair[1].lower()))
 
 
-def most_offered(offers: Iterable[OfferLabel]) -> tuple[str, str] | None:
-    """The GPU and tier with the most offers; None without any."""
-    counts = Counter((label.gpu, str(label.tier)) for label in offers)
-    return min(counts, key=lambda name: (-counts[name], name), default=None)
-
-
-def market_cards(offers: Sequence[OfferLabel]) -> tuple[Card, ...]:
+def market_cards(counts: Sequence[OfferCount], prices: OfferPrices | None) -> tuple[Card, ...]:
     """What the chosen offers ask for a GPU-hour."""
-    if not offers:
+    if prices is None:
         return ()
-    prices = sorted(offer.usd_per_gpu_hour for offer in offers)
-    sellers = len({offer.provider for offer in offers})
+    offers, sellers = sum(kind.offers for kind in counts), len({kind.provider for kind in counts})
     return (
-        Card("Offers that match", f"{len(offers):,}", f"from {counted(sellers, 'provider')}", lead=True),
-        Card("Cheapest GPU-hour", price(prices[0])),
-        Card("Median GPU-hour", price(median(prices))),
-        Card("Dearest GPU-hour", price(prices[-1])),
+        Card("Offers that match", f"{offers:,}", f"from {counted(sellers, 'provider')}", lead=True),
+        Card("Cheapest GPU-hour", price(prices.least_usd)),
+        Card("Median GPU-hour", price(prices.median_usd)),
+        Card("Dearest GPU-hour", price(prices.most_usd)),
     )
 
 
@@ -107,13 +116,12 @@ class SellerRow:
 
     provider: str
     offers: int
-    cheapest: OfferLabel
+    cheapest: SellersCheapest
 
 
-def seller_rows(offers: Iterable[OfferLabel]) -> tuple[SellerRow, ...]:
-    """Sellers, the one with the cheapest GPU-hour first."""
-    by_seller: defaultdict[str, list[OfferLabel]] = defaultdict(list)
-    for offer in offers:
-        by_seller[offer.provider].append(offer)
-    rows = [SellerRow(name, len(mine), min(mine, key=SORTS["gpu_hour"])) for name, mine in by_seller.items()]
-    return tuple(sorted(rows, key=lambda row: SORTS["gpu_hour"](row.cheapest)))
+def seller_rows(counts: Iterable[OfferCount], cheapest: Iterable[SellersCheapest]) -> tuple[SellerRow, ...]:
+    """Sellers, the one with the cheapest GPU-hour first, as ``cheapest`` has them."""
+    sizes: Counter[str] = Counter()
+    for kind in counts:
+        sizes[kind.provider] += kind.offers
+    return tuple(SellerRow(one.provider, sizes[one.provider], one) for one in cheapest)

@@ -68,8 +68,14 @@ class Paging:
 
 def paged(items: Sequence[Item], page: int, size: int, address: Address) -> tuple[Sequence[Item], Paging]:
     """The items of a page; one beyond the ends is the nearest that there is."""
-    pages = max(1, -(-len(items) // size))
+    first, paging = page_at(len(items), page, size, address)
+    return items[first : first + size], paging
+
+
+def page_at(count: int, page: int, size: int, address: Address) -> tuple[int, Paging]:
+    """Number (from 0) of the first of ``count`` items on a page, and the pages beside it."""
+    pages = max(1, -(-count // size))
     at = min(max(page, 1), pages)
     earlier = address.url(page=str(at - 1)) if at > 1 else None
     later = address.url(page=str(at + 1)) if at < pages else None
-    return items[(at - 1) * size : at * size], Paging(at, pages, earlier, later)
+    return (at - 1) * size, Paging(at, pages, earlier, later)

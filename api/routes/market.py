@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from api.cursors import SortKey, by_instant, by_name, page_of
+from api.cursors import SortKey, by_instant, by_name, make_cursor, page_of, read_cursor
 from api.dependencies import (
     Administrator,
     AnyCaller,
@@ -30,9 +30,9 @@ from api.schemas.provider import (
     quarantined_to_document,
 )
 from broker.domain.offer import Offer
+from broker.domain.offer_pages import OfferFilter, OfferPlace
 from broker.domain.price_gate import Quarantined
 from broker.services.accounts import Answer
-from broker.services.offers import OfferFilter
 from providers.registry import SPECS, sellers
 
 router = APIRouter(prefix="/v1", tags=["market"])
@@ -61,8 +61,9 @@ async def list_offers(
 ) -> JSONResponse:
     """Offers now, cheapest per GPU-hour first."""
     wanted = OfferFilter(provider=provider, gpu=gpu, region=region, tier=tier)
-    offers = await product_of(request).offers.find_offers(wanted)
-    page, next_cursor = page_of(offers, price_per_gpu, limit, cursor)
+    after = None if cursor is None else OfferPlace(*read_cursor(cursor))
+    page, more = await product_of(request).offers.find_page(wanted, after, limit)
+    next_cursor = make_cursor(price_per_gpu(page[-1])) if more else None
     return listing([offer_to_document(offer) for offer in page], next_cursor)
 
 

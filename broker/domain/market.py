@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from broker.domain.offer import Offer, RejectedRow, Tier
+from broker.domain.offer import Offer, RejectedRow
 from broker.domain.probing import ProbeReport
 
 
@@ -55,23 +55,6 @@ class PricePoint:
     price_usd_per_node_hour: Decimal
     stock_nodes: int | None
     available: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OfferLabel:
-    """What a current offer is sorted and narrowed by, without all else that its provider said.
-
-    ``nodes`` None: some.
-    """
-
-    offer_id: str
-    provider: str
-    gpu: str
-    region: str
-    tier: Tier
-    usd_per_gpu_hour: Decimal
-    usd_per_node_hour: Decimal
-    nodes: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+from broker.domain.copies import copy_with
 from broker.domain.offer import HostKind, Offer
 
 SHORT_ZONE = 2
@@ -83,11 +85,12 @@ class Operators:
 
     def located(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """``offers`` with their places, and hosts where no payload said them."""
+        place_of, host_of = cache(self.place_of), cache(self.host_of)
         return tuple(
-            replace(
+            copy_with(
                 offer,
-                place=self.place_of(offer.provider, offer.seller, offer.region, offer.zone),
-                host=offer.host or self.host_of(offer.provider, offer.seller),
+                place=place_of(offer.provider, offer.seller, offer.region, offer.zone),
+                host=offer.host or host_of(offer.provider, offer.seller),
             )
             for offer in offers
         )

@@ -12,9 +12,9 @@ counts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 
+from broker.domain.copies import copy_with
 from broker.domain.offer import GpuPool, HostKind, Offer, Tier, fewest_gpus
 
 
@@ -23,17 +23,14 @@ def pooled(offers: Iterable[Offer]) -> tuple[Offer, ...]:
 
     Pools that an adapter named stay as they are.
     """
-    rows = list(offers)
-    sizes: defaultdict[str, list[int]] = defaultdict(list)
-    for offer in rows:
-        if _is_stock(offer) and offer.stock.nodes is not None:
-            sizes[stock_name(offer)].append(offer.stock.nodes * offer.sku.gpus_per_node)
-    return tuple(
-        _in_pool(offer, GpuPool(stock_name(offer), max(sizes.get(stock_name(offer), ()), default=None)))
-        if _is_stock(offer)
-        else offer
-        for offer in rows
-    )
+    rows = [(offer, stock_name(offer) if _is_stock(offer) else None) for offer in offers]
+    most: dict[str, int] = {}
+    for offer, name in rows:
+        gpus = _gpus_in_stock(offer)
+        if name is not None and gpus is not None:
+            most[name] = max(gpus, most.get(name, gpus))
+    pools = {name: GpuPool(name, most.get(name)) for _, name in rows if name is not None}
+    return tuple(offer if name is None else _in_pool(offer, pools[name]) for offer, name in rows)
 
 
 def shared(offers: Iterable[Offer]) -> tuple[Offer, ...]:
@@ -45,10 +42,16 @@ def shared(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     for offer in rows:
         if offer.stock.pool is not None:
             said[offer.stock.pool.pool_id].append(offer.stock.pool.gpus)
-    return tuple(_told(offer, said) for offer in rows)
+    return shared_in(rows, said)
 
 
-def _told(offer: Offer, said: defaultdict[str, list[int | None]]) -> Offer:
+def shared_in(offers: Iterable[Offer], said: Mapping[str, Sequence[int | None]]) -> tuple[Offer, ...]:
+    """The same of some offers of a market. ``said``: what each offer of the market in one of their pools
+    says of its GPUs, by pool."""
+    return tuple(_told(offer, said) for offer in offers)
+
+
+def _told(offer: Offer, said: Mapping[str, Sequence[int | None]]) -> Offer:
     pool = offer.stock.pool
     if pool is None:
         return offer
@@ -79,4 +82,4 @@ def _is_stock(offer: Offer) -> bool:
 
 
 def _in_pool(offer: Offer, pool: GpuPool | None) -> Offer:
-    return replace(offer, stock=replace(offer.stock, pool=pool))
+    return copy_with(offer, stock=copy_with(offer.stock, pool=pool))

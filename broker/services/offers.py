@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.domain.access import require_scope
@@ -14,8 +14,17 @@ from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.contract_prices import ContractPrice, with_contract_prices
 from broker.domain.errors import FieldProblem, InputError, ProviderError
 from broker.domain.launches import REMEMBERED, LaunchBook
-from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint, diff_rounds
+from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer_pages import (
+    OfferCount,
+    OfferFilter,
+    OfferOrder,
+    OfferPlace,
+    OfferPrices,
+    OfferSlice,
+    SellersCheapest,
+)
 from broker.domain.operators import Operators
 from broker.domain.polling import Polling, PollPlan, polling_of
 from broker.domain.price_gate import (
@@ -29,21 +38,11 @@ from broker.domain.price_gate import (
 )
 from broker.domain.round_news import OfferMark, RoundNews, round_news
 from broker.domain.siting import sited
-from broker.domain.stock_pools import shared
+from broker.domain.stock_pools import shared, shared_in
 from broker.domain.window import Window
 from broker.ports import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class OfferFilter:
-    """Which offers to show, by exact words; None: any."""
-
-    provider: str | None = None
-    gpu: str | None = None
-    region: str | None = None
-    tier: str | None = None
 
 
 class OffersService:
@@ -171,12 +170,48 @@ class OffersService:
                 provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
             )
         told = LaunchBook(launches, now).told(offers)
-        return shared(told) if chosen == OfferFilter(gpu=chosen.gpu) else told
+        return shared(told) if _is_whole_market(chosen) else told
 
-    async def find_labels(self) -> tuple[OfferLabel, ...]:
-        """Every current offer in short, cheapest per GPU-hour first: to sort and narrow the market by."""
+    async def find_page(
+        self, wanted: OfferFilter, after: OfferPlace | None, limit: int
+    ) -> tuple[tuple[Offer, ...], bool]:
+        """At most ``limit`` of what ``find_offers`` gives, after a place, and whether more follow."""
+        now = self._clock.now()
         async with self._uow_factory() as uow:
-            return await uow.offers.find_labels()
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            found = await uow.offers.find_after(wanted, after, limit + 1)
+            page = found[:limit]
+            if _is_whole_market(wanted):
+                pools = {offer.stock.pool.pool_id for offer in page if offer.stock.pool is not None}
+                page = shared_in(page, await uow.offers.find_pool_gpus(pools, wanted.gpu))
+        return LaunchBook(launches, now).told(page), len(found) > limit
+
+    async def find_slices(
+        self, parts: Sequence[OfferSlice], order: OfferOrder, *, descending: bool
+    ) -> tuple[Offer, ...]:
+        """The offers of some slices of the market, one slice after another, with what our launches taught."""
+        async with self._uow_factory() as uow:
+            ids = [
+                offer_id
+                for part in parts
+                for offer_id in await uow.offers.find_slice(part, order, descending=descending)
+            ]
+        return await self.find_named(ids)
+
+    async def find_counts(self) -> tuple[OfferCount, ...]:
+        """How many offers are on sale, by provider, GPU, region and tier."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_counts()
+
+    async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
+        """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_price_range(wanted, count)
+
+    async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
+        """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_cheapest_of_sellers(wanted)
 
     async def find_named(self, offer_ids: Sequence[str]) -> tuple[Offer, ...]:
         """Those of the named offers that are on sale, in that order, with what our launches taught."""
@@ -264,3 +299,8 @@ class OffersService:
         if self._clock.now() - succeeded <= self._stale_after + waits:
             return feed
         return replace(feed, stale_since=feed.stale_since or succeeded)
+
+
+def _is_whole_market(wanted: OfferFilter) -> bool:
+    """Whether what is asked for says of every pool all that shares it: the market, or all of one GPU."""
+    return wanted == OfferFilter(gpu=wanted.gpu)

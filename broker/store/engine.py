@@ -15,6 +15,7 @@ from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, S
 from broker.store import schema
 from broker.store.failures import failures_named
 from broker.store.file_lock import FileLock
+from broker.store.kept_market import KeptMarket
 from broker.store.leader import LockedSeat, Seat, SoleSeat
 from broker.store.sealing import Seal, seal_all, seal_of
 from broker.store.unit_of_work import SqlUnitOfWork
@@ -50,12 +51,13 @@ class Store:
         self._read_only = read_only
         self._seal = seal or Seal()
         self._worker_id = make_worker_id()
+        self._kept_market = KeptMarket()
         self._is_shared = engine.dialect.name == "postgresql"
         self._seat_engine: AsyncEngine | None = None
 
     def unit_of_work(self) -> SqlUnitOfWork:
         """A new transaction; this method is a ``broker.ports.UnitOfWorkFactory``."""
-        return SqlUnitOfWork(self._engine, self._worker_id, self._seal)
+        return SqlUnitOfWork(self._engine, self._worker_id, self._seal, self._kept_market)
 
     def seat(self) -> Seat:
         """This process's way to the leader's seat; ``leave`` it before the store is closed."""

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import selectinload
 
 from broker.domain.errors import NotFound
-from broker.domain.market import ChangeKind, FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
+from broker.domain.market import ChangeKind, FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer, RejectedRow, Tier
+from broker.domain.offer_pages import (
+    OfferCount,
+    OfferFilter,
+    OfferOrder,
+    OfferPlace,
+    OfferPrices,
+    OfferSlice,
+    SellersCheapest,
+    price_rank,
+)
 from broker.domain.price_gate import PeerPrice
 from broker.domain.probing import ProbeReport
 from broker.domain.round_news import OfferMark, RoundNews, dated
 from broker.domain.window import Window
+from broker.store.columns import storable
 from broker.store.documents import from_document, to_document
+from broker.store.kept_market import KeptMarket, digest_of, offer_from
+from broker.store.offer_pages import (
+    CHEAPEST_FIRST,
+    find_after,
+    find_cheapest_of_sellers,
+    find_pool_gpus,
+    find_price_range,
+    find_slice,
+    narrowed,
+)
 from broker.store.price_history import PriceState, offer_is_available, points_of_change
 from broker.store.prices import append_points, find_points, find_points_of, keep_documents
 from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, RoundRow
@@ -36,8 +56,9 @@ from broker.store.writes import (
 class SqlOfferRepository:
     """The market as the broker saw it; fulfils ``broker.ports.OfferRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, kept: KeptMarket) -> None:
         self._session = session
+        self._kept = kept
 
     async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
         """Marks of everything that ``provider`` sells now.
@@ -71,42 +92,47 @@ class SqlOfferRepository:
     ) -> tuple[Offer, ...]:
         """Current offers but for those of the providers ``without``, cheapest per GPU-hour first; each filter
         is an exact word."""
-        filters = (
-            (OfferRow.provider, provider),
-            (OfferRow.gpu, gpu),
-            (OfferRow.region, region),
-            (OfferRow.tier, tier),
-        )
-        statement = _OFFERS.where(
-            *(column == str(word) for column, word in filters if word is not None),
-            *((OfferRow.provider.not_in(sorted(without)),) if without else ()),
-        ).order_by(OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
-        return tuple(_offer(*row) for row in await self._session.execute(statement))
+        wanted = OfferFilter(provider, gpu, region, tier)
+        if wanted == OfferFilter():
+            return await self._kept.offers(self._session, without)
+        statement = narrowed(_OFFERS, wanted).where(OfferRow.provider.not_in(sorted(without)))
+        rows = await self._session.execute(statement.order_by(*CHEAPEST_FIRST))
+        return tuple(offer_from(*row) for row in rows)
 
-    async def find_labels(self) -> tuple[OfferLabel, ...]:
-        """Every current offer in short, cheapest per GPU-hour first."""
-        cheapest_first = (OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
-        rows = await self._session.execute(select(*_LABEL).order_by(*cheapest_first))
-        return tuple(
-            OfferLabel(
-                offer_id,
-                who,
-                gpu,
-                where,
-                Tier(tier),
-                from_micro_usd(per_gpu),
-                from_micro_usd(per_node),
-                nodes,
-            )
-            for offer_id, who, gpu, where, tier, per_gpu, per_node, nodes in rows
-        )
+    async def find_after(
+        self, wanted: OfferFilter, after: OfferPlace | None, limit: int
+    ) -> tuple[Offer, ...]:
+        """At most ``limit`` of the offers ``wanted`` after a place, cheapest per GPU-hour first."""
+        return await find_after(self._session, wanted, after, limit)
+
+    async def find_pool_gpus(
+        self, pool_ids: Collection[str], gpu: str | None
+    ) -> Mapping[str, tuple[int | None, ...]]:
+        """What each current offer (of ``gpu``, where it is told) in the named pools says of their GPUs."""
+        return await find_pool_gpus(self._session, pool_ids, gpu)
+
+    async def find_slice(self, part: OfferSlice, order: OfferOrder, *, descending: bool) -> tuple[str, ...]:
+        """Ids of the offers of a slice; what is not counted comes before the counted."""
+        return await find_slice(self._session, part, order, descending=descending)
+
+    async def find_counts(self) -> tuple[OfferCount, ...]:
+        """How many offers are on sale, by provider, GPU, region and tier."""
+        return await self._kept.counts(self._session)
+
+    async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
+        """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+        return await find_price_range(self._session, wanted, count)
+
+    async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
+        """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+        return await find_cheapest_of_sellers(self._session, wanted)
 
     async def find_many(self, offer_ids: Collection[str]) -> tuple[Offer, ...]:
         """Those of the named offers that are on sale."""
         found: list[Offer] = []
         for part in batches(offer_ids):
             rows = await self._session.execute(_OFFERS.where(OfferRow.offer_id.in_(part)))
-            found.extend(_offer(*row) for row in rows)
+            found.extend(offer_from(*row) for row in rows)
         return tuple(found)
 
     async def find_offer(self, offer_id: str) -> Offer:
@@ -114,7 +140,7 @@ class SqlOfferRepository:
         row = (await self._session.execute(_OFFERS.where(OfferRow.offer_id == offer_id))).first()
         if row is None:
             raise NotFound("offer", offer_id, "it may have been sold or withdrawn since")
-        return _offer(*row)
+        return offer_from(*row)
 
     async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
         """What every seller asks now."""
@@ -175,8 +201,12 @@ class SqlOfferRepository:
 
     async def find_as_of(self) -> datetime | None:
         """When the newest current offer was seen."""
-        statement = select(func.max(_SEEN_AT)).join(FeedRow, FeedRow.provider == OfferRow.provider)
-        return await self._session.scalar(statement)
+        mine = OfferRow.provider == FeedRow.provider
+        dated = select(func.max(OfferRow.observed_at)).where(mine).scalar_subquery()
+        undated = select(OfferRow.offer_id).where(mine, OfferRow.observed_at.is_(None)).exists()
+        rows = await self._session.execute(select(dated, FeedRow.last_success_at, undated))
+        seen = [at for own, in_round, any_undated in rows for at in (own, in_round if any_undated else None)]
+        return max((at for at in seen if at is not None), default=None)
 
     async def _record_health(self, round_: PollRound, *, failed: bool) -> None:
         await self._open_feed(round_.provider)
@@ -213,7 +243,7 @@ class SqlOfferRepository:
 
     async def _record_news(self, round_: PollRound, round_id: int, news: RoundNews) -> None:
         after = {offer.offer_id: offer for offer in news.offers}
-        before = await self._price_states(news.touched)
+        before, gone = await self._price_states(news.touched)
         points = points_of_change(before, after, round_.started_at)
         await append_points(self._session, points, after)
         await keep_documents(self._session, news.gone)
@@ -221,39 +251,38 @@ class SqlOfferRepository:
         for part in batches(sorted(after)):
             rows = [_offer_values(after[key], news.fingerprints[key], round_, round_id) for key in part]
             await upsert_many(self._session, OfferRow, rows)
+        await self._record_digest(round_.provider, (*gone, *news.fingerprints.values()))
 
-    async def _price_states(self, offer_ids: Iterable[str]) -> dict[str, PriceState]:
+    async def _record_digest(self, provider: str, changed: Collection[str]) -> None:
+        """Notes that offers with the fingerprints ``changed`` came or went."""
+        if changed:
+            feed = table_of(FeedRow)
+            before = await self._session.scalar(select(feed.c.offers_digest).filter_by(provider=provider))
+            values = {"offers_digest": digest_of(changed, before or "")}
+            await self._session.execute(update(feed).where(feed.c.provider == provider).values(values))
+
+    async def _price_states(self, offer_ids: Iterable[str]) -> tuple[dict[str, PriceState], list[str]]:
+        """What is known of the prices of offers before they are written, and their fingerprints."""
         statement = select(
             OfferRow.offer_id,
             OfferRow.price_per_node_hour_micro_usd,
             OfferRow.stock_nodes,
             OfferRow.available,
+            OfferRow.fingerprint,
         )
         states: dict[str, PriceState] = {}
+        fingerprints: list[str] = []
         for part in batches(offer_ids):
-            rows = await self._session.execute(statement.where(OfferRow.offer_id.in_(part)))
-            states |= {
-                offer_id: PriceState(usd, nodes, available) for offer_id, usd, nodes, available in rows
-            }
-        return states
+            for offer_id, usd, nodes, available, mark in await self._session.execute(
+                statement.where(OfferRow.offer_id.in_(part))
+            ):
+                states[offer_id] = PriceState(usd, nodes, available)
+                fingerprints.append(mark)
+        return states, fingerprints
 
 
 _SEEN_AT = func.coalesce(OfferRow.observed_at, FeedRow.last_success_at)
-_LABEL = (
-    OfferRow.offer_id,
-    OfferRow.provider,
-    OfferRow.gpu,
-    OfferRow.region,
-    OfferRow.tier,
-    OfferRow.price_per_gpu_hour_micro_usd,
-    OfferRow.price_per_node_hour_micro_usd,
-    OfferRow.stock_nodes,
-)
 _OFFERS = select(OfferRow.document, _SEEN_AT).join(FeedRow, FeedRow.provider == OfferRow.provider)
-
-
-def _offer(document: dict[str, Any], seen_at: datetime) -> Offer:
-    return from_document(Offer, {**document, "observed_at": seen_at.isoformat()})
 
 
 def _offer_values(offer: Offer, fingerprint: str, round_: PollRound, round_id: int) -> Values:
@@ -268,9 +297,12 @@ def _offer_values(offer: Offer, fingerprint: str, round_: PollRound, round_id: i
         "gpu": offer.sku.gpu,
         "region": offer.region,
         "tier": offer.tier.value,
+        "price_rank": price_rank(per_gpu_usd),
         "price_per_gpu_hour_micro_usd": to_micro_usd(per_gpu_usd),
         "price_per_node_hour_micro_usd": to_micro_usd(offer.price_usd_per_node_hour),
         "stock_nodes": offer.stock.nodes,
+        "pool_id": None if offer.stock.pool is None else storable(offer.stock.pool.pool_id),
+        "pool_gpus": None if offer.stock.pool is None else offer.stock.pool.gpus,
         "available": offer_is_available(offer),
         "list_per_node_hour_micro_usd": to_micro_usd(offer.at_list_price().price_usd_per_node_hour),
         "fingerprint": fingerprint,

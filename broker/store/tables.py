@@ -46,7 +46,10 @@ class MetaRow(Row):
 
 
 class FeedRow(Row):
-    """Health of one provider's feed; writing it first makes rounds of one provider queue up."""
+    """Health of one provider's feed; writing it first makes rounds of one provider queue up.
+
+    ``offers_digest`` changes with what it sells: the exclusive or of the fingerprints of its offers.
+    """
 
     __tablename__ = "feeds"
 
@@ -61,6 +64,7 @@ class FeedRow(Row):
     failures: Mapped[int] = mapped_column(default=0, server_default="0")
     not_before: Mapped[datetime | None]
     probe: Mapped[dict[str, Any] | None]
+    offers_digest: Mapped[str] = mapped_column(default="", server_default="")
 
 
 class RoundRow(Row):
@@ -90,17 +94,32 @@ class OfferRow(Row):
     """
 
     __tablename__ = "offers"
+    __table_args__ = (
+        Index(None, "price_rank", "offer_id"),
+        Index(None, "provider", "price_rank", "offer_id"),
+        Index(None, "gpu", "price_rank", "offer_id"),
+        Index(None, "region", "price_rank", "offer_id"),
+        Index(None, "tier", "price_rank", "offer_id"),
+        Index(None, "price_per_node_hour_micro_usd", "offer_id"),
+        Index(None, "stock_nodes", "offer_id"),
+        Index(None, "provider", "gpu", "region", "tier"),
+        Index(None, "provider", "observed_at"),
+        Index(None, "pool_id", "gpu", "pool_gpus"),
+    )
 
     offer_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
-    provider: Mapped[str] = mapped_column(Identifier, index=True)
+    provider: Mapped[str] = mapped_column(Identifier)
     round_id: Mapped[int] = mapped_column(Serial, ForeignKey("rounds.round_id"))
     sku: Mapped[str]
-    gpu: Mapped[str] = mapped_column(Identifier, index=True)
+    gpu: Mapped[str] = mapped_column(Identifier)
     region: Mapped[str] = mapped_column(Identifier)
     tier: Mapped[str]
+    price_rank: Mapped[str] = mapped_column(Identifier)
     price_per_gpu_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
     price_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
     stock_nodes: Mapped[int | None]
+    pool_id: Mapped[str | None] = mapped_column(Identifier)
+    pool_gpus: Mapped[int | None]
     available: Mapped[bool]
     list_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
     fingerprint: Mapped[str]

@@ -22,6 +22,7 @@ from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
 from broker.store.exports import SqlExportRepository
 from broker.store.failures import failure_of
+from broker.store.kept_market import KeptMarket
 from broker.store.keys import SqlKeyRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
@@ -54,7 +55,7 @@ class SqlUnitOfWork:
 
     Both databases read what is committed, statement by statement; writes that must not meet are
     guarded by a version or a primary key. A database that fails raises StoreUnavailable. ``worker_id``
-    names the process that claims rows here; ``seal`` closes secrets.
+    names the process that claims rows here; ``seal`` closes secrets; ``kept``: the market as it was read.
     """
 
     offers: OfferRepository
@@ -71,10 +72,10 @@ class SqlUnitOfWork:
     exports: ExportRepository
     prices: PriceRepository
 
-    def __init__(self, engine: AsyncEngine, worker_id: str, seal: Seal) -> None:
+    def __init__(self, engine: AsyncEngine, worker_id: str, seal: Seal, kept: KeptMarket) -> None:
         self._epoch = _led_in.get()
         self._session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
-        self.offers = SqlOfferRepository(self._session)
+        self.offers = SqlOfferRepository(self._session, kept)
         self.quarantine = SqlQuarantineRepository(self._session)
         self.plans = SqlPlanRepository(self._session, worker_id)
         self.reservations = SqlReservationRepository(self._session, worker_id)

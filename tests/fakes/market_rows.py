@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
+from statistics import median
 
 from broker.domain.errors import NotFound
-from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
+from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer
+from broker.domain.offer_pages import (
+    OfferCount,
+    OfferFilter,
+    OfferOrder,
+    OfferPlace,
+    OfferPrices,
+    OfferSlice,
+    SellersCheapest,
+)
 from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.probing import ProbeReport
 from broker.domain.round_news import OfferMark, RoundNews, fingerprint
@@ -16,23 +28,54 @@ from broker.domain.window import Window
 from tests.fakes.tables import Repository
 
 
+def _place(offer: Offer) -> tuple[Decimal, str]:
+    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
+
+
+_KEYS: Mapping[OfferOrder, Callable[[Offer], tuple[Decimal, str]]] = {
+    OfferOrder.GPU_HOUR: _place,
+    OfferOrder.NODE_HOUR: lambda o: (o.price_usd_per_node_hour, o.offer_id),
+    OfferOrder.NODES: lambda o: (Decimal(-1 if o.stock.nodes is None else o.stock.nodes), o.offer_id),
+}
+
+
 class Offers(Repository):
     """Fulfils ``OfferRepository``."""
 
-    async def find_labels(self) -> tuple[OfferLabel, ...]:
-        return tuple(
-            OfferLabel(
-                o.offer_id,
-                o.provider,
-                o.sku.gpu,
-                o.region,
-                o.tier,
-                o.price_usd_per_node_hour / o.sku.gpus_per_node,
-                o.price_usd_per_node_hour,
-                o.stock.nodes,
-            )
-            for o in await self.find_current()
-        )
+    async def find_after(
+        self, wanted: OfferFilter, after: OfferPlace | None, limit: int
+    ) -> tuple[Offer, ...]:
+        place = None if after is None else (after.usd_per_gpu_hour, after.offer_id)
+        return tuple([o for o in self._cheapest(wanted) if place is None or _place(o) > place][:limit])
+
+    async def find_pool_gpus(
+        self, pool_ids: Collection[str], gpu: str | None
+    ) -> Mapping[str, tuple[int | None, ...]]:
+        pools = [o.stock.pool for o in self._cheapest(OfferFilter(gpu=gpu)) if o.stock.pool is not None]
+        return {name: tuple(pool.gpus for pool in pools if pool.pool_id == name) for name in pool_ids}
+
+    async def find_slice(self, part: OfferSlice, order: OfferOrder, *, descending: bool) -> tuple[str, ...]:
+        rows = sorted(self._cheapest(part.wanted), key=_KEYS[order], reverse=descending)
+        return tuple(o.offer_id for o in rows[part.first : part.first + part.limit])
+
+    async def find_counts(self) -> tuple[OfferCount, ...]:
+        kinds = Counter((o.provider, o.sku.gpu, o.region, str(o.tier)) for o in self._cheapest(OfferFilter()))
+        return tuple(OfferCount(*kind, offers) for kind, offers in kinds.items())
+
+    async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
+        prices = [_place(o)[0] for o in self._cheapest(wanted)]
+        return OfferPrices(prices[0], median(prices), prices[-1]) if prices else None
+
+    async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
+        first: dict[str, Offer] = {}
+        for offer in self._cheapest(wanted):
+            first.setdefault(offer.provider, offer)
+        return tuple(SellersCheapest(name, o.offer_id, _place(o)[0]) for name, o in first.items())
+
+    def _cheapest(self, wanted: OfferFilter) -> list[Offer]:
+        rows = self._tables.offers.values()
+        kinds = ((o, OfferCount(o.provider, o.sku.gpu, o.region, str(o.tier), 1)) for o in rows)
+        return sorted((o for o, kind in kinds if wanted.takes(kind)), key=_place)
 
     async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
         feed = self._tables.feeds.get(provider)
@@ -101,16 +144,8 @@ class Offers(Repository):
         tier: str | None = None,
         without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
-        found = [
-            offer
-            for offer in self._tables.offers.values()
-            if provider in (None, offer.provider)
-            and offer.provider not in without
-            and gpu in (None, offer.sku.gpu)
-            and region in (None, offer.region)
-            and tier in (None, offer.tier)
-        ]
-        return tuple(sorted(found, key=lambda o: o.price_usd_per_node_hour / o.sku.gpus_per_node))
+        wanted = OfferFilter(provider, gpu, region, tier)
+        return tuple(offer for offer in self._cheapest(wanted) if offer.provider not in without)
 
     async def find_offer(self, offer_id: str) -> Offer:
         if offer_id not in self._tables.offers:

@@ -17,8 +17,9 @@ from broker.domain.errors import (
 from broker.domain.freshness import fresh_offers
 from broker.domain.market import ChangeKind, PollRound
 from broker.domain.offer import OfferBatch
+from broker.domain.offer_pages import OfferFilter
 from broker.domain.price_gate import Doubt, GateRules
-from broker.services.offers import OfferFilter, OffersService
+from broker.services.offers import OffersService
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer
 from tests.fakes.provider import FakeProvider, Fault
