@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
+from broker.domain.copies import copy_with
 from broker.domain.market import FeedHealth
 from broker.domain.offer import Offer
 
@@ -41,4 +41,4 @@ def discounted(offer: Offer, age_share: float) -> Offer:
     if nodes is None or age_share <= DOUBT_FROM:
         return offer
     left = int(nodes * (1 - age_share) / (1 - DOUBT_FROM) + 1e-9)
-    return replace(offer, stock=replace(offer.stock, nodes=left))
+    return copy_with(offer, stock=copy_with(offer.stock, nodes=left))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 
+from broker.domain.copies import copy_with
 from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.learned import Basis, Learned
 from broker.domain.node_launch import LaunchBasis, NodeLaunch
@@ -55,7 +56,7 @@ class LaunchTable:
         if not self.forms:
             return offers
         own = own_launches(offers, attempts)
-        return tuple(replace(offer, launch=self._launch(offer, own)) for offer in offers)
+        return tuple(copy_with(offer, launch=self._launch(offer, own)) for offer in offers)
 
     def _launch(self, offer: Offer, own: Mapping[Kind, float]) -> NodeLaunch:
         """The node, and then its image and weights. A container that runs has its image, so that none is

@@ -16,6 +16,7 @@ from decimal import Decimal
 from enum import StrEnum
 from statistics import median
 
+from broker.domain.copies import copy_with
 from broker.domain.errors import InsufficientCapacity, PriceAboveLimit, ProviderError
 from broker.domain.learned import GUESS, Basis, Learned
 from broker.domain.offer import Offer
@@ -200,4 +201,4 @@ class LaunchBook:
 
     def _told(self, offer: Offer) -> Offer:
         learned = self.learned(offer)
-        return offer if learned is None else replace(offer, learned=learned)
+        return offer if learned is None else copy_with(offer, learned=learned)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.domain.copies import copy_with
 from broker.domain.offer import Offer, RateBasis, Tier
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 
@@ -89,7 +90,7 @@ class SpotBook:
     def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """``offers``, spot ones with a rate: their provider's word, else what was seen."""
         return tuple(
-            replace(offer, interruptions_per_hour=self.rate(offer), rate_basis=self.basis(offer))
+            copy_with(offer, interruptions_per_hour=self.rate(offer), rate_basis=self.basis(offer))
             if offer.tier is Tier.SPOT and offer.interruptions_per_hour is None
             else offer
             for offer in offers
