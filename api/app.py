@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from api import errors, openapi
 from api.bootstrap import Product
 from api.boundary import Boundary
+from api.conditional import kept_answers
 from api.membership import Membership
 from api.pages import STATIC, session
 from api.pages import routes as pages
@@ -66,6 +67,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
         dependencies=[Depends(only_known_parameters)],
     )
     app.state.product = product
+    app.state.plan_answers = kept_answers()
     errors.install(app)
     app.add_exception_handler(HTTPException, on_http_exception)
     for room in (plans, approvals, reservations, prices, market, reoptimizations):

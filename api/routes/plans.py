@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from api.conditional import NOT_MODIFIED, Tagged, conditional, plan_key, tagged
 from api.dependencies import (
     Approver,
     Cursor,
@@ -38,6 +39,7 @@ from api.schemas.plan_record import (
 from api.schemas.reservation import ReservationsForm, reservation_to_document
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
+from broker.kept import Kept
 from broker.plan_ports import PlanRecord
 from broker.services.accounts import Answer
 from broker.services.approvals import Looked
@@ -111,11 +113,15 @@ async def list_plans(
     return listing(items, page.next_cursor)
 
 
-@router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | PlanSummaryForm}})
-async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> JSONResponse:
+@router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | PlanSummaryForm}, **NOT_MODIFIED})
+async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> Response:
     """One plan, or where it stands."""
-    record = await product_of(request).planning.find_plan(caller, plan_id)
-    return JSONResponse(await _shown(request, record))
+    planning = product_of(request).planning
+    record = await planning.find_plan(caller, plan_id)
+    standing = (await planning.find_standings([record])).get(plan_id)
+    kept = cast("Kept[Tagged]", request.app.state.plan_answers)
+    answer = kept.once(plan_key(record, standing), lambda: tagged(record_to_document(record, standing)))
+    return conditional(request, answer)
 
 
 async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:

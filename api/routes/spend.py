@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from api.conditional import NOT_MODIFIED, conditional, tagged
 from api.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.jobs import RowFile, SumFile, Wanted
@@ -108,10 +109,12 @@ ProjectionDocument = Annotated[dict[str, Any], Depends(projection_document)]
 FocusExport = Annotated[RowExport, Depends(focus_export)]
 
 
-@router.get("/projection", responses={200: {"model": SpendForm}})
-async def show_projection(document: ProjectionDocument) -> JSONResponse:
+@router.get("/projection", responses={200: {"model": SpendForm}, **NOT_MODIFIED})
+async def show_projection(request: Request, document: ProjectionDocument) -> Response:
     """Money by period and group: what plans will cost, what reservations did and will; without taxes."""
-    return JSONResponse(document)
+    as_of = {"as_of": document["as_of"]}
+    sums = {name: value for name, value in document.items() if name not in as_of}
+    return conditional(request, tagged(sums, but_for=as_of))
 
 
 @router.get("/projection.csv", response_class=Response, responses=CSV_FILE)

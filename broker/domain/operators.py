@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from broker.domain.copies import copy_with
 from broker.domain.offer import HostKind, Offer
 
+Site = tuple[str, HostKind | None]
+"""A place, and where its machines stand; None: nobody says."""
 SHORT_ZONE = 2
 """A zone of so many characters ("1", "a") means something only inside its region."""
 
@@ -83,14 +84,13 @@ class Operators:
         operator = self.operator_of(provider, seller)
         return None if operator is None else operator.host
 
-    def located(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """``offers`` with their places, and hosts where no payload said them."""
+    def sites(self, offers: Iterable[Offer]) -> tuple[Site, ...]:
+        """The places of ``offers``, and their hosts where no payload said them."""
         place_of, host_of = cache(self.place_of), cache(self.host_of)
         return tuple(
-            copy_with(
-                offer,
-                place=place_of(offer.provider, offer.seller, offer.region, offer.zone),
-                host=offer.host or host_of(offer.provider, offer.seller),
+            (
+                place_of(offer.provider, offer.seller, offer.region, offer.zone),
+                offer.host or host_of(offer.provider, offer.seller),
             )
             for offer in offers
         )

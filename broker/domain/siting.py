@@ -14,4 +14,4 @@ from broker.domain.stock_pools import pooled
 
 def sited(batch: OfferBatch, operators: Operators) -> OfferBatch:
     """``batch`` with places, hosts and pools."""
-    return replace(batch, offers=pooled(operators.located(batch.offers)))
+    return replace(batch, offers=pooled(batch.offers, operators.sites(batch.offers)))

@@ -15,22 +15,36 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker.domain.copies import copy_with
-from broker.domain.offer import GpuPool, HostKind, Offer, Tier, fewest_gpus
+from broker.domain.offer import GpuPool, HostKind, Offer, Stock, Tier, fewest_gpus
 
 
-def pooled(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """The offers of one provider's round, each with its pool; windows have their own stock and none.
-
-    Pools that an adapter named stay as they are.
+def pooled(
+    offers: Iterable[Offer], sites: Iterable[tuple[str, HostKind | None]] | None = None
+) -> tuple[Offer, ...]:
+    """The offers of one provider's round, each at its place and host of ``sites`` (None: its own) and with
+    its pool; windows have their own stock and none. Pools that an adapter named stay as they are.
     """
-    rows = [(offer, stock_name(offer) if _is_stock(offer) else None) for offer in offers]
+    whole = tuple(offers)
+    where = [(offer.place, offer.host) for offer in whole] if sites is None else sites
+    rows = [
+        (offer, place, host, _stock_name(place, offer, host) if _is_stock(offer) else None)
+        for offer, (place, host) in zip(whole, where, strict=True)
+    ]
     most: dict[str, int] = {}
-    for offer, name in rows:
+    for offer, _, _, name in rows:
         gpus = _gpus_in_stock(offer)
         if name is not None and gpus is not None:
             most[name] = max(gpus, most.get(name, gpus))
-    pools = {name: GpuPool(name, most.get(name)) for _, name in rows if name is not None}
-    return tuple(offer if name is None else _in_pool(offer, pools[name]) for offer, name in rows)
+    pools = {name: GpuPool(name, most.get(name)) for *_, name in rows if name is not None}
+    return tuple(
+        copy_with(
+            offer,
+            place=place,
+            host=host,
+            stock=offer.stock if name is None else _stock_in(offer.stock, pools[name]),
+        )
+        for offer, place, host, name in rows
+    )
 
 
 def shared(offers: Iterable[Offer]) -> tuple[Offer, ...]:
@@ -66,15 +80,15 @@ def _gpus_in_stock(offer: Offer) -> int | None:
     return None if offer.stock.nodes is None else offer.stock.nodes * offer.sku.gpus_per_node
 
 
-def stock_name(offer: Offer) -> str:
+def _stock_name(place: str, offer: Offer, host: HostKind | None) -> str:
     """The name of the stock that an offer without a machine of its own is cut from: place, GPU, tier.
 
     Commitments are cut from what is sold on demand; what is taken back at any time is apart, and so is what
     does not stand in the data centre.
     """
     tier = Tier.SPOT if offer.tier is Tier.SPOT else Tier.ON_DEMAND
-    whose = "/community" if offer.host is HostKind.COMMUNITY else ""
-    return f"{offer.place}/{offer.sku.gpu}/{tier}{whose}"
+    whose = "/community" if host is HostKind.COMMUNITY else ""
+    return f"{place}/{offer.sku.gpu}/{tier}{whose}"
 
 
 def _is_stock(offer: Offer) -> bool:
@@ -82,4 +96,8 @@ def _is_stock(offer: Offer) -> bool:
 
 
 def _in_pool(offer: Offer, pool: GpuPool | None) -> Offer:
-    return copy_with(offer, stock=copy_with(offer.stock, pool=pool))
+    return copy_with(offer, stock=_stock_in(offer.stock, pool))
+
+
+def _stock_in(stock: Stock, pool: GpuPool | None) -> Stock:
+    return Stock(stock.level, stock.nodes, pool, stock.held_nodes)

@@ -38,14 +38,14 @@ class Replayed:
     """A feed that gives offers again, as if they had just been seen; ``nudged``: one in a hundred dearer."""
 
     def __init__(self, provider: str, batch: OfferBatch) -> None:
-        self.provider, self._batch, self.nudged = provider, batch, False
+        self.provider, self.batch, self.nudged = provider, batch, False
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """The batch as of ``observed_at``."""
         offers = tuple(
-            self._seen(number, offer, observed_at) for number, offer in enumerate(self._batch.offers)
+            self._seen(number, offer, observed_at) for number, offer in enumerate(self.batch.offers)
         )
-        return OfferBatch(offers, self._batch.rejected)
+        return OfferBatch(offers, self.batch.rejected)
 
     def _seen(self, number: int, offer: Offer, at: datetime) -> Offer:
         if not self.nudged or number % CHANGED_ONE_IN:

@@ -58,7 +58,7 @@ def test_a_payload_s_word_on_hosts_stands_and_silence_is_the_operator_s() -> Non
     said = replace(offer("a"), provider="verda", host=HostKind.COMMUNITY)
     silent = replace(offer("b"), provider="verda", host=None)
     unknown = replace(offer("c"), provider="shadeform", seller="excesssupply", host=None)
-    hosts = [one.host for one in KNOWN.located([said, silent, unknown])]
+    hosts = [host for _, host in KNOWN.sites([said, silent, unknown])]
     assert hosts == [HostKind.COMMUNITY, HostKind.DATACENTER, None]
 
 
