@@ -52,7 +52,8 @@ class Experience:
     @property
     def providers(self) -> frozenset[str]:
         """Whose offers it says something of."""
-        return frozenset(one.provider for one in (*self.launches, *self.times))
+        launched = (one.provider for one in self.launches)
+        return frozenset(launched).union(one.provider for one in self.times)
 
 
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:

@@ -160,7 +160,8 @@ class SqlPriceRepository:
             .order_by(SkuDayRow.day, SkuDayRow.provider)
         )
         found = [_sku_day(row) for row in await self._session.scalars(statement)]
-        live = [day for day in days if (until is None or day >= until) and start_of(day) < now]
+        since = until or await price_upkeep.find_first_day(self._session)
+        live = [day for day in days if since is not None and day >= since and start_of(day) < now]
         for day in live:
             fresh = await price_upkeep.sku_days_of(self._session, day, now, _filters(gpu, tier, None))
             found.extend(one for one in fresh if (one.provider is not None) == by_provider)

@@ -8,6 +8,7 @@ from unittest.mock import patch
 from api.conditional import tagged
 from api.routes import plans
 from tests.api.house import DOCUMENT, Home
+from tests.fakes.clock import FakeClock
 
 
 async def test_a_plan_is_written_once_a_version_and_not_sent_twice(home: Home) -> None:
@@ -53,7 +54,9 @@ async def test_sums_are_unchanged_until_they_are_others(home: Home) -> None:
     first = await team.get(path)
     tag = first.headers["ETag"]
     assert tag.startswith('W/"')
-    home.house.clock.advance(seconds=5)
+    clock = home.house.clock
+    assert isinstance(clock, FakeClock)
+    clock.advance(seconds=5)
     later = await team.get(path)
     assert later.headers["ETag"] == tag
     assert (await team.get(path, headers={"If-None-Match": tag})).status_code == 304

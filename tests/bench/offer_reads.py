@@ -1,4 +1,4 @@
-"""Reads of the market: ``python -m tests.bench.offer_reads [--offers 5000 50000 100000] [--postgres]``.
+"""Reads of the market: ``python -m tests.bench.offer_reads [--offers 5000 50000] [--times 30] [--postgres]``.
 
 Invented offers of six sellers are stored; then pages of offers and the page *Market* are asked for over HTTP
 without a network, and all offers are read as a plan reads them: at first, again, and after a round of one
@@ -34,7 +34,6 @@ from tests.bench.rounds import Replayed, invented
 from tests.fakes.clock import FakeClock
 from tests.postgres import PostgresServer
 
-TIMES = 30
 QUESTIONS = {
     "page of 50": "/v1/offers?limit=50",
     "page of 50 in the middle": "/v1/offers?limit=50&cursor=WyIyLjAiLCAic2VsbGVyLTMiXQ==",
@@ -75,7 +74,7 @@ async def store_round(store: Store, source: Replayed, clock: FakeClock) -> None:
         await unit.commit()
 
 
-async def asked(home: Home, table: Table, title: str) -> None:
+async def asked(home: Home, table: Table, title: str, times: int) -> None:
     """A row for each question."""
     client = home.client()
     client.cookies.set(SESSION_COOKIE, ADMIN_KEY)
@@ -85,10 +84,10 @@ async def asked(home: Home, table: Table, title: str) -> None:
             answer = await client.get(path)
             assert answer.status_code == 200, f"{path}: {answer.text[:300]}"
 
-        table.add_row(title, name, *line_of((await timed(ask, TIMES + 1))[1:]))
+        table.add_row(title, name, *line_of((await timed(ask, times + 1))[1:]))
 
 
-async def measure(count: int, url: str, title: str, table: Table) -> None:
+async def measure(count: int, url: str, title: str, table: Table, times: int) -> None:
     """Stores so many offers in the empty database at ``url``, and adds the rows of the table."""
     clock = FakeClock()
     house = House(Path("unused"), clock=clock, offers=(), url=url)
@@ -99,7 +98,7 @@ async def measure(count: int, url: str, title: str, table: Table) -> None:
         for source in sources:
             await store_round(store, source, clock)
         spare_collections()
-        await asked(home, table, title)
+        await asked(home, table, title, times)
 
         async def plan() -> None:
             async with store.unit_of_work() as unit:
@@ -120,16 +119,16 @@ async def measure(count: int, url: str, title: str, table: Table) -> None:
         table.add_row(title, "page Market after a seller's round", *line_of(await timed(page, 1)))
 
 
-async def run(console: Console, counts: list[int], *, postgres: bool) -> None:
+async def run(console: Console, counts: list[int], times: int, *, postgres: bool) -> None:
     """Prints the table."""
     table = Table("offers and store", "question", "p50 ms", "p95 ms")
     for count in counts:
         with tempfile.TemporaryDirectory() as folder:
-            await measure(count, f"sqlite:///{Path(folder) / 'broker.db'}", f"{count:,} SQLite", table)
+            await measure(count, f"sqlite:///{Path(folder) / 'broker.db'}", f"{count:,} SQLite", table, times)
         if postgres:
             server = PostgresServer()
             try:
-                await measure(count, server.create_database(), f"{count:,} PostgreSQL", table)
+                await measure(count, server.create_database(), f"{count:,} PostgreSQL", table, times)
             finally:
                 server.stop()
     console.print(table)
@@ -139,10 +138,11 @@ def main() -> int:
     """Stores, asks, prints."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.offer_reads", description=__doc__)
     parser.add_argument("--offers", type=int, nargs="+", default=[5_000, 50_000, 100_000])
+    parser.add_argument("--times", type=int, default=30)
     parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL server of its own, too")
     wish = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    asyncio.run(run(Console(width=120), wish.offers, postgres=wish.postgres))
+    asyncio.run(run(Console(width=120), wish.offers, wish.times, postgres=wish.postgres))
     return 0
 
 

@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from broker.domain.offer import Offer, Stock, StockLevel, Tier
 from broker.domain.price_days import PriceDay, days_in
@@ -247,3 +247,20 @@ async def test_points_of_before_the_narrow_rows_are_kept(empty_database_url: str
         known = await unit.prices.find_known_at(NOON)
     await store.close()
     assert prices(known) == ({} if gone else {"aws/a": 24})
+
+
+async def test_days_before_the_first_point_are_not_gone_through(store: Store) -> None:
+    await record(store, poll(1), [offer("a")])
+    days = [(NOON - n * timedelta(days=1)).date() for n in range(30, -1, -1)]
+    asked: list[str] = []
+
+    def note(*call: object) -> None:
+        asked.append(str(call[2]))
+
+    event.listen(store._engine.sync_engine, "before_cursor_execute", note)
+    async with store.unit_of_work() as unit:
+        (today,) = await unit.prices.find_sku_days(
+            "H100-SXM-80GB", "on_demand", days, NOON + HOUR, by_provider=False
+        )
+    assert today.day == NOON.date()
+    assert len(asked) < len(days)

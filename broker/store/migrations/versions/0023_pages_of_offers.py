@@ -68,8 +68,10 @@ def _fill() -> None:
         changed.append({"key": offer_id, **values})
     if changed:
         row = sa.update(OFFERS).where(OFFERS.c.offer_id == sa.bindparam("key"))
-        values = {"price_rank": "rank", "pool_id": "pool", "pool_gpus": "gpus"}
-        named = {column: sa.bindparam(name) for column, name in values.items()}
+        columns_of = {"price_rank": "rank", "pool_id": "pool", "pool_gpus": "gpus"}
+        named: dict[str, sa.BindParameter[Any]] = {
+            column: sa.bindparam(name) for column, name in columns_of.items()
+        }
         connection.execute(row.values(named), changed)
     for provider, digest in digests.items():
         feed = sa.update(FEEDS).where(FEEDS.c.provider == provider)
