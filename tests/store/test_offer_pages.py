@@ -247,7 +247,7 @@ async def test_a_database_of_before_is_filled(store: Store) -> None:
         stored = text("SELECT offer_id, price_rank, pool_id, pool_gpus FROM offers ORDER BY offer_id")
         digests = text("SELECT provider, offers_digest FROM feeds ORDER BY provider")
         before = [*(await connection.execute(stored)), *(await connection.execute(digests))]
-    await go_to(store, "0022")
+    await go_to(store, "0023")
     await store.migrate()
     async with store._engine.connect() as connection:
         after = [*(await connection.execute(stored)), *(await connection.execute(digests))]
