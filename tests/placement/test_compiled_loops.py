@@ -53,6 +53,12 @@ def test_what_is_kept_is_that_of_all_sources(tmp_path: Path) -> None:
     assert all(str(loop._cache.cache_path).startswith(kept) for loop in LOOPS.values())
 
 
+def test_where_it_is_kept_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image has it on a volume: its own files cannot be written."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert compiled.kept_in.__wrapped__().parent == tmp_path
+
+
 def test_what_other_sources_became_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = tmp_path / "compiled-1", tmp_path / "compiled-2"
     for folder in (mine, other):

@@ -2,8 +2,8 @@
 
 Functions marked so take and return arrays and numbers only. They call each other across modules, and Numba
 looks at a function's own file alone to see whether what it kept is still right. So what is kept lies in a
-folder that is named after all of these sources: in ``__pycache__`` beside them, or in the user's cache folder
-where that cannot be written.
+folder that is named after all of these sources: where ``NUMBA_CACHE_DIR`` says, in ``__pycache__`` beside
+them, or in the user's cache folder where that cannot be written.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def compiled(function: Function) -> Function:
 @cache
 def kept_in() -> Path:
     """The folder for what today's sources become."""
-    base = HERE / "__pycache__"
-    if not os.access(base if base.exists() else HERE, os.W_OK):
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    base = Path(given) if given else HERE / "__pycache__"
+    if not given and not os.access(base if base.exists() else HERE, os.W_OK):
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "broker"
     return base / (PREFIX + fingerprint(HERE))
 
