@@ -114,7 +114,7 @@ async def test_faults_are_told_without_their_text(home: Home, monkeypatch: pytes
     async def fail(*_: object) -> None:
         raise ZeroDivisionError("secret words")
 
-    monkeypatch.setattr(home.product.offers, "find_offers", fail)
+    monkeypatch.setattr(home.product.offers, "find_page", fail)
     answer = await home.client().get("/v1/offers")
     assert answer.status_code == 500
     assert answer.headers["Content-Type"] == "application/problem+json"
