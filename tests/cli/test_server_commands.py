@@ -335,7 +335,7 @@ def look(state: str) -> dict[str, Any]:
         "trigger": "market", "started_at": "2026-11-24T00:00:00Z", "state": state, "mode": "propose",
         "reason": "saves", "before_usd": "460", "after_usd": "230", "saving_usd": "230",
         "moving_costs_usd": "10", "net_usd": "220", "lapses_at": "2026-11-25T00:00:00Z",
-        "decided_at": None, "decided_by": None, "moves": [move],
+        "decided_at": None, "decided_by": None, "guard_s": None, "retry_at": None, "moves": [move],
     }  # fmt: skip
 
 
