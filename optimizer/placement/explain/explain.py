@@ -37,6 +37,7 @@ from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.delays import wait_in
 from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import build_run_column
@@ -150,7 +151,7 @@ class Explainer:
             make = coarse_fleets if hurried else model_fleets
             ways = next_ways(self.candidates, self.solution.pools, known, column)
             rivals = [rival_at(self.candidates, self._standing, column.workload, way, make) for way in ways]
-            rivals = [one for one in rivals if not self._lost_near_tie(one)]
+            rivals = [one for one in rivals if self._can_stand(one) and not self._lost_near_tie(one)]
             rival = rival_in(
                 self.candidates,
                 self.solution.pools,
@@ -160,7 +161,7 @@ class Explainer:
                 build=not hurried,
                 make=make,
             )
-        if rival is None or self._lost_near_tie(rival):
+        if rival is None or not self._can_stand(rival) or self._lost_near_tie(rival):
             rival = next(iter(rivals), None)
         elif main_piece(rival.column).offer not in {main_piece(one.column).offer for one in rivals}:
             rivals.append(rival)
@@ -181,6 +182,10 @@ class Explainer:
                 self.candidates, self._standing, self._known, self.ties, self.most_trials
             )
         return self._fleet_limits
+
+    def _can_stand(self, rival: Rival) -> bool:
+        """Whether there are as many nodes at all: sizes of one machine may take its GPUs twice."""
+        return Ledger(self.candidates.problem).fits(rival.column)
 
     def _lost_near_tie(self, rival: Rival) -> bool:
         """Whether a way costs less in all than the one that won a near tie."""
