@@ -266,7 +266,7 @@ def _unpacked(provider: str, body: bytes) -> Iterator[str]:
                     with archive.open(name) as file:
                         text = file.read(PEEK_BYTES).decode("utf-8-sig", "replace")
                         yield text if len(text) < PEEK_BYTES else text[: text.rfind("\n")]
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, zlib.error) as error:
+    except (zipfile.BadZipFile, OSError, RuntimeError, zlib.error) as error:
         raise PayloadUnreadable(provider, f"no archive: {type(error).__name__}") from None
 
 
