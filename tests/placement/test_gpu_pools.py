@@ -75,6 +75,10 @@ def test_a_fleet_does_not_take_one_gpu_at_two_sellers() -> None:
     found = plan(request(serving(hourly=[6.0]), hours=8), sold)
     assert {p.offer_id for p in found.placements} == {"own", "dear"}
     assert total(found) == Decimal("48.00")
+    for placement in found.placements:
+        # Nobody stands against that fleet: it is no way at all, so it is not told as one.
+        assert not any(way.more_usd < 0 for way in placement.why.next_best)
+        assert not any("limits it" in says for says in placement.why.sentences)
 
 
 def test_a_search_that_takes_gpus_twice_is_made_again_without_either_size() -> None:
