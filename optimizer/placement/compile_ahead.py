@@ -20,7 +20,7 @@ from optimizer.placement.fleets.pool_table import Pool, PoolTable, table_of
 from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.fleets.terms import BANDS
-from optimizer.placement.runtime.compiled import forget_others, has_all, one_at_a_time, say_all
+from optimizer.placement.runtime.compiled import forget_others, is_complete, mark_complete, one_at_a_time
 
 
 def _table() -> PoolTable:
@@ -78,14 +78,14 @@ def compile_once(tell: Callable[[], None]) -> None:
 
     It takes about a minute of one core, once for each version of the sources.
     """
-    if has_all():
+    if is_complete():
         return
     tell()
     with one_at_a_time():
-        if not has_all():
+        if not is_complete():
             for name in LOOPS:
                 compile_one(name)
-            say_all()
+            mark_complete()
 
 
 def main() -> int:
@@ -93,7 +93,7 @@ def main() -> int:
     forget_others()
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(compile_one, LOOPS))
-    say_all()
+    mark_complete()
     return 0
 
 

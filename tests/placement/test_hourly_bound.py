@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import cast
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.domain.offer import Offer
-from broker.domain.workload import PlanRequest
+from broker.domain.workload import PlanRequest, Redundancy
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.fleets.hourly_bound import least_usd
@@ -65,9 +66,13 @@ def test_the_last_hour_counts_for_its_part_alone(hours: float, increment_s: int,
     hourly=st.lists(st.sampled_from([0.0, 1.0, 2.5, 6.0, 11.0]), min_size=4, max_size=4).filter(any),
     zones=st.integers(1, 2),
     spare=st.integers(0, 2),
+    loss_share=st.sampled_from([0.3, 0.5, 1.0]),
 )
-def test_no_plan_costs_less(hourly: list[float], zones: int, spare: int) -> None:
-    asked = request(serving(hourly=hourly, zones=zones, spare=spare), hours=8)
+def test_no_plan_costs_less(hourly: list[float], zones: int, spare: int, loss_share: float) -> None:
+    """Of two places the loss of either leaves ``loss_share``; every plan has passed the checker."""
+    service = serving(hourly=hourly)
+    redundancy = Redundancy(zones, spare, zone_loss_share=loss_share)
+    asked = request(replace(service, redundancy=redundancy), hours=8)
     offers = [
         offer("a", "1.00", region="us-east"),
         offer("b", "1.30", region="us-west"),

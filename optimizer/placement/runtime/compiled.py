@@ -58,13 +58,13 @@ def fingerprint(folder: Path) -> str:
     return found.hexdigest()[:16]
 
 
-def has_all() -> bool:
+def is_complete() -> bool:
     """Whether all that plans call has been compiled and kept."""
     return (kept_in() / ALL).exists()
 
 
-def say_all() -> None:
-    """Notes that all has been compiled."""
+def mark_complete() -> None:
+    """Leaves the mark that all has been compiled."""
     kept_in().mkdir(parents=True, exist_ok=True)
     (kept_in() / ALL).touch()
 
