@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from prometheus_client import Counter, Gauge
 
@@ -66,7 +67,9 @@ class Timetable:
         self._epoch = epoch
         self._tasks: set[asyncio.Task[Any]] = set()
         self._done: set[str] = set()
-        self._scheduler = AsyncIOScheduler(timezone="UTC")
+        # It begins a pass at once, in the loop. The usual executor makes a task of that, and logs those that
+        # a shutdown cancels before their first step as failures.
+        self._scheduler = AsyncIOScheduler(timezone="UTC", executors={"default": DebugExecutor()})
         self._at_work: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changes: list[OfferChange] = []
         self._reacting = False
@@ -136,7 +139,7 @@ class Timetable:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _in_background(self, job: Job) -> None:
+    def _in_background(self, job: Job) -> None:
         """Begins a pass and leaves it: its end is the product's business, and being cut off is no failure."""
         self._start(job())
 

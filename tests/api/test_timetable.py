@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -72,12 +73,12 @@ async def test_slow_jobs_run_late_alone_and_hold_up_no_other(
         jobs = [job for job, _ in timetable._jobs()]
         for _ in range(3):
             for job in jobs:
-                await timetable._in_background(job)
+                timetable._in_background(job)
         await turns()
         assert works.begun == dict.fromkeys(works.gates, 1)
         works.gates["_reconcile"].set()
         await turns()
-        await timetable._in_background(timetable.reconcile)
+        timetable._in_background(timetable.reconcile)
         await turns()
         assert works.begun["_reconcile"] == 2
         assert works.begun["_poll"] == 1
@@ -95,13 +96,31 @@ async def test_a_shutdown_during_every_job_logs_nothing(
             works = blocked(timetable, monkeypatch)
             timetable.start()
             for job, _ in timetable._jobs():
-                await timetable._in_background(job)
+                timetable._in_background(job)
             await turns()
             assert set(works.begun) == set(works.gates)
         assert not +works.running
         timetable.stop()
     assert [entry for entry in logs if entry["log_level"] in {"error", "critical"}] == []
     assert [record for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_shutdown_just_as_jobs_fall_due_logs_nothing(
+    steps: int, house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop has taken so many steps since every job fell due: a pass may be begun, or not yet."""
+    async with house.open() as home:
+        timetable = Timetable(home.product)
+        blocked(timetable, monkeypatch)
+        timetable.start()
+        await turns()
+        for job in timetable._scheduler.get_jobs():
+            job.modify(next_run_time=datetime.now(UTC))
+        await turns(steps)
+        await timetable.end()
+        await turns()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_every_job_is_one_at_a_time_late_rather_than_never(house: House) -> None:
