@@ -12,6 +12,7 @@ from broker.domain.lanes import Division
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
+from broker.domain.planning_time import require_time
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
@@ -59,9 +60,10 @@ class JointPlanner:
     ) -> Plan:
         """A plan that passed the independent check.
 
-        Raises InputError for a request that cannot mean anything, and PlanInvalid when the check
-        finds a fault in the planner's own work.
+        Raises InputError for a request that cannot mean anything and for a time limit in which there is no
+        plan of so large a document, and PlanInvalid when the check finds a fault in the planner's own work.
         """
+        require_time(len(request.workloads), options.time_limit_s)
         _compile(progress)
         plan = make_plan(
             request, offers, as_of, options, self._estimator, self._terms, progress, self._recall

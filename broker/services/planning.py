@@ -18,6 +18,7 @@ from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
+from broker.domain.planning_time import require_time
 from broker.domain.quotas import held_beside
 from broker.domain.workload import PlanRequest
 from broker.plan_outlooks import PlanOutlooks
@@ -98,6 +99,7 @@ class PlanningService:
         """Stores a wish for a plan as ``queued``; ``run`` makes it. ``intended``: it counts in projected
         spend as soon as it is made."""
         require_scope(caller, Scope.PLANS_WRITE)
+        require_time(len(request.workloads), options.time_limit_s)
         if not caller.sees(request.team):
             raise NotPermitted(f"key {caller.key_id} of team {caller.team} cannot plan for {request.team}")
         now = self._clock.now()

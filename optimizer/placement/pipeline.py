@@ -17,6 +17,7 @@ from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Baseline, Plan, PlanStatus
 from broker.domain.plan_spend import spend_lines
+from broker.domain.planning_time import ALWAYS_PLANNED
 from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
@@ -36,10 +37,15 @@ from optimizer.placement.problem.delays import relief_cents, waits_of
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.heartbeat import with_heartbeat
+from optimizer.placement.runtime.pace import Pace
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 from optimizer.placement.search.solve import Solution, no_dearer_than, solve
 from optimizer.recall import Recall
 
+LATE_SHARE, LATE_SECONDS = 0.1, 1.0
+"""A plan may come so much later than its limit says."""
+LEAST_TELLING_SECONDS_EACH = 0.007
+"""What telling and checking takes where nothing is looked for any more."""
 BASELINE_SHARE = 0.2
 BASELINE_SECONDS = 12.0
 TELLING_SHARE = 0.02
@@ -93,7 +99,8 @@ def _make(
     candidates = build_candidates(problem, build_estimates(problem, estimator), crew=crew)
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
-    search = Search(candidates, watch, options.gap, options.seed, progress)
+    pace = pace_of(problem.request, options, watch)
+    search = Search(candidates, watch, options.gap, options.seed, progress, pace)
     solution = solve(search)
     simpler = simpler_plans(candidates, solution, options, kept, whole)
     others = [one.chosen for one in simpler if one.chosen is not None]
@@ -162,6 +169,16 @@ def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
     return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
 
 
+def pace_of(request: PlanRequest, options: PlanOptions, watch: Stopwatch) -> Pace | None:
+    """By when the first plan of a large document has to stand; None where no seconds are counted."""
+    workloads = len(request.workloads)
+    if workloads <= ALWAYS_PLANNED or options.limit_clock is LimitClock.WORK:
+        return None
+    told_s = LEAST_TELLING_SECONDS_EACH * workloads
+    latest_s = (1 + LATE_SHARE) * options.time_limit_s + LATE_SECONDS - told_s
+    return Pace(watch, options.time_limit_s, latest_s, told_s, workloads)
+
+
 def checking_seconds(request: PlanRequest, options: PlanOptions) -> float:
     """Kept back to check the plan."""
     return min(CHECKING_SECONDS_EACH * len(request.workloads), MOST_CHECKING_SHARE * options.time_limit_s)
@@ -177,8 +194,9 @@ def build_plan(
 ) -> Plan:
     """The solution in the plan's own words."""
     request = candidates.problem.request
+    looked = whole.ending(whole.limit_s - LEAST_TELLING_SECONDS_EACH * len(request.workloads))
     explainer = Explainer(
-        candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options), whole.passed
+        candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options), looked.passed
     )
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
@@ -187,9 +205,9 @@ def build_plan(
     penalty = in_usd(solution.billed_cents - sum(c.delay_cents for c in chosen.values())) - cost
     waits = waits_of(candidates.problem, chosen, placements)
     unplaced, untried = explain_unplaced(
-        candidates, solution, FIXES_SHARE * options.time_limit_s, whole.passed
+        candidates, solution, FIXES_SHARE * options.time_limit_s, looked.passed
     )
-    not_done = untold_notes(explainer.untold, untried, options)
+    not_done = untold_notes(explainer.untold, untried, options, limits_untried=explainer.limits_untried)
     plan = Plan(
         plan_id=_plan_id(candidates, options),
         status=PlanStatus.INFEASIBLE,
@@ -229,12 +247,15 @@ def first_plan_note(options: PlanOptions) -> str:
     return f"{limit}: cheaper ones were not searched for; a longer limit has time for that"
 
 
-def untold_notes(untold: int, untried: int, options: PlanOptions) -> tuple[str, ...]:
+def untold_notes(
+    untold: int, untried: int, options: PlanOptions, *, limits_untried: bool = False
+) -> tuple[str, ...]:
     """What the time limit left undone of what a plan tells."""
     more = f"; a time limit above {options.time_limit_s:g} s has time for that"
     notes = []
     if untold:
-        notes.append(f"next best ways were not looked for of {untold} workloads{more}")
+        limits = ", nor what limits of fleets cost" if limits_untried else ""
+        notes.append(f"next best ways were not looked for of {untold} workloads{limits}{more}")
     if untried:
         notes.append(f"changes that would let them in were not tried for {untried} left-out workloads{more}")
     return tuple(notes)

@@ -49,3 +49,4 @@ def test_what_fits_is_what_leaves_every_instant_within_stock(wished: list[Column
             ledger.remove(kept.pop(0))
         most = max((held_at(s, kept) for s in range(start_s, END + 1)), default=0)
         assert ledger.free_nodes(0, start_s) == STOCK - most
+        assert ledger.most_taken(0) == max((held_at(s, kept) for s in range(END + 1)), default=0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.domain.offer import Offer
-from broker.domain.workload import FleetLimits, Policy
+from broker.domain.workload import FleetLimits, Policy, Workload
 from broker.plan_ports import LimitClock, PlanOptions
 from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
@@ -77,7 +77,10 @@ def test_the_seconds_told_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch
     assert found.solve_seconds == 50.0
 
 
-def test_a_plan_whose_time_is_over_tells_what_was_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("serves", [False, True])
+def test_a_plan_whose_time_is_over_tells_what_was_not_done(
+    monkeypatch: pytest.MonkeyPatch, *, serves: bool
+) -> None:
     """A clock by hand, which stands still until the search is over and then is past the limit."""
     now_s = 0.0
 
@@ -89,14 +92,17 @@ def test_a_plan_whose_time_is_over_tells_what_was_not_done(monkeypatch: pytest.M
 
     monkeypatch.setattr(pipeline, "clock_of", lambda _: lambda: now_s)
     monkeypatch.setattr(pipeline, "solve", solve)
-    small = [training(f"s{i:02}", 2, unplaced_usd=Decimal(5000)) for i in range(26)]
+    small: list[Workload] = [training(f"s{i:02}", 2, unplaced_usd=Decimal(5000)) for i in range(26)]
+    small[-1] = serving("s25", unplaced_usd=Decimal(5000)) if serves else small[-1]
     large = [serving(f"z{i}", [9000.0], unplaced_usd=Decimal(1)) for i in range(8)]
     offers = [offer(f"o{i}", f"{1 + i * 0.01:.2f}", nodes=20) for i in range(3)]
     found = planner().plan(request(*small, *large), offers, T0, PlanOptions(60.0, 0.5, baselines=False))
     assert {p.workload for p in found.placements} == {one.name for one in small}
-    assert [len(p.why.next_best) > 0 for p in found.placements].count(False) == 6
+    # Of the service, which is looked at first, no other way is known.
+    assert len({p.workload for p in found.placements if not p.why.next_best}) == 6 + serves
     assert [note for note in found.notes if "time limit above" in note] == [
-        "next best ways were not looked for of 6 workloads; a time limit above 60 s has time for that",
+        f"next best ways were not looked for of 6 workloads{', nor what limits of fleets cost' * serves}; "
+        "a time limit above 60 s has time for that",
         "changes that would let them in were not tried for 3 left-out workloads; "
         "a time limit above 60 s has time for that",
     ]

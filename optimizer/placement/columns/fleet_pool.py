@@ -17,12 +17,14 @@ from optimizer.placement.fleets.model import (
     quick_fleets,
     termless_fleets,
 )
+from optimizer.placement.fleets.promising import HURRIED_UNITS
 from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.quotas import within_quotas
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.units import HOUR_S, FleetCase
+from optimizer.placement.runtime.pace import Pace
 from optimizer.placement.runtime.stopwatch import never
 
 Ends = Sequence[float | None]
@@ -35,19 +37,28 @@ def first_fleets(
     out_of_time: Callable[[], bool],
     *,
     quick: bool = False,
+    pace: Pace | None = None,
 ) -> list[Column]:
     """Fleets of all services beside ``chosen`` and each other, for every end of their runs; cheap ones where
-    they shall be ``quick``, or where they may stand on many pools and the time is over."""
+    they shall be ``quick``, or where they may stand on many pools and the time is over.
+
+    Once the time is over, quick fleets stand on fewer pools still. ``pace`` is told of each that is made so.
+    """
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
-    for service in _dearest_first(candidates):
+    services = _dearest_first(candidates)
+    for number, service in enumerate(services):
         ends = _ends(candidates, pools, service)
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is not None and nominal is None:
             continue
         free = free_beside(candidates, service, ledger, nominal)
         case = candidates.fleets[service.name]
-        if quick:
+        if quick and out_of_time():
+            columns = quick_fleets(candidates.problem, case, free, ends, HURRIED_UNITS)
+            if pace is not None:
+                pace.require(len(services) - number)
+        elif quick:
             columns = quick_fleets(candidates.problem, case, free, ends)
             columns += termless_fleets(candidates.problem, case, free, ends)
         else:

@@ -12,6 +12,7 @@ from optimizer.placement.columns.master import Choice, Limits, choice_of
 from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
+from optimizer.placement.runtime.pace import Pace
 from optimizer.placement.runtime.stopwatch import Stopwatch
 
 
@@ -45,7 +46,8 @@ class Proof(Protocol):
 class Search:
     """What is known so far; tells ``progress`` of each step.
 
-    ``prices``: those that prove most; ``proof``: what goes on while the plan is told.
+    ``prices``: those that prove most; ``proof``: what goes on while the plan is told; ``pace``: by when the
+    first plan has to stand (None: whenever it does).
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Search:
         gap: float,
         seed: int,
         progress: ProgressSink | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.candidates = candidates
         self.watch = watch
@@ -64,6 +67,7 @@ class Search:
         self.bound_cents = 0
         self.prices = StockPrices()
         self.proof: Proof | None = None
+        self.pace = pace
         self._progress = progress
         self._stage = "priced"
 

@@ -86,7 +86,8 @@ class Explainer:
 
     ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided;
     ``most_trials``: how many limits of fleets are tried. Once the time has ``ended``, next best ways are
-    looked for of the first few workloads alone; ``untold``: of how many they were not.
+    looked for of the first few workloads alone, and limits of fleets are not tried; ``untold``: of how many
+    they were not.
     """
 
     candidates: Candidates
@@ -96,6 +97,7 @@ class Explainer:
     most_trials: int = 0
     ended: Callable[[], bool] = lambda: False
     untold: int = 0
+    limits_untried: bool = False
     _told: dict[str, _Told] = field(default_factory=dict)
     _fleet_limits: Mapping[str, tuple[str, ...]] | None = None
     _standing: Standing = field(init=False)
@@ -170,7 +172,7 @@ class Explainer:
         limit = binding_limit(self.candidates, self._standing, column, known_ways, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
         named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
-        of_fleet = self._limits_of_fleets().get(column.workload, ()) if self.most_trials else ()
+        of_fleet = self._limits_of_fleets().get(column.workload, ())
         limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
         second = second_best(self.candidates, self._standing, next(iter(others), None))
         next_best = tuple(known_ways[:NEXT_BEST])
@@ -178,9 +180,10 @@ class Explainer:
 
     def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
         if self._fleet_limits is None:
-            self._fleet_limits = limits_told(
-                self.candidates, self._standing, self._known, self.ties, self.most_trials
-            )
+            has_fleets = any(name in self.candidates.fleets for name in self._standing.chosen)
+            self.limits_untried = self.most_trials > 0 and has_fleets and self.ended()
+            most = 0 if self.limits_untried else self.most_trials
+            self._fleet_limits = limits_told(self.candidates, self._standing, self._known, self.ties, most)
         return self._fleet_limits
 
     def _can_stand(self, rival: Rival) -> bool:

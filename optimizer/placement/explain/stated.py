@@ -22,8 +22,7 @@ def all_taken_rule(problem: Problem, ledger: Ledger, piece: Piece) -> str | None
     if offer.stock.nodes is None or offer.window is not None:
         return None
     stated = offer.stock.nodes + offer.stock.held_nodes
-    spans = ledger.taken.get(piece.offer, [])
-    most = max((sum(n for a, b, n in spans if a <= start < b) for start, _, _ in spans), default=0)
+    most = ledger.most_taken(piece.offer)
     if most < stated or not stated:
         return None
     if stated == 1:

@@ -24,7 +24,7 @@ from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.pools import build_pools_of
-from optimizer.placement.fleets.promising import on_promising
+from optimizer.placement.fleets.promising import FIRST_UNITS, on_promising
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
@@ -355,10 +355,14 @@ def earliest_end(run: str) -> tuple[str, str]:
     return "earliest end", run
 
 
-def quick_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
+def quick_fleets(
+    problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None], first: int = FIRST_UNITS
+) -> list[Column]:
     """Cheap fleets from ``free`` nodes [O] on promising pools for each end of the run before; on all pools
-    where the promising ones have none. Minimum terms that end before the horizon count as none."""
-    return _quick_fleets(problem, beside(case, free), ends)
+    where the promising ones have none. Minimum terms that end before the horizon count as none.
+
+    ``first``: how many units lead to promising pools (``on_promising``)."""
+    return _quick_fleets(problem, beside(case, free), ends, first)
 
 
 def termless_fleets(
@@ -372,12 +376,17 @@ def termless_fleets(
 
 
 def _quick_fleets(
-    problem: Problem, case: FleetCase, ends: Sequence[float | None], *, with_terms: bool = False
+    problem: Problem,
+    case: FleetCase,
+    ends: Sequence[float | None],
+    first: int = FIRST_UNITS,
+    *,
+    with_terms: bool = False,
 ) -> list[Column]:
     due = _due_s(problem, case, min((end for end in ends if end is not None), default=None))
     if not ends or due // HOUR_S >= len(case.demand):
         return []
-    narrow = on_promising(problem, case)
+    narrow = on_promising(problem, case, first)
     answer = _quick_answer(problem, narrow, due, with_terms=with_terms)
     if not answer.fleets and narrow is not case:
         answer = _quick_answer(problem, case, due, with_terms=with_terms)

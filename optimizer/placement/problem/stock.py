@@ -334,6 +334,10 @@ class Ledger:
             )
         return self._steps[offer]
 
+    def most_taken(self, offer: int) -> int:
+        """The most nodes of an offer that are taken at an instant."""
+        return int(self._taken_steps(offer)[1].max())
+
     def _all_fit(self, offer: int, taken: Sequence[Span], spans: Sequence[Span]) -> bool:
         times = _edges(taken, spans)
         return _is_within(taken, spans, times, limits_at(self.problem, offer, times))

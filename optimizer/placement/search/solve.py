@@ -204,7 +204,8 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
     quick = not search.candidates.is_small
-    made = first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE), quick=quick)
+    out_of_time = search.watch.until(FIRST_SHARE)
+    made = first_fleets(search.candidates, pools, chosen, out_of_time, quick=quick, pace=search.pace)
     columns = runs + linked(search.candidates.problem, made, runs)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
     return columns
