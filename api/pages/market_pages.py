@@ -50,7 +50,7 @@ async def market_page(
     feeds = await product.offers.find_feeds()
     window, span = _back_from(product.clock.now(), USUAL_DAYS)
     most = most_offered(kinds)
-    by_day = () if most is None else await product.prices.find_sku_days(*most, window)
+    by_day = () if most is None else await product.prices.find_recent_sku_days(*most, window)
     return show(
         request,
         "market.html",

@@ -13,6 +13,7 @@ from broker.domain.offer import Offer
 from broker.domain.price_days import PriceDay, SkuDay, days_in, start_of
 from broker.domain.window import Window
 from broker.forecasting import ForecastSources, load_forecaster
+from broker.kept import Kept
 from broker.ports import Clock
 from broker.price_ports import PriceUnits
 
@@ -20,6 +21,8 @@ DAY = timedelta(days=1)
 HORIZONS_HOURS = (24.0, 168.0, 720.0)
 MOST_DAYS = 3660
 DAYS_A_PASS = 14
+RECENT_S = 300
+KEPT_DAYS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class PricesService:
         self._clock = clock
         self._rules = rules or HistoryRules()
         self._sources = sources or ForecastSources()
+        self._recent: Kept[tuple[SkuDay, ...]] = Kept(KEPT_DAYS, len)
 
     async def find_known_at(
         self, at: datetime, *, gpu: str | None = None, tier: str | None = None, provider: str | None = None
@@ -90,6 +94,22 @@ class PricesService:
         async with self._units() as unit:
             days, now = _days(window), self._clock.now()
             return await unit.prices.find_sku_days(gpu, tier, days, now, by_provider=by_provider)
+
+    async def find_recent_sku_days(self, gpu: str, tier: str, window: Window) -> tuple[SkuDay, ...]:
+        """The same over all sellers, today up to the last five minutes that are over: reckoned once in five
+        minutes, as today's figures are made of every price that was seen today."""
+        now = self._clock.now()
+        until = now - timedelta(seconds=now.timestamp() % RECENT_S)
+        days = _days(window)
+        key = (gpu, tier, days, until)
+        found = self._recent.find(key)
+        if found is None:
+            async with self._units() as unit:
+                found = await unit.prices.find_sku_days(gpu, tier, days, until, by_provider=False)
+            if not found or found[-1].day < days[-1]:  # nothing of today is that old yet
+                return await self.find_sku_days(gpu, tier, window)
+            self._recent.keep(key, found)
+        return found
 
     async def forecast(
         self, offer_id: str, hours: Sequence[float] = HORIZONS_HOURS, seed: int = 1

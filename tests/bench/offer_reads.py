@@ -97,6 +97,7 @@ async def measure(count: int, url: str, title: str, table: Table, times: int) ->
         store, stored = home.product.store, sum(len(one.batch.offers) for one in sources)
         for source in sources:
             await store_round(store, source, clock)
+        clock.advance(minutes=6)
         spare_collections()
         await asked(home, table, title, times)
 

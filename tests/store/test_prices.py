@@ -16,7 +16,9 @@ from sqlalchemy import event, text
 from broker.domain.offer import Offer, Stock, StockLevel, Tier
 from broker.domain.price_days import PriceDay, days_in
 from broker.domain.window import Window
+from broker.services.prices import PricesService
 from broker.store import Store, create_store
+from tests.fakes.clock import FakeClock
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record
 from tests.store.test_schema import go_to
@@ -164,6 +166,32 @@ async def test_a_gpu_across_sellers_by_day(store: Store) -> None:
     assert (await found(by_provider=False), await found(by_provider=True)) == live
     assert live[0] == [("23", None, 2, 3, 4, 3), ("24", None, 2, 3, 4, 3), ("25", None, 4, 4, 4, 2)]
     assert [row[:3] for row in live[1]][:2] == [("23", "aws", 2), ("23", "vast", 4)]
+
+
+async def test_recent_figures_are_reckoned_once_in_five_minutes(store: Store) -> None:
+    clock = FakeClock(NOON + HOUR)
+    service = PricesService(store.unit_of_work, clock)
+    window = Window(NOON - DAY, NOON + 6 * HOUR)
+
+    async def found() -> list[tuple[int, int]]:
+        rows = await service.find_recent_sku_days("H100-SXM-80GB", "on_demand", window)
+        return [(row.least // 10**6, row.offers) for row in rows]
+
+    assert await found() == []
+    await say(store, NOON + HOUR, [offer("a", "24")])
+    clock.advance(minutes=1)
+    assert await found() == [(3, 1)], "nothing is five minutes old yet, so it is reckoned anew"
+    clock.advance(minutes=5)
+    assert await found() == [(3, 1)]
+    await say(store, clock.now(), [offer("a", "8")])
+    clock.advance(minutes=2)
+    assert await found() == [(3, 1)]
+    clock.advance(minutes=3)
+    assert await found() == [(1, 1)]
+    assert await found() == [
+        (row.least // 10**6, row.offers)
+        for row in await service.find_sku_days("H100-SXM-80GB", "on_demand", window)
+    ]
 
 
 async def test_what_is_too_old_is_forgotten_but_for_what_is_in_force(store: Store) -> None:
