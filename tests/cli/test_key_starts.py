@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.running import QUICKSTART
+from providers.sandbox import SandboxHandle
+from tests.cli.running import QUICKSTART, broker
 from tests.e2e.processes import BROKER, Running, clean_environment, free_port, start, wait_for
 
 pytestmark = pytest.mark.xdist_group("up")
@@ -80,7 +81,10 @@ def status(server: Running, key: str) -> int:
     ],
 )
 def test_a_start_is_refused_by_the_name_of_the_setting(tmp_path: Path, name: str, value: str) -> None:
-    assert name in refused(tmp_path, **{name: value})
+    usual = {"BROKER_DATABASE_URL": f"sqlite:///{tmp_path / 'broker.db'}", "BROKER_PORT": "0"} | NOBODY
+    done = broker("serve", env=usual | {name: value})
+    assert done.exit_code == 2, done.stderr
+    assert name in done.stderr
 
 
 def test_a_new_admin_key_ends_the_one_before_for_good(tmp_path: Path) -> None:
@@ -108,12 +112,14 @@ def local_key(server: Running) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def test_up_uses_its_local_key_again(tmp_path: Path) -> None:
+def test_up_uses_its_local_key_again(tmp_path: Path, sandbox_market: SandboxHandle) -> None:
+    """One seller is enough for keys; ``test_up.py`` has the market of all of them."""
     command, file = ("up", "--workloads", str(QUICKSTART)), tmp_path / "broker.db.admin-key"
-    with serving(tmp_path, *command) as server:
+    seller = {"BROKER_VERDA_BASE_URL": f"{sandbox_market.url}/verda"}
+    with serving(tmp_path, *command, **seller) as server:
         assert (first := local_key(server))[0] == "shown once"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with serving(tmp_path, *command) as server:
+    with serving(tmp_path, *command, **seller) as server:
         told, key = local_key(server)
         assert told.startswith("of this machine, valid until 20")
         assert (key, status(server, key)) == (first[1], 200)
@@ -122,7 +128,7 @@ def test_up_uses_its_local_key_again(tmp_path: Path) -> None:
         assert [row["name"] for row in keys] == ["local admin"]
         assert keys[0]["expires_at"] is not None
     file.chmod(0o644)
-    with serving(tmp_path, *command) as server:
+    with serving(tmp_path, *command, **seller) as server:
         told, key = local_key(server)
         assert (told, key == first[1]) == ("shown once", False)
         assert (status(server, key), status(server, first[1])) == (200, 401)
