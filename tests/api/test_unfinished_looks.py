@@ -12,7 +12,7 @@ from api.schedule import Timetable
 from api.schemas.reoptimization import ReoptimizationForm
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.unfinished import cut_off
-from tests.api.house import ADMIN_KEY, DOCUMENT, House
+from tests.api.house import ADMIN_KEY, House
 
 GAUGE = "broker_unfinished_looks"
 
@@ -26,9 +26,7 @@ async def test_a_look_that_was_cut_off_is_told_until_one_is_finished(tmp_path: P
     async with house.open() as home:
         client, visitor = home.client(), home.client(None)
         await visitor.post("/signin", data={"key": ADMIN_KEY})
-        asked = await client.post("/v1/plans", json=DOCUMENT)
-        plan_id = asked.json()["plan_id"]
-        await home.product.planning.run(plan_id)
+        plan_id = (await home.plan(client))["plan_id"]
         seen = Reoptimization(
             "reopt-1", "research", plan_id, "timetable", house.clock.now(), ProposalState.UNCHANGED
         )
