@@ -117,7 +117,7 @@ def start_server(folder: Path, sandbox_url: str, database_url: str, admin_key: s
         "BROKER_ADMIN_KEY": admin_key,
         "BROKER_HOST": "127.0.0.1",
         "BROKER_PORT": str(port),
-        "BROKER_POLL_SECONDS": "10",
+        "BROKER_POLL_SECONDS": "20",
         "BROKER_RECONCILE_SECONDS": "1",
     }
     environment = clean_environment(**(usual | extra))
