@@ -61,6 +61,11 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.ProviderError, Kind(502, "provider-refused", "The provider refused")),
     (errors.StoreUnavailable, Kind(503, "store-unavailable", "The database does not answer", True, 5)),
     (errors.StoreTooNew, Kind(503, "store-too-new", "The database belongs to a newer version")),
+    (
+        errors.PlannerOutOfMemory,
+        Kind(500, "planner-out-of-memory", "Planning needs more memory than it may use"),
+    ),
+    (errors.PlannerDied, Kind(500, "planner-died", "The planning process ended early", True)),
     (errors.BrokerError, Kind(500, "internal", "Something went wrong")),
 )
 

@@ -21,6 +21,7 @@ from broker.domain.errors import (
     NotFound,
     NotPermitted,
     OverBudget,
+    PlannerDied,
     ProviderError,
     StalePlan,
     StillAtWork,
@@ -108,6 +109,8 @@ BY_CODE: Mapping[str, Callable[[Problem], BrokerError]] = {
     "not-permitted": _said(NotPermitted),
     "store-too-new": _said(StoreTooNew),
     "store-unavailable": _said(StoreUnavailable),
+    "planner-out-of-memory": _said(PlannerDied),
+    "planner-died": _said(PlannerDied),
     **dict.fromkeys(
         (
             "insufficient-capacity",

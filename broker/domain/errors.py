@@ -18,6 +18,8 @@ BrokerError
 ├── StoreTooNew                the database was written by a newer version
 ├── StoreUnavailable           the database does not answer, or is locked by another program
 ├── PlanInvalid                the planner's own result failed the independent check: a defect
+├── PlannerDied                the process that made a plan ended before it was done
+│   └── PlannerOutOfMemory     it needed more memory than it may use
 └── ProviderError              a provider failed; ``retryable`` says whether waiting may help
 ├── ProviderUnavailable    timeout, connection, 5xx, breaker open
 ├── RateLimited            carries ``retry_after_s``
@@ -35,7 +37,7 @@ BrokerError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -56,6 +58,16 @@ class BrokerError(Exception):
         """The same error, which names fields."""
         self.problems = problems
         return self
+
+    def __reduce__(self) -> tuple[Callable[..., BrokerError], tuple[object, ...]]:
+        """Comes back whole from another process, whatever its constructor asks for."""
+        return _whole, (type(self), self.args, self.__dict__)
+
+
+def _whole(kind: type[BrokerError], args: tuple[object, ...], members: Mapping[str, object]) -> BrokerError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(members)
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +190,22 @@ class PlanInvalid(BrokerError):
         self.violations = violations
         super().__init__("the plan fails its own check: " + "; ".join(violations))
 
-    def __reduce__(self) -> tuple[type[PlanInvalid], tuple[tuple[str, ...]]]:
-        """Comes back whole from the process that plans."""
-        return type(self), (self.violations,)
+
+class PlannerDied(BrokerError):
+    """The process that made a plan ended before it was done; the next plan has a new one."""
+
+
+class PlannerOutOfMemory(PlannerDied):
+    """A plan needs more memory than its process may use. ``found`` says what was seen; ``limit_gib``."""
+
+    def __init__(self, found: str, limit_gib: float) -> None:
+        self.found = found
+        self.limit_gib = limit_gib
+        self.facts = {"limit_gib": limit_gib, "setting": "BROKER_PLANNER_MEMORY_GIB"}
+        super().__init__(
+            f"planning needs more memory than a process may use: {found}, the limit is {limit_gib:g} GiB; "
+            "plan fewer workloads in one document, or raise BROKER_PLANNER_MEMORY_GIB"
+        )
 
 
 class ProviderError(BrokerError):

@@ -84,7 +84,14 @@ def concrete_errors() -> list[type[errors.BrokerError]]:
     return found
 
 
-INTERNAL = {errors.BrokerError, errors.LeadershipLost, errors.StoreUnavailable, errors.PlanInvalid}
+INTERNAL = {
+    errors.BrokerError,
+    errors.LeadershipLost,
+    errors.StoreUnavailable,
+    errors.PlanInvalid,
+    errors.PlannerDied,
+    errors.PlannerOutOfMemory,
+}
 
 
 @pytest.mark.parametrize("kind", concrete_errors(), ids=lambda kind: kind.__name__)
