@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,7 +22,7 @@ from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
 from api.sign_in_attempts import FailedAttempts
 from api.webhook_sender import HttpWebhookSender
-from api.workers import PlannerProcess, PlannerThread
+from api.workers import PlannerProcesses, Planners, PlannerThread
 from broker.budget_gate import BudgetGate
 from broker.buying import Buying
 from broker.catalogue import (
@@ -103,7 +102,7 @@ class Product:
     clock: Clock
     adapters: Mapping[str, Feed]
     poll_plan: PollPlan
-    executor: Executor
+    executor: Planners
     events: PlanEvents
     accounts: AccountsService
     keys: KeysService
@@ -144,12 +143,12 @@ class Product:
             stack.push_async_callback(self.background.stop)
 
 
-def build_executor(wish: str, events: PlanEvents) -> Executor:
-    """Where plans are made: a process of its own by default, so that the server keeps answering."""
+def build_executor(wish: str, events: PlanEvents, *, processes: int = 2, memory_gib: float = 4.0) -> Planners:
+    """Where plans are made: in processes of their own by default, so that the server keeps answering."""
     if wish == "thread":
         return PlannerThread()
     if wish == "process":
-        return PlannerProcess(events.publish)
+        return PlannerProcesses(processes, memory_gib, events.publish)
     address = wish.removeprefix("dask://")
     try:
         planners = import_module("api.dask_workers").DaskPlanners(address, events.publish)
@@ -159,7 +158,7 @@ def build_executor(wish: str, events: PlanEvents) -> Executor:
         ) from error
     except OSError as error:
         raise _no_cluster(wish, f"a Dask scheduler that answers at {address}") from error
-    return cast("Executor", planners)
+    return cast("Planners", planners)
 
 
 def _no_cluster(wish: str, expected: str) -> InputError:
@@ -214,7 +213,12 @@ def build_product(
     sender = HttpWebhookSender(allow_loopback=settings.webhook_allow_loopback)
     webhooks = WebhooksService(units, sender, clock)
     notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
-    executor = build_executor(settings.solver_executor, events)
+    executor = build_executor(
+        settings.solver_executor,
+        events,
+        processes=settings.planner_processes,
+        memory_gib=settings.planner_memory_gib,
+    )
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
     usable = OfferRules(
         stale_after, not_planned(reached), can_be_ordered(reached), load_spot_prior(), load_launch_table()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
+import structlog
 from distributed import Client, get_worker
 
 from api.planning_call import send_progress_with
@@ -18,6 +19,9 @@ T = TypeVar("T")
 Asked = tuple[logs.Handed, Mapping[str, Any], str | None]
 
 CONNECT_LIMIT_S = 10.0
+ANSWER_LIMIT_S = 2.0
+
+log = structlog.get_logger()
 
 
 class DaskPlanners(Executor):
@@ -32,6 +36,16 @@ class DaskPlanners(Executor):
         self._calls = self._client.get_executor(pure=False)  # type: ignore[no-untyped-call]
         self._publish = publish
         self._topic: str | None = None
+
+    @property
+    def workers(self) -> int:
+        """Threads of all workers that the cluster has now, which the scheduler is asked for; 1 at least."""
+        try:
+            threads: Mapping[str, int] = self._client.nthreads(callback_timeout=ANSWER_LIMIT_S)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            log.warning("the Dask scheduler does not say how many workers it has", problem=repr(error))
+            return 1
+        return max(1, sum(threads.values()))
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Schedules ``fn``, which the workers must be able to import; progress goes to the caller's loop."""

@@ -1,18 +1,14 @@
-"""Progress of a solve across the process border: the worker sends, the server's loop publishes."""
+"""Progress of a solve across the process border: the worker sends it, the server publishes an event."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
 
 from broker.plan_ports import Progress, ProgressSink
 
 Publish = Callable[[str, dict[str, object]], None]
 LEAST_INTERVAL_S = 0.2
-LOOK_EVERY_S = 0.5
 
 
 class Sender:
@@ -39,29 +35,6 @@ class Sender:
                 told[progress.stage] = float("inf")
 
         return send
-
-
-class Receiver:
-    """In the server: a thread that hands what comes to the event loop."""
-
-    def __init__(self, pipe: Connection, publish: Publish, loop: asyncio.AbstractEventLoop) -> None:
-        self._pipe, self._publish, self._loop = pipe, publish, loop
-        self._stopped = threading.Event()
-        threading.Thread(target=self._run, name="planner-progress", daemon=True).start()
-
-    def stop(self) -> None:
-        """Hands nothing on after this."""
-        self._stopped.set()
-
-    def _run(self) -> None:
-        while not self._stopped.is_set() and not self._loop.is_closed():
-            try:
-                if not self._pipe.poll(LOOK_EVERY_S):
-                    continue
-                label, progress = self._pipe.recv()
-                self._loop.call_soon_threadsafe(self._publish, label, progress_event(progress))
-            except (EOFError, OSError, RuntimeError):  # the worker or the loop is gone
-                return
 
 
 def progress_event(progress: Progress) -> dict[str, object]:

@@ -53,8 +53,16 @@ class OfferSource(Protocol):
 class Executor(Protocol):
     """Where heavy calls run; ``concurrent.futures`` and Dask executors fit."""
 
+    @property
+    def workers(self) -> int:
+        """How many calls run side by side; what is more waits inside."""
+        ...
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Schedules ``fn``; the future gives its result."""
+        """Schedules ``fn``; the future gives its result.
+
+        Cancelling the future ends a call that has begun, where the executor can.
+        """
         ...
 
 

@@ -97,6 +97,8 @@ class Settings(BaseSettings):
     debounce_seconds: float = Field(default=2.0, ge=0)
     replan_time_limit_s: float = Field(default=6.0, gt=0)
     solver_executor: str = Field(default="process", pattern=r"^(process|thread|dask://.+:\d+)$")
+    planner_processes: int = Field(default=2, ge=1, le=64)
+    planner_memory_gib: float = Field(default=4.0, ge=1, le=65536)
     plan_time_limit_s: float = Field(default=20.0, gt=0)
     plan_workers: int | None = Field(default=None, ge=1, le=256)
     price_tolerance: float = Field(default=0.02, ge=0, le=1)

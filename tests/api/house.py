@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +22,7 @@ from api.export.jobs import ExportJobs
 from api.notifier import LoggedNotifier
 from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
+from api.workers import Planners, PlannerThread
 from broker.budget_gate import BudgetGate
 from broker.buying import Buying
 from broker.catalogue import load_energy_facts
@@ -105,7 +105,7 @@ class House:
     rules: PlanningRules = field(default_factory=PlanningRules)
     gate: GateRules = field(default_factory=GateRules)
     notifier: Notifier = field(default_factory=LoggedNotifier)
-    executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    executor: Planners = field(default_factory=PlannerThread)
     settings: Settings = field(
         default_factory=lambda: Settings(
             admin_key=SecretStr(ADMIN_KEY), poll_seconds=3600, debounce_seconds=0

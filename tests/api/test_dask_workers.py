@@ -38,6 +38,23 @@ async def test_a_call_runs_on_the_cluster_and_ends_with_us(address: str) -> None
     planners.shutdown(wait=False, cancel_futures=True)
 
 
+def test_its_workers_are_the_threads_of_the_cluster_now() -> None:
+    cluster = LocalCluster(  # type: ignore[no-untyped-call]
+        n_workers=1, threads_per_worker=3, dashboard_address=":0", host="127.0.0.1"
+    )
+    planners = DaskPlanners(cluster.scheduler_address.removeprefix("tcp://"))
+    try:
+        assert planners.workers == 3
+        cluster.scale(0)  # type: ignore[no-untyped-call]
+        while planners.workers > 1:
+            time.sleep(0.05)
+        cluster.close()
+        assert planners.workers == 1, "a scheduler that is gone is no error"
+    finally:
+        cluster.close()
+        planners.shutdown(wait=False, cancel_futures=True)
+
+
 async def test_progress_comes_back_to_the_loop_that_asked(address: str) -> None:
     seen: list[tuple[str, dict[str, object]]] = []
     planners = DaskPlanners(address, lambda plan_id, event: seen.append((plan_id, event)))

@@ -1,23 +1,34 @@
-"""The planning process: it is replaced when it dies, ends with us, and leaves Ctrl-C to its parent."""
+"""The planning processes: calls that can be ended, die alone and have bounded memory; none is left behind."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from api.planning_call import progress_sink
+from api.planning_process import GIB, death
 from api.relay import progress_of
-from api.workers import PlannerProcess
+from api.workers import PlannerProcesses
+from broker.domain.errors import FieldProblem, InputError, PlannerDied, PlannerOutOfMemory
 from broker.plan_ports import Progress
 
+pytestmark = pytest.mark.timeout(600)
 
-def die() -> None:
-    os._exit(9)
+LIMIT_S = 200.0
+ROOT = Path(__file__).parents[2]
 
 
 def pid() -> int:
@@ -31,6 +42,55 @@ def tell(label: str) -> None:
         show(Progress(1.0, 100.5, 99.0, 0.0149, stage))
 
 
+def say_and_wait(mark: Path, until: Path | None = None) -> int:
+    """Writes its process's id to ``mark``, then waits for ``until``, else until it is ended."""
+    beside = mark.with_suffix(".begun")
+    beside.write_text(str(os.getpid()))
+    beside.rename(mark)
+    while until is None or not until.exists():
+        time.sleep(0.02)
+    return os.getpid()
+
+
+def say_and_stay(mark: Path) -> None:
+    """As ``say_and_wait``, deaf to SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say_and_wait(mark)
+
+
+def allocate(gib: float) -> int:
+    return int(np.ones(int(gib * GIB / 8)).sum())
+
+
+def start_threads() -> None:
+    """Each has a stack of megabytes; none ends before its process."""
+    while True:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def fill_and_die() -> None:
+    """Ends as a library does that has no memory: in the midst of it, without an exception."""
+    held = np.ones(int(0.9 * GIB / 8))
+    time.sleep(2.0)
+    assert held.any()
+    os.abort()
+
+
+class Unsendable(Exception):
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one + other)
+
+
+def fail(kind: str) -> None:
+    if kind == "ours":
+        raise InputError("workloads", (FieldProblem("/team", "nothing", "a name"),))
+    raise Unsendable("no such", " thing")
+
+
+def noted(order: list[int], number: int, _: Future[Any]) -> None:
+    order.append(number)
+
+
 def is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -39,11 +99,29 @@ def is_alive(process: int) -> bool:
     return True
 
 
+def has_ended(process: int) -> bool:
+    """Also where nobody has asked for its exit code."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def ends(process: int, limit_s: float = 60.0) -> bool:
+    return comes(lambda: not is_alive(process), limit_s)
+
+
+def comes(true: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
     deadline = time.monotonic() + limit_s
-    while is_alive(process) and time.monotonic() < deadline:
+    while not true() and time.monotonic() < deadline:
         time.sleep(0.02)
-    return not is_alive(process)
+    return true()
+
+
+def begun(mark: Path) -> int:
+    """The process that has begun a call, once it has."""
+    assert comes(mark.exists), "the call did not begin"
+    return int(mark.read_text())
 
 
 async def until_told(seen: list[tuple[str, dict[str, object]]], events: int, limit_s: float = 60.0) -> None:
@@ -52,24 +130,247 @@ async def until_told(seen: list[tuple[str, dict[str, object]]], events: int, lim
             await asyncio.sleep(0.02)
 
 
-def test_a_worker_dies_alone_and_shutdown_does_not_wait() -> None:
-    workers = PlannerProcess()
-    first = workers.submit(pid).result(200)
+@pytest.fixture
+def two() -> Iterator[PlannerProcesses]:
+    """Two processes."""
+    workers = PlannerProcesses(2, memory_gib=1.0)
+    yield workers
+    workers.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.fixture
+def one() -> Iterator[PlannerProcesses]:
+    """One process."""
+    workers = PlannerProcesses(1, memory_gib=1.0)
+    yield workers
+    workers.shutdown(wait=False, cancel_futures=True)
+
+
+def test_two_calls_run_side_by_side_and_the_third_waits(two: PlannerProcesses, tmp_path: Path) -> None:
+    """Each waits for what says that both have begun."""
+    assert two.workers == 2
+    go = tmp_path / "go"
+    calls = [two.submit(say_and_wait, tmp_path / name, go) for name in ("a", "b")]
+    third = two.submit(pid)
+    assert begun(tmp_path / "a") != begun(tmp_path / "b")
+    assert [call.running() for call in (*calls, third)] == [True, True, False]
+    go.touch()
+    both = {call.result(LIMIT_S) for call in calls}
+    assert len(both) == 2
+    assert third.result(LIMIT_S) in both, "no third process is started"
+
+
+def test_the_second_process_starts_when_a_call_waits(two: PlannerProcesses) -> None:
+    assert len({two.submit(pid).result(LIMIT_S) for _ in range(4)}) == 1
+
+
+def test_what_waits_is_served_in_the_order_that_it_came(one: PlannerProcesses, tmp_path: Path) -> None:
+    order: list[int] = []
+    go = tmp_path / "go"
+    calls: list[Future[Any]] = [one.submit(say_and_wait, tmp_path / "first", go)]
+    for number in range(5):
+        calls.append(one.submit(pid))
+        calls[-1].add_done_callback(partial(noted, order, number))
+    go.touch()
+    wait(calls, LIMIT_S)
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_a_call_that_has_begun_can_be_cancelled(two: PlannerProcesses, tmp_path: Path) -> None:
+    """Its process ends, the other's call goes on, and the next call has a place."""
+    go = tmp_path / "go"
+    kept = two.submit(say_and_wait, tmp_path / "kept", go)
+    ended = two.submit(say_and_wait, tmp_path / "ended")
+    kept_process, ended_process = begun(tmp_path / "kept"), begun(tmp_path / "ended")
+    assert ended.running()
+    assert ended.cancel()
+    assert ended.cancelled()
+    assert not ended.running()
+    assert wait([ended], LIMIT_S).done == {ended}
+    with pytest.raises(CancelledError):
+        ended.result()
+    assert ends(ended_process)
+    assert two.submit(pid).result(LIMIT_S) not in (kept_process, ended_process)
+    go.touch()
+    assert kept.result(LIMIT_S) == kept_process
+
+
+def test_a_process_that_does_not_heed_sigterm_is_killed(one: PlannerProcesses, tmp_path: Path) -> None:
+    stubborn = one.submit(say_and_stay, tmp_path / "stubborn")
+    process = begun(tmp_path / "stubborn")
+    assert stubborn.cancel()
+    assert one.submit(pid).result(LIMIT_S) != process
+    assert ends(process)
+
+
+def test_a_call_that_waits_is_only_taken_out_of_line(one: PlannerProcesses, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    first = one.submit(say_and_wait, tmp_path / "first", go)
+    process = begun(tmp_path / "first")
+    waiting = one.submit(say_and_wait, tmp_path / "waiting")
+    assert waiting.cancel()
+    assert wait([waiting], LIMIT_S).done == {waiting}
+    last = one.submit(pid)
+    go.touch()
+    assert first.result(LIMIT_S) == last.result(LIMIT_S) == process
+    assert not (tmp_path / "waiting").exists()
+
+
+async def test_a_task_passes_its_cancellation_on(one: PlannerProcesses, tmp_path: Path) -> None:
+    task = asyncio.ensure_future(asyncio.wrap_future(one.submit(say_and_wait, tmp_path / "mark")))
+    process = await asyncio.to_thread(begun, tmp_path / "mark")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(ends, process)
+    assert await asyncio.wrap_future(one.submit(pid)) != process
+
+
+def test_calls_that_are_cancelled_at_any_moment_harm_no_other(two: PlannerProcesses) -> None:
+    """Short calls, cancelled before, while and after they run; every one that is left has its result."""
+    for round_ in range(6):
+        calls = [two.submit(abs, -number) for number in range(8)]
+        for call in calls[round_ % 3 :: 3]:
+            time.sleep(0.0005 * round_)
+            call.cancel()
+        for number, call in enumerate(calls):
+            if not call.cancelled():
+                assert call.result(LIMIT_S) == number
+
+
+def test_a_killed_process_fails_its_call_alone(two: PlannerProcesses, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    kept = two.submit(say_and_wait, tmp_path / "kept", go)
+    lost = two.submit(say_and_wait, tmp_path / "lost")
+    kept_process, lost_process = begun(tmp_path / "kept"), begun(tmp_path / "lost")
+    os.kill(lost_process, signal.SIGKILL)
+    with pytest.raises(PlannerDied, match=r"the planning process ended by signal 9 \(SIGKILL\)"):
+        lost.result(LIMIT_S)
+    assert two.submit(pid).result(LIMIT_S) not in (kept_process, lost_process)
+    go.touch()
+    assert kept.result(LIMIT_S) == kept_process
+
+
+def test_a_process_that_died_while_idle_is_replaced(one: PlannerProcesses) -> None:
+    first = one.submit(pid).result(LIMIT_S)
     os.kill(first, signal.SIGINT)
-    assert workers.submit(pid).result(200) == first
-    with pytest.raises(BrokenProcessPool):
-        workers.submit(die).result(200)
-    second = workers.submit(pid).result(200)
-    assert second != first
-    workers.submit(time.sleep, 600)
-    workers.shutdown(wait=False, cancel_futures=True)
-    assert ends(second)
-    workers.shutdown(wait=False, cancel_futures=True)
+    assert one.submit(pid).result(LIMIT_S) == first, "Ctrl-C is the parent's business"
+    os.kill(first, signal.SIGKILL)
+    assert comes(lambda: has_ended(first))
+    assert one.submit(pid).result(LIMIT_S) != first
+
+
+def test_an_exit_in_a_call_is_told_with_its_code(one: PlannerProcesses) -> None:
+    with pytest.raises(PlannerDied, match="ended with exit code 3"):
+        one.submit(os._exit, 3).result(LIMIT_S)
+    assert one.submit(abs, -1).result(LIMIT_S) == 1
+
+
+def test_a_call_beyond_the_memory_limit_fails_alone(two: PlannerProcesses, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    kept = two.submit(say_and_wait, tmp_path / "kept", go)
+    with pytest.raises(PlannerOutOfMemory) as told:
+        two.submit(allocate, 2.0).result(LIMIT_S)
+    words = str(told.value)
+    assert "Unable to allocate 2.00 GiB" in words
+    assert "the limit is 1 GiB; plan fewer workloads" in words
+    assert "raise BROKER_PLANNER_MEMORY_GIB" in words
+    assert told.value.facts == {"limit_gib": 1.0, "setting": "BROKER_PLANNER_MEMORY_GIB"}
+    assert two.submit(allocate, 0.5).result(LIMIT_S) == GIB // 16
+    go.touch()
+    assert kept.result(LIMIT_S)
+
+
+def test_a_thread_without_room_for_its_stack_is_want_of_memory(one: PlannerProcesses) -> None:
+    with pytest.raises(PlannerOutOfMemory, match="can't start new thread"):
+        one.submit(start_threads).result(LIMIT_S)
+
+
+def test_a_death_near_the_limit_is_told_as_want_of_memory() -> None:
+    died = r"ended by signal 6 \(SIGABRT\) while it used 1.* GiB"
+    with PlannerProcesses(1, memory_gib=1.3) as workers, pytest.raises(PlannerOutOfMemory, match=died):
+        workers.submit(fill_and_die).result(LIMIT_S)
+
+
+def test_what_the_kernel_kills_for_memory_is_told_as_such() -> None:
+    killed = death(-signal.SIGKILL, GIB, 4.0, killed_for_memory=True)
+    assert "the machine had too little memory" in str(killed)
+    assert "lower BROKER_PLANNER_PROCESSES or BROKER_PLANNER_MEMORY_GIB" in str(killed)
+    assert "memory;" not in str(death(-signal.SIGSEGV, GIB, 4.0, killed_for_memory=True))
+    assert not isinstance(death(-signal.SIGKILL, GIB, 4.0, killed_for_memory=False), PlannerOutOfMemory)
+    assert "by signal 64" in str(death(-64, 0, 4.0, killed_for_memory=False))
+
+
+def test_failures_of_a_call_come_back_as_they_were(one: PlannerProcesses) -> None:
+    with pytest.raises(InputError, match="workloads: /team: found nothing, expected a name") as told:
+        one.submit(fail, "ours").result(LIMIT_S)
+    assert told.value.problems == (FieldProblem("/team", "nothing", "a name"),)
+    with pytest.raises(RuntimeError, match="Unsendable: no such thing"):
+        one.submit(fail, "foreign").result(LIMIT_S)
+    with pytest.raises(Exception, match="pickle"):
+        one.submit(lambda: None).result(LIMIT_S)
+    assert one.submit(abs, -1).result(LIMIT_S) == 1
+
+
+def test_shutdown_ends_what_is_at_work(two: PlannerProcesses, tmp_path: Path) -> None:
+    calls = [two.submit(say_and_wait, tmp_path / name) for name in ("a", "b", "c")]
+    processes = [begun(tmp_path / name) for name in ("a", "b")]
+    two.shutdown(wait=False)
+    assert all(call.cancelled() for call in calls)
+    assert all(ends(process) for process in processes)
+    two.shutdown(wait=False, cancel_futures=True)
+    two.shutdown(wait=True)
+    with pytest.raises(RuntimeError, match="they take no more calls"):
+        two.submit(pid)
+
+
+def test_shutdown_that_waits_lets_calls_finish(one: PlannerProcesses, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    calls = [one.submit(say_and_wait, tmp_path / "first", go), one.submit(pid)]
+    process = begun(tmp_path / "first")
+    go.touch()
+    one.shutdown()
+    assert [call.result(0) for call in calls] == [process, process]
+    assert not is_alive(process)
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from api.workers import PlannerProcesses
+from tests.api.test_workers import begun, pid, say_and_wait
+if __name__ == "__main__":
+    workers, folder = PlannerProcesses(2), Path(sys.argv[1])
+    workers.submit(say_and_wait, folder / "at-work")
+    (folder / "idle.begun").write_text(str(workers.submit(pid).result(200)))
+    (folder / "idle.begun").rename(folder / "idle")
+    begun(folder / "at-work")
+    if sys.argv[2] == "stay":
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "ends"])
+def test_no_process_outlives_its_parent(tmp_path: Path, how: str) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    stay = "stay" if how == "killed" else "go"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, script, tmp_path, stay], env=environment)
+    try:
+        processes = [begun(tmp_path / name) for name in ("at-work", "idle")]
+        if how == "killed":
+            parent.kill()
+        parent.wait(LIMIT_S)
+        assert all(ends(process) for process in processes)
+    finally:
+        parent.kill()
+        parent.wait()
 
 
 async def test_progress_crosses_the_border_throttled_and_whole() -> None:
     seen: list[tuple[str, dict[str, object]]] = []
-    workers = PlannerProcess(lambda plan_id, event: seen.append((plan_id, event)))
+    workers = PlannerProcesses(publish=lambda plan_id, event: seen.append((plan_id, event)))
     try:
         await asyncio.wrap_future(workers.submit(tell, "plan-1"))
         await until_told(seen, 2)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
 import os
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from api.workers import PlannerProcesses
 from broker.services.reoptimize import ReoptimizeRules
 from broker.store import create_store
 from tests.faults.busy import looks_after_a_tripled_price
@@ -28,7 +27,7 @@ def main() -> int:
     processes = 0 if wish.idle else BUSY_PER_CORE * (os.cpu_count() or 1)
     states: Counter[str] = Counter()
     longest_s = 0.0
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+    with PlannerProcesses() as executor:
         for seed in range(wish.tries):
             began_s = time.monotonic()
             states[asyncio.run(_outcome(executor, seed, processes))] += 1
@@ -40,7 +39,7 @@ def main() -> int:
     return 0
 
 
-async def _outcome(executor: ProcessPoolExecutor, seed: int, beside: int) -> str:
+async def _outcome(executor: PlannerProcesses, seed: int, beside: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         store = create_store(f"sqlite:///{Path(folder) / 'broker.db'}")
         await store.migrate()

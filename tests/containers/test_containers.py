@@ -17,6 +17,7 @@ import api.membership
 import api.schedule
 from broker.settings import Settings
 
+SERVER_GIB = 1.0
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "config/grafana/dashboards/broker.json"
 DECLARED_BY = (api.boundary, api.membership, api.schedule)
@@ -70,6 +71,15 @@ def test_brokers_have_a_read_only_root_and_known_settings(name: str) -> None:
     assert set(service["environment"]) <= known
     written = {volume.partition(":")[2] for volume in service["volumes"]} | set(service["tmpfs"])
     assert written == {"/data", "/tmp"}
+
+
+@pytest.mark.parametrize("name", ["broker-1", "broker-2"])
+def test_the_planning_processes_of_a_broker_fit_its_memory(name: str) -> None:
+    service = compose()["services"][name]
+    fields = {word: field.default for word, field in Settings.model_fields.items()}
+    fields |= {word.removeprefix("BROKER_").lower(): value for word, value in service["environment"].items()}
+    needed = int(fields["planner_processes"]) * float(fields["planner_memory_gib"]) + SERVER_GIB
+    assert float(service["mem_limit"].removesuffix("g")) >= needed
 
 
 def test_services_mount_what_exists_and_share_no_port() -> None:

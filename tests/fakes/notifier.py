@@ -46,6 +46,8 @@ class RecordingEvents:
 class InlineExecutor:
     """Runs in the caller's thread."""
 
+    workers = 1
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """A future that is done."""
         future: Future[Any] = Future()

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from broker.domain.offer import Offer, Tier
 from broker.domain.reoptimization import Reoptimization
 from broker.domain.workload import Policy
 from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.ports import Executor
 from broker.services.offers import OffersService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.store import Store
@@ -51,7 +51,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 async def looks_after_a_tripled_price(
-    store: Store, executor: ProcessPoolExecutor, seed: int, rules: ReoptimizeRules, beside: int
+    store: Store, executor: Executor, seed: int, rules: ReoptimizeRules, beside: int
 ) -> tuple[Reoptimization, ...]:
     """Plans over a drawn market on demand, triples the price that the plan pays most for, and looks once,
     ``beside`` so many busy processes."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-
 import pytest
 
+from api.workers import PlannerProcesses
 from broker.domain.reoptimization import ProposalState
 from broker.domain.unfinished import GuardRules
 from broker.services.reoptimize import ReoptimizeRules
@@ -19,8 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 async def test_a_tripled_price_leads_to_a_proposal_beside_busy_processes(store: Store) -> None:
     """The limit is a hundredth of a second of work: what is found is the guaranteed first repair."""
     rules = ReoptimizeRules(time_limit_s=0.01, guard=GuardRules(first_s=500.0))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as executor:
+    with PlannerProcesses() as executor:
         looks = await looks_after_a_tripled_price(store, executor, seed=3, rules=rules, beside=2)
     (look,) = looks
     assert look.state is ProposalState.PROPOSED, look.reason
