@@ -25,7 +25,8 @@ log = structlog.get_logger()
 
 
 class DaskPlanners(Executor):
-    """A client of one cluster. A worker that is lost has its call made again on another.
+    """A client of one cluster. A worker that is lost has its call made again on another. Cancelling a call
+    that has begun drops its result alone: the worker finishes it, in the memory that Dask's own limits allow.
 
     Several brokers may share a cluster: progress comes back on a topic of each client.
     """

@@ -228,11 +228,12 @@ def _answer(packed: bytes, limit_bytes: int, hard_limit_bytes: int) -> bytes:
         result = logs.on_behalf(asked.bound, asked.fn, *asked.args, **asked.kwargs)
         return bytes(ForkingPickler.dumps(_Returned(result)))
     except Exception as error:  # the call's own: it goes back to who asked
+        # Telling takes memory too.
+        resource.setrlimit(resource.RLIMIT_DATA, (hard_limit_bytes, hard_limit_bytes))
         used_bytes = _data_bytes(os.getpid())
         if not _is_for_memory(error, is_near=used_bytes >= NEAR * limit_bytes):
+            resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard_limit_bytes))
             return _failure(error)
-        # Telling takes memory too. The process ends after this.
-        resource.setrlimit(resource.RLIMIT_DATA, (hard_limit_bytes, hard_limit_bytes))
         return bytes(ForkingPickler.dumps(_OutOfMemory(used_bytes, str(error))))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -14,10 +15,11 @@ from starlette.requests import Request
 from api import plan_requests
 from api.events import with_pauses
 from api.routes import plans
+from api.workers import PlannerProcesses
 from broker.domain.account import Scope
 from broker.plan_ports import PlanState
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
-from tests.fakes.examples import refuse_to_plan
+from tests.fakes.examples import plan_beyond_memory, refuse_to_plan
 
 YAML = """
 team: research
@@ -91,6 +93,22 @@ async def test_a_failed_plan_says_why(house: House) -> None:
         assert "ZeroDivisionError" in plan["problem"]
         refused = await team.post(answer.headers["Location"] + "/reserve")
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+
+
+async def test_a_plan_beyond_its_memory_limit_says_what_to_do(house: House) -> None:
+    house.plan_call = plan_beyond_memory
+    house.executor = PlannerProcesses(1, memory_gib=1.0)
+    async with house.open() as home:
+        team = await home.team("research")
+        answer = await team.post("/v1/plans", json=DOCUMENT)
+        told = events_of((await team.get(answer.headers["Location"] + "/events")).text)
+        assert told[-1]["state"] == "failed"
+        problem = (await team.get(answer.headers["Location"])).json()["problem"]
+        assert re.fullmatch(
+            r"planning needs more memory than a process may use: it used 0\.\d\d GiB and asked for more, the "
+            r"limit is 1 GiB; plan fewer workloads in one document, or raise BROKER_PLANNER_MEMORY_GIB",
+            problem,
+        )
 
 
 async def test_another_teams_plan_does_not_exist(home: Home) -> None:

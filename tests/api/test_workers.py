@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,23 @@ def say_and_stay(mark: Path) -> None:
 
 def allocate(gib: float) -> int:
     return int(np.ones(int(gib * GIB / 8)).sum())
+
+
+def fill_up() -> None:
+    """Until not even an exception has room; what it holds lives in the traceback."""
+    size, held = 2**20, []
+    while True:
+        try:
+            held.append(bytearray(size))
+        except MemoryError:
+            if size == 16:
+                raise
+            size //= 2
+
+
+def tell_and_wait(label: str, mark: Path) -> None:
+    tell(label)
+    say_and_wait(mark)
 
 
 def start_threads() -> None:
@@ -124,7 +141,7 @@ def begun(mark: Path) -> int:
     return int(mark.read_text())
 
 
-async def until_told(seen: list[tuple[str, dict[str, object]]], events: int, limit_s: float = 60.0) -> None:
+async def until_told(seen: Sequence[object], events: int, limit_s: float = 60.0) -> None:
     async with asyncio.timeout(limit_s):
         while len(seen) < events:
             await asyncio.sleep(0.02)
@@ -281,6 +298,11 @@ def test_a_call_beyond_the_memory_limit_fails_alone(two: PlannerProcesses, tmp_p
     assert kept.result(LIMIT_S)
 
 
+def test_a_process_without_any_memory_left_still_tells(one: PlannerProcesses) -> None:
+    with pytest.raises(PlannerOutOfMemory, match=r"it used 1\.00 GiB and asked for more"):
+        one.submit(fill_up).result(LIMIT_S)
+
+
 def test_a_thread_without_room_for_its_stack_is_want_of_memory(one: PlannerProcesses) -> None:
     with pytest.raises(PlannerOutOfMemory, match="can't start new thread"):
         one.submit(start_threads).result(LIMIT_S)
@@ -380,5 +402,21 @@ async def test_progress_crosses_the_border_throttled_and_whole() -> None:
         ]
         assert progress_of(seen[0][1]) == Progress(1.0, 100.5, 99.0, 0.0149, "priced")
         assert progress_of({"state": "done"}) is None
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+
+
+async def test_a_cancelled_call_tells_no_more_progress(tmp_path: Path) -> None:
+    """Its progress waits for the loop, which is held up, when it is cancelled."""
+    seen: list[str] = []
+    workers = PlannerProcesses(publish=lambda plan_id, _: seen.append(plan_id))
+    try:
+        call = workers.submit(tell_and_wait, "plan-1", tmp_path / "mark")
+        begun(tmp_path / "mark")
+        time.sleep(0.5)
+        assert call.cancel()
+        await asyncio.wrap_future(workers.submit(tell, "plan-2"))
+        await until_told(seen, 2)
+        assert seen == ["plan-2", "plan-2"]
     finally:
         workers.shutdown(wait=False, cancel_futures=True)

@@ -255,6 +255,14 @@ def a_request(budget: str | None = None, hours: float = 48, *, serving: bool = T
     return PlanRequest("research", horizon, workloads, None if budget is None else Decimal(budget))
 
 
+def plan_beyond_memory(
+    request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions
+) -> Plan:
+    """A planner that needs 8 GiB."""
+    _ = bytearray(8 * 2**30)
+    return plan_on_cheapest(request, offers, as_of, options)
+
+
 def plan_on_cheapest(
     request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions
 ) -> Plan:
