@@ -112,6 +112,9 @@ class PlanningProcess:
             self._pipe.send_bytes(packed)
             answer = self._answer(tell)
         except (EOFError, OSError) as error:
+            if not self._terminated:
+                # It is on its way out: a signal now would hide its exit code.
+                wait([self._process.sentinel], ENDING_S)
             exit_code, killed = self.end(), _kills_for_memory() > kills
             raise death(exit_code, self._used_bytes, self._memory_gib, killed_for_memory=killed) from error
         if isinstance(answer, _OutOfMemory):

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from api.planning_call import progress_sink
-from api.planning_process import GIB, death
+from api.planning_process import GIB, Asked, PlanningProcess, death
 from api.relay import progress_of
 from api.workers import PlannerProcesses
 from broker.domain.errors import FieldProblem, InputError, PlannerDied, PlannerOutOfMemory
@@ -220,6 +220,17 @@ def test_a_process_that_does_not_heed_sigterm_is_killed(one: PlannerProcesses, t
     assert ends(process)
 
 
+def test_a_process_that_is_to_end_is_asked_no_more() -> None:
+    """Also where it has not heeded the signal yet, or never does."""
+    process = PlanningProcess(memory_gib=1.0)
+    deaf = Asked({}, signal.signal, (signal.SIGTERM, signal.SIG_IGN), {})
+    assert process.call(deaf, lambda label, seen: None) is signal.SIG_DFL
+    before = process.is_alive
+    process.terminate()
+    assert (before, process.is_alive) == (True, False)
+    assert process.end() == 0, "it hears that nobody asks it any more"
+
+
 def test_a_call_that_waits_is_only_taken_out_of_line(one: PlannerProcesses, tmp_path: Path) -> None:
     go = tmp_path / "go"
     first = one.submit(say_and_wait, tmp_path / "first", go)
@@ -277,9 +288,10 @@ def test_a_process_that_died_while_idle_is_replaced(one: PlannerProcesses) -> No
     assert one.submit(pid).result(LIMIT_S) != first
 
 
-def test_an_exit_in_a_call_is_told_with_its_code(one: PlannerProcesses) -> None:
+@pytest.mark.parametrize("leave", [os._exit, sys.exit])
+def test_an_exit_in_a_call_is_told_with_its_code(one: PlannerProcesses, leave: Callable[[int], None]) -> None:
     with pytest.raises(PlannerDied, match="ended with exit code 3"):
-        one.submit(os._exit, 3).result(LIMIT_S)
+        one.submit(leave, 3).result(LIMIT_S)
     assert one.submit(abs, -1).result(LIMIT_S) == 1
 
 
