@@ -117,9 +117,11 @@ def is_alive(process: int) -> bool:
 
 
 def has_ended(process: int) -> bool:
-    """Also where nobody has asked for its exit code."""
+    """With all of its threads; also where nobody has asked for its exit code."""
+    status = Path(f"/proc/{process}")
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        is_zombie = (status / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return is_zombie and len(list((status / "task").iterdir())) == 1
     except (FileNotFoundError, ProcessLookupError):
         return True
 
