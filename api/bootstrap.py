@@ -44,7 +44,8 @@ from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
 from broker.plan_outlooks import PlanOutlooks
-from broker.ports import Clock
+from broker.plan_queue import PlanQueue
+from broker.ports import Clock, Executor
 from broker.quota_gate import QuotaGate
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
@@ -103,6 +104,7 @@ class Product:
     adapters: Mapping[str, Feed]
     poll_plan: PollPlan
     executor: Planners
+    plan_queue: PlanQueue
     events: PlanEvents
     accounts: AccountsService
     keys: KeysService
@@ -219,6 +221,7 @@ def build_product(
         processes=settings.planner_processes,
         memory_gib=settings.planner_memory_gib,
     )
+    plan_queue = PlanQueue(executor)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
     usable = OfferRules(
         stale_after, not_planned(reached), can_be_ordered(reached), load_spot_prior(), load_launch_table()
@@ -233,7 +236,7 @@ def build_product(
     next_best = NextBest(
         units,
         plan_call,
-        executor,
+        plan_queue,
         clock,
         read_request=read_request,
         rules=NextBestRules(price_tolerance=settings.price_tolerance, offers=usable),
@@ -263,6 +266,7 @@ def build_product(
         missing=missing_settings(reached),
         poll_plan=plan,
         executor=executor,
+        plan_queue=plan_queue,
         events=events,
         accounts=AccountsService(units, clock),
         keys=KeysService(units, clock),
@@ -289,7 +293,7 @@ def build_product(
         planning=PlanningService(
             units,
             plan_call,
-            executor,
+            plan_queue,
             clock,
             notifier,
             events,
@@ -323,7 +327,7 @@ def build_product(
         reoptimize=ReoptimizeService(
             units,
             replan_call,
-            executor,
+            plan_queue,
             clock,
             notifier,
             read_request=read_request,

@@ -35,6 +35,7 @@ class DaskPlanners(Executor):
         """Connects to the scheduler at ``address`` (host:port). Raises OSError when none answers."""
         self._client = Client(f"tcp://{address}", timeout=CONNECT_LIMIT_S, set_as_default=False)  # type: ignore[no-untyped-call]
         self._calls = self._client.get_executor(pure=False)  # type: ignore[no-untyped-call]
+        self.workers = max(1, len(self._client.scheduler_info()["workers"]))
         self._publish = publish
         self._topic: str | None = None
 

@@ -59,7 +59,8 @@ class Membership:
         """Makes the plans that a dead process was at, once there are offers."""
         await follow_market(self._product.clock)
         if self._product.readiness.polled:
-            await self._product.planning.recover()
+            for plan_id in await self._product.planning.claim_left_over():
+                self._product.background.start(self._product.planning.run(plan_id))
 
     async def _take_part(self) -> None:
         """Leads for as long as the seat is ours; else sees whether the leader has made its first pass."""

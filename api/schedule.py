@@ -26,6 +26,7 @@ from api.clocks import follow_market
 from api.planning_call import warm_up
 from broker.domain.errors import BrokerError
 from broker.domain.market import OfferChange, PollRound
+from broker.domain.plan_turns import Turn, TurnClass
 from broker.domain.polling import BackOff
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.store.unit_of_work import written_in
@@ -47,6 +48,8 @@ LOOKS_CUT_OFF = Counter("broker_looks_cut_off", "Looks at plans that were cut of
 LOOKS_UNFINISHED = Gauge("broker_unfinished_looks", "Looks at plans that were cut off and are tried again")
 RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
 
+NO_TEAM = ""
+"""Whose a call of the planner is that serves all."""
 HISTORY_SECONDS = 1800.0
 PROBE_SECONDS = 900.0
 """How often it is looked for sellers whose daily probe is due."""
@@ -273,7 +276,7 @@ class Timetable:
     async def _warm_up(self) -> None:
         """Where a plan stands, a change of the market finds the planner's process started."""
         if await self._product.reoptimize.has_plans():
-            await asyncio.wrap_future(self._product.executor.submit(warm_up))
+            await self._product.plan_queue.run(Turn(NO_TEAM, TurnClass.LOOK), warm_up)
 
     async def _burst_over(self) -> None:
         """A poll that ends has nothing more to say; for a slow feed of it nobody waits longer than told."""

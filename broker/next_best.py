@@ -15,13 +15,15 @@ from broker.domain.holding_orders import Intent, intents_of
 from broker.domain.money import usd_words
 from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one, while_in_use
 from broker.domain.offer import Offer
+from broker.domain.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.workload import PlanRequest, WorkloadKind
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.ledger import find_reservations
 from broker.plan_ports import PlanCall, PlanRecord, RequestReader
-from broker.ports import Clock, Executor, UnitOfWork, UnitOfWorkFactory
+from broker.plan_queue import PlanQueue
+from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
@@ -44,13 +46,13 @@ class NextBestRules:
 
 
 class NextBest:
-    """Other offers in place of a refused one. ``plan_call`` and ``executor`` as for planning."""
+    """Other offers in place of a refused one. ``plan_call`` and ``queue`` as for planning."""
 
     def __init__(
         self,
         uow_factory: UnitOfWorkFactory,
         plan_call: PlanCall,
-        executor: Executor,
+        queue: PlanQueue,
         clock: Clock,
         *,
         read_request: RequestReader,
@@ -58,7 +60,7 @@ class NextBest:
     ) -> None:
         self._uow_factory = uow_factory
         self._plan_call = plan_call
-        self._executor = executor
+        self._queue = queue
         self._clock = clock
         self._read_request = read_request
         self._rules = rules or NextBestRules()
@@ -176,8 +178,9 @@ class NextBest:
         )
         now = self._clock.now()
         try:
-            future = self._executor.submit(self._plan_call, request, tuple(offers), now, options)
-            plan = await asyncio.wait_for(asyncio.wrap_future(future), self._rules.patience_s)
+            turn = Turn(record.team, class_by_size(TurnClass.NEXT_BEST, len(request.workloads)))
+            making = self._queue.run(turn, self._plan_call, request, tuple(offers), now, options)
+            plan = await asyncio.wait_for(making, self._rules.patience_s)
             by_id = {offer.offer_id: offer for offer in offers}
             rules = self._rules
             if plan.unplaced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -150,6 +151,14 @@ class PlanRecord:
     approval_reason: str | None = None
     intended_by: str | None = None
     reserved_at: datetime | None = None
+
+    @property
+    def workload_count(self) -> int:
+        """How many workloads the document asks for."""
+        try:
+            return len(json.loads(self.document)["workloads"])
+        except (ValueError, KeyError, TypeError):
+            return 0
 
     @property
     def is_intended(self) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from api.dependencies import Administrator, AnyCaller, Cursor, Limit, listing, product_of
 from api.schemas.audit import AuditPage, entry_to_document
 from api.schemas.reconciliation import ProspectsForm, prospects_to_document
+from broker.domain.plan_turns import TurnClass
 
 router = APIRouter(tags=["operations"])
+PLANS_WAITING = Gauge("broker_plans_waiting", "Calls of the planner that wait for their turn", ["class"])
+PLANS_RUNNING = Gauge("broker_plans_running", "Calls of the planner that hold a slot", ["class"])
 
 
 @router.get("/healthz", include_in_schema=False)
@@ -31,8 +34,13 @@ async def readyz(request: Request) -> JSONResponse:
 
 
 @router.get("/metrics", include_in_schema=False)
-async def metrics() -> Response:
+async def metrics(request: Request) -> Response:
     """Figures in the Prometheus text form."""
+    queue = product_of(request).plan_queue
+    waiting, running = queue.waiting(), queue.running()
+    for kind in TurnClass:
+        PLANS_WAITING.labels(kind).set(waiting.get(kind, 0))
+        PLANS_RUNNING.labels(kind).set(running.get(kind, 0))
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -19,6 +19,7 @@ from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.planning_time import require_time
+from broker.domain.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.quotas import held_beside
 from broker.domain.workload import PlanRequest
 from broker.plan_outlooks import PlanOutlooks
@@ -32,7 +33,8 @@ from broker.plan_ports import (
     RequestReader,
     Standing,
 )
-from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
+from broker.plan_queue import Place, PlanQueue
+from broker.ports import Clock, Notifier, UnitOfWorkFactory
 from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ class PlanningRules:
 class PlanningService:
     """Use cases of plans.
 
-    ``plan_call`` is a module-level function, as ``executor`` may run it in another process.
+    ``plan_call`` is a module-level function, as the executor behind ``queue`` may run it in another process.
     ``read_request`` reads a stored document again, for a run that a crash cut off.
     """
 
@@ -63,7 +65,7 @@ class PlanningService:
         self,
         uow_factory: UnitOfWorkFactory,
         plan_call: PlanCall,
-        executor: Executor,
+        queue: PlanQueue,
         clock: Clock,
         notifier: Notifier,
         events: EventStream,
@@ -77,7 +79,7 @@ class PlanningService:
         self._uow_factory = uow_factory
         self._budgets = budgets
         self._plan_call = plan_call
-        self._executor = executor
+        self._queue = queue
         self._clock = clock
         self._notifier = notifier
         self._events = events
@@ -125,7 +127,7 @@ class PlanningService:
         return record
 
     async def run(self, plan_id: str) -> PlanRecord:
-        """Plans now, and stores the plan or the problem; a plan that is done already stays as it is."""
+        """Plans when its turn comes, and stores the plan or the problem; what is made stays as it is."""
         self._under_way.add(plan_id)
         try:
             return await self._run(plan_id)
@@ -137,9 +139,11 @@ class PlanningService:
             record = await uow.plans.find(plan_id)
         if record.state not in UNFINISHED:
             return record
-        record = await self._store(replace(record, state=PlanState.RUNNING), "plan.run")
-        self._events.publish(plan_id, {"state": PlanState.RUNNING.value})
-        plan, problem = await self._attempt(record)
+        turn = Turn(record.team, class_by_size(TurnClass.INTERACTIVE, record.workload_count), plan_id)
+        async with self._queue.place(turn) as place:
+            record = await self._store(replace(record, state=PlanState.RUNNING), "plan.run")
+            self._events.publish(plan_id, {"state": PlanState.RUNNING.value})
+            plan, problem = await self._attempt(record, place)
         if plan is None:
             record = replace(record, state=PlanState.FAILED, problem=problem)
         else:
@@ -154,13 +158,13 @@ class PlanningService:
     async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         return () if self._budgets is None else await self._budgets.find_overruns(record, plan)
 
-    async def _attempt(self, record: PlanRecord) -> tuple[Plan | None, str | None]:
+    async def _attempt(self, record: PlanRecord, place: Place) -> tuple[Plan | None, str | None]:
         try:
-            request = await self._beside_held(self._read_request(record.document))
+            # In a thread: a large document takes seconds, and others want answers meanwhile.
+            request = await self._beside_held(await asyncio.to_thread(self._read_request, record.document))
             offers = await self._usable_offers()
             options = replace(record.options, label=record.plan_id)
-            future = self._executor.submit(self._plan_call, request, offers, self._clock.now(), options)
-            plan: Plan = await asyncio.wrap_future(future)
+            plan = await place.run(self._plan_call, request, offers, self._clock.now(), options)
             if self._outlooks is not None:
                 plan = replace(plan, outlooks=await self._outlooks.of(plan))
             return plan, None
@@ -188,13 +192,19 @@ class PlanningService:
         self._events.publish(record.plan_id, event)
         await self._notifier.notify(f"plan.{record.state}", record.team, {"plan_id": record.plan_id, **event})
 
-    async def recover(self) -> tuple[PlanRecord, ...]:
-        """Runs again what a crash left queued or running, oldest first; not what a living process is at."""
+    async def claim_left_over(self) -> tuple[str, ...]:
+        """Takes over what a crash left queued or running, oldest first, for ``run``; not what a living
+        process is at."""
         async with self._uow_factory() as uow:
             unfinished = await uow.plans.claim_unfinished()
+            left_over = [record for record in unfinished if record.plan_id not in self._under_way]
+            for record in left_over:
+                if record.state is PlanState.RUNNING:
+                    await uow.plans.update(replace(record, state=PlanState.QUEUED))
+                    await uow.accounts.add_audit(self._entry(record, "plan.queue", "planner"))
             await uow.commit()
-        left_over = [record for record in unfinished if record.plan_id not in self._under_way]
-        return tuple([await self.run(record.plan_id) for record in left_over])
+        self._under_way.update(record.plan_id for record in left_over)
+        return tuple(record.plan_id for record in left_over)
 
     async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
         """One plan; NotFound for another team's."""

@@ -24,6 +24,7 @@ from broker.domain.offer import Offer
 from broker.domain.own_stock import less_others, less_refused, with_own
 from broker.domain.page import Page
 from broker.domain.plan import Plan
+from broker.domain.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.price_gate import Quarantined
 from broker.domain.quotas import held_beside
 from broker.domain.remaining import remaining
@@ -49,7 +50,8 @@ from broker.plan_ports import (
     ReplanCall,
     RequestReader,
 )
-from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
+from broker.plan_queue import PlanQueue
+from broker.ports import Clock, Notifier, UnitOfWorkFactory
 from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
@@ -137,13 +139,13 @@ class _Found:
 
 
 class ReoptimizeService:
-    """Looks again, and stores what it finds. ``replan_call`` and ``executor`` as for planning."""
+    """Looks again, and stores what it finds. ``replan_call`` and ``queue`` as for planning."""
 
     def __init__(
         self,
         uow_factory: UnitOfWorkFactory,
         replan_call: ReplanCall,
-        executor: Executor,
+        queue: PlanQueue,
         clock: Clock,
         notifier: Notifier,
         *,
@@ -155,7 +157,7 @@ class ReoptimizeService:
     ) -> None:
         self._uow_factory = uow_factory
         self._replan_call = replan_call
-        self._executor = executor
+        self._queue = queue
         self._clock = clock
         self._read_request = read_request
         self._rules = rules or ReoptimizeRules()
@@ -427,7 +429,9 @@ class ReoptimizeService:
             frozen=frozen,
             frozen_before=situation.now + rules.frozen,
         )
-        future = self._executor.submit(
+        size = len(situation.request.workloads)
+        return await self._queue.run(
+            Turn(look.record.team, class_by_size(TurnClass.LOOK, size)),
             self._replan_call,
             situation.request,
             tuple(situation.offers.values()),
@@ -442,8 +446,6 @@ class ReoptimizeService:
             ),
             in_force,
         )
-        made: PlannedAgain = await asyncio.wrap_future(future)
-        return made
 
     async def _prices_then(self, look: _Look, new: Plan) -> dict[str, Decimal]:
         """Prices when the plan was made, of all that it and ``new`` use; today's where nothing is known."""

@@ -35,7 +35,8 @@ from broker.drafting import Drafting
 from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.plan_ports import PlanCall
-from broker.ports import Clock, Notifier
+from broker.plan_queue import PlanQueue
+from broker.ports import Clock, Executor, Notifier
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService
@@ -134,7 +135,8 @@ class House:
         gate = BudgetGate(units, self.clock, summaries)
         moves = MovesService(units, buying, drafting, self.clock, self.notifier)
         polls = PollPlan(timedelta(seconds=self.settings.poll_seconds))
-        planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
+        queue = PlanQueue(self.executor)
+        planner = (units, self.plan_call, queue, self.clock, self.notifier)
         background = Background()
         return Product(
             settings=self.settings,
@@ -143,6 +145,7 @@ class House:
             adapters=adapters,
             poll_plan=polls,
             executor=self.executor,
+            plan_queue=queue,
             events=events,
             accounts=AccountsService(units, self.clock),
             keys=KeysService(units, self.clock),

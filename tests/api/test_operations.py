@@ -24,6 +24,7 @@ from broker.plan_ports import PlanState
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, DOCUMENT, House
 from tests.fakes.clock import NOON
+from tests.fakes.slots import Slots
 
 
 async def until(what: str, look: Any, limit_s: float = 60.0) -> None:
@@ -49,6 +50,23 @@ async def test_readiness_comes_with_the_first_pass(house: House) -> None:
             await until("readiness", lambda: is_ready(client))
         finally:
             timetable.stop()
+
+
+async def test_metrics_tell_how_many_plans_wait_and_run(house: House) -> None:
+    house.executor = slots = Slots()
+    async with house.open() as home:
+        client = home.client()
+        for _ in range(3):
+            await client.post("/v1/plans", json=DOCUMENT)
+        await until("a plan at work", lambda: is_true(slots.names))
+        text = (await client.get("/metrics")).text
+        assert 'broker_plans_waiting{class="interactive"} 2.0' in text
+        assert 'broker_plans_running{class="interactive"} 1.0' in text
+        assert 'broker_plans_waiting{class="large"} 0.0' in text
+
+
+async def is_true(seen: object) -> bool:
+    return bool(seen)
 
 
 async def is_ready(client: Any) -> bool:

@@ -15,6 +15,7 @@ from broker.domain.offer import Offer, Tier
 from broker.domain.reoptimization import Reoptimization
 from broker.domain.workload import Policy
 from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.plan_queue import PlanQueue
 from broker.ports import Executor
 from broker.services.offers import OffersService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
@@ -86,7 +87,7 @@ async def looks_after_a_tripled_price(
     service = ReoptimizeService(
         store.unit_of_work,
         replan_call,
-        executor,
+        PlanQueue(executor),
         clock,
         RecordingNotifier(),
         read_request=lambda document: request,

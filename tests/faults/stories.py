@@ -24,6 +24,7 @@ from broker.domain.workload import PlanRequest, WorkloadKind
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
+from broker.plan_queue import PlanQueue
 from broker.reservation_ports import Reserver
 from broker.services.moves import MovesService
 from broker.services.reservations import ReservationsService
@@ -106,7 +107,7 @@ async def exchanged(broker: Broker) -> None:
 
     units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
     next_best = NextBest(
-        units, plan_call, InlineExecutor(), broker.clock, read_request=lambda document: a_request()
+        units, plan_call, PlanQueue(InlineExecutor()), broker.clock, read_request=lambda document: a_request()
     )
     broker.reservations = ReservationsService(
         units, reservers, broker.clock, RecordingNotifier(), next_best=next_best

@@ -14,6 +14,7 @@ from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
 from broker.plan_ports import PlanCall, PlanRecord
+from broker.plan_queue import PlanQueue
 from broker.quota_gate import QuotaGate
 from broker.services.moves import MovesService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
@@ -70,7 +71,7 @@ class House:
         return NextBest(
             self.tables.unit_of_work,
             self.plan_call,
-            InlineExecutor(),
+            PlanQueue(InlineExecutor()),
             self.clock,
             read_request=lambda document: self.request,
         )

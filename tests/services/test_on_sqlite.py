@@ -13,6 +13,7 @@ from broker.domain.account import Scope
 from broker.domain.reoptimization import ProposalState
 from broker.domain.reservation import Idempotency, ReservationState
 from broker.plan_ports import PlanOptions, PlanState
+from broker.plan_queue import PlanQueue
 from broker.services.accounts import AccountsService, Answer
 from broker.services.keys import KeysService
 from broker.services.offers import OffersService
@@ -42,7 +43,7 @@ async def test_from_poll_to_release(store: Store, idempotency: Idempotency) -> N
     provider = FakeProvider(clock, idempotency=idempotency, offers=(an_offer("a", "10"), an_offer("b", "12")))
     uow, reservers = store.unit_of_work, {"fake": provider}
     offers = OffersService(uow, {"fake": provider}, clock)
-    planner = (plan_on_cheapest, InlineExecutor(), clock, notifier)
+    planner = (plan_on_cheapest, PlanQueue(InlineExecutor()), clock, notifier)
     planning = PlanningService(uow, *planner, RecordingEvents(), read_request=lambda document: a_request())
     reservations = ReservationsService(uow, reservers, clock, notifier)
     reconcile = ReconcileService(uow, reservers, clock, notifier, rules=ReconcileRules())

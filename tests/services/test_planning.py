@@ -11,6 +11,7 @@ from broker.domain.offer import Offer, RateBasis, Tier
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanCall, PlanOptions, PlanRecord, PlanState
+from broker.plan_queue import PlanQueue
 from broker.services.planning import PlanningRules, PlanningService
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import (
@@ -45,7 +46,7 @@ class Room:
         self.service = PlanningService(
             self.tables.unit_of_work,
             plan_call,
-            InlineExecutor(),
+            PlanQueue(InlineExecutor()),
             self.clock,
             self.notifier,
             self.events,
@@ -113,8 +114,10 @@ async def test_what_a_crash_cut_off_is_run_again() -> None:
     mine = await room.ask()
     cut_off = replace(mine, plan_id="plan-0", state=PlanState.RUNNING)
     room.tables.plans |= {"plan-0": cut_off, "plan-1": a_record(a_plan())}
-    assert [done.plan_id for done in await room.service.recover()] == ["plan-0"]
-    assert room.tables.plans["plan-0"].state is PlanState.DONE
+    assert await room.service.claim_left_over() == ("plan-0",)
+    assert room.tables.plans["plan-0"].state is PlanState.QUEUED
+    assert await room.service.claim_left_over() == ()
+    assert (await room.service.run("plan-0")).state is PlanState.DONE
     assert room.tables.plans[mine.plan_id].state is PlanState.QUEUED
 
 

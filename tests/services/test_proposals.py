@@ -18,6 +18,7 @@ from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, Reoptimiz
 from broker.domain.reservation import ReservationState
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, PlanState
+from broker.plan_queue import PlanQueue
 from broker.services.proposals import ProposalsService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from tests.fakes.clock import NOON
@@ -56,7 +57,7 @@ class Desk:
         self.look = ReoptimizeService(
             house.tables.unit_of_work,
             anew(plan_on_cheapest),
-            InlineExecutor(),
+            PlanQueue(InlineExecutor()),
             house.clock,
             house.notifier,
             rules=ReoptimizeRules(

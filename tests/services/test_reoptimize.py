@@ -12,6 +12,7 @@ from broker.domain.price_gate import Doubt, Quarantined
 from broker.domain.reoptimization import ProposalState
 from broker.domain.workload import PlanRequest, WorkloadKind
 from broker.plan_ports import PlanCall, PlanOptions, PlanState
+from broker.plan_queue import PlanQueue
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
@@ -51,7 +52,7 @@ def service_of(house: House, plan_call: PlanCall = plan_on_cheapest) -> Reoptimi
     return ReoptimizeService(
         house.tables.unit_of_work,
         anew(plan_call),
-        InlineExecutor(),
+        PlanQueue(InlineExecutor()),
         house.clock,
         house.notifier,
         read_request=lambda document: a_request(),

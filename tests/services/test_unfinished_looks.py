@@ -12,6 +12,7 @@ from broker.domain.offer import Offer
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import InForce, LimitClock, PlanCall, PlannedAgain, PlanOptions
+from broker.plan_queue import PlanQueue
 from broker.ports import UnitOfWorkFactory
 from broker.services.offers import OffersService
 from broker.services.reoptimize import ReoptimizeService
@@ -77,7 +78,7 @@ class Scene:
         return ReoptimizeService(
             self.units,
             planner,
-            InlineExecutor(),
+            PlanQueue(InlineExecutor()),
             self.clock,
             self.notifier,
             read_request=lambda document: a_request(),
