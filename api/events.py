@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
 
-FINAL_STATES = frozenset({"done", "failed"})
+FINAL_STATES = frozenset({"done", "failed", "cancelled"})
 REMEMBERED_PLANS = 1000
 
 
@@ -31,6 +31,10 @@ class PlanEvents:
         for queue in self._queues.get(plan_id, ()):
             queue.put_nowait(event)
 
+    def last(self, plan_id: str) -> Mapping[str, object]:
+        """The last event of a plan; empty where none is remembered."""
+        return self._last.get(plan_id, {})
+
     def close(self) -> None:
         """Ends every stream; the plans go on, or are taken up at the next start."""
         self._is_closed = True
@@ -39,7 +43,7 @@ class PlanEvents:
                 queue.put_nowait(None)
 
     async def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:
-        """The last event, then each new one; ends after ``done`` or ``failed``, and with the server."""
+        """The last event, then each new one; ends after a final state, and with the server."""
         queue: asyncio.Queue[dict[str, object] | None] = asyncio.Queue()
         self._queues[plan_id].append(queue)
         try:

@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from api.events import with_pauses
+from api.events import FINAL_STATES, with_pauses
 from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
 from broker.domain.account import Caller
 from broker.domain.money import format_usd
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.plan_ports import PlanOptions, PlanRecord, Whereabouts
 from broker.settings import Settings
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
 
-UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 HEARTBEAT_S = 10.0
+LONGEST_RETRY_S = 30
 
 
 def options_of(settings: Settings) -> PlanOptions:
@@ -45,9 +45,17 @@ async def ask_for_plan(
     return record
 
 
-def record_to_event(record: PlanRecord) -> dict[str, object]:
+def retry_after_s(whereabouts: Whereabouts) -> int:
+    """When it is worth while to ask again for a plan on its way."""
+    return min(whereabouts.position or 1, LONGEST_RETRY_S)
+
+
+def record_to_event(record: PlanRecord, whereabouts: Whereabouts | None) -> dict[str, object]:
     """Where a plan stands, as its event stream says it."""
     event: dict[str, object] = {"state": str(record.state)}
+    if whereabouts is not None:
+        told = {"position": whereabouts.position, "phase": whereabouts.phase}
+        event |= {name: value for name, value in told.items() if value is not None}
     if record.plan is not None:
         event |= {"status": str(record.plan.status), "cost_usd": format_usd(record.plan.cost_usd)}
     if record.problem is not None:
@@ -60,19 +68,26 @@ async def plan_events(
 ) -> AsyncIterator[Mapping[str, object] | None]:
     """Where the plan stands, then each change until it is finished; None in a silence.
 
-    In a silence the store is asked, as the plan may be made by another process.
+    In a silence the store is asked, as the plan may be made by another process, and its place in the line.
     """
-    last = record_to_event(first)
+    last = await _event_of(product, first)
     yield last
-    if first.state not in UNFINISHED:
+    if not first.state.is_on_its_way:
         return
-    async for event in with_pauses(product.events.listen(first.plan_id), HEARTBEAT_S):
+    async for told in with_pauses(product.events.listen(first.plan_id), HEARTBEAT_S):
+        event: Mapping[str, object] | None = told
         if event is None:
             yield None
-            record = await product.planning.find_plan(caller, first.plan_id)
-            if record.state not in UNFINISHED:
-                yield record_to_event(record)
-                return
-        elif event != last:
-            last = event
-            yield event
+            event = await _event_of(product, await product.planning.find_plan(caller, first.plan_id))
+        says_nothing_new = event.get("state") == last.get("state") and event.keys() <= {"state", "phase"}
+        if event == last or says_nothing_new:
+            continue
+        last = event
+        yield event
+        if event.get("state") in FINAL_STATES:
+            return
+
+
+async def _event_of(product: Product, record: PlanRecord) -> Mapping[str, object]:
+    whereabouts = await product.planning.find_whereabouts([record])
+    return record_to_event(record, whereabouts.get(record.plan_id))

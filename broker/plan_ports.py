@@ -103,7 +103,23 @@ class PlanState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+    CANCELLED = "cancelled"
     PROPOSED = "proposed"
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether it waits or is being made."""
+        return self in (PlanState.QUEUED, PlanState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a plan on its way is. ``position`` of one that waits: which of those that wait starts it, 1 the
+    next; told by how old it is where another process makes it. ``phase`` of one that runs: what the planner
+    is at, as far as it was told here."""
+
+    position: int | None = None
+    phase: str | None = None
 
 
 class Standing(StrEnum):
@@ -275,6 +291,14 @@ class PlanRepository(Protocol):
         """The plan and those whose place it took, one after the other; NotFound."""
         ...
 
+    async def count_older_queued(self, record: PlanRecord) -> int:
+        """How many plans wait that were asked for before ``record``."""
+        ...
+
+    async def find_cancelled(self, plan_ids: Collection[str]) -> tuple[str, ...]:
+        """Those of ``plan_ids`` that are cancelled."""
+        ...
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         """Claims and gives what is queued or running and no other living process makes, oldest first."""
         ...
@@ -285,6 +309,10 @@ class EventStream(Protocol):
 
     def publish(self, plan_id: str, event: dict[str, object]) -> None:
         """Sends to whoever listens, and remembers the last."""
+        ...
+
+    def last(self, plan_id: str) -> Mapping[str, object]:
+        """The last event of a plan; empty where none was told here."""
         ...
 
     def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:

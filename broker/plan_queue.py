@@ -56,6 +56,10 @@ class PlanQueue:
         self._served = Served()
         self._positions: Mapping[str, int] | None = None
 
+    def draw_number(self) -> int:
+        """A ``sequence`` for who comes now, and enters the line when it has looked what it is to make."""
+        return next(self._numbers)
+
     async def run(self, turn: Turn, fn: Callable[..., T], *args: Any) -> T:
         """Waits for its turn, then gives what ``fn`` gives; who is cancelled leaves the line."""
         async with self.place(turn) as place:
@@ -64,7 +68,7 @@ class PlanQueue:
     @asynccontextmanager
     async def place(self, turn: Turn) -> AsyncIterator[Place]:
         """Waits for a slot, and holds it; a call that cannot be ended keeps it for as long as it runs."""
-        numbered = replace(turn, sequence=next(self._numbers))
+        numbered = turn if turn.sequence else replace(turn, sequence=self.draw_number())
         call = _Call(numbered, asyncio.get_running_loop().create_future())
         self._waiting[numbered.sequence] = call
         self._start()

@@ -30,7 +30,6 @@ from broker.plan_ports import PlanState, Standing
 app = typer.Typer(add_completion=False)
 
 PAUSE_S = 0.5
-UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 
 
 @app.command()
@@ -99,7 +98,9 @@ def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordFor
         found = client.find_plan(plan_id)
         if isinstance(found, PlanRecordForm):
             return found
-        if found.state not in UNFINISHED:
+        if found.state is PlanState.CANCELLED:
+            raise BrokerError(f"plan {plan_id} was cancelled")
+        if not found.state.is_on_its_way:
             raise BrokerError(f"plan {plan_id} failed: {found.problem or 'nobody knows why'}")
         if time.monotonic() >= until:
             raise TimedOut(f"plan {plan_id} is {found.state}; look again with `broker plans {plan_id}`")

@@ -26,7 +26,6 @@ from broker.domain.workload import WorkloadKind
 from broker.plan_ports import PlanRecord, PlanState, Standing
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
-UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 DAY = timedelta(days=1)
 
 
@@ -127,7 +126,7 @@ def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
 
 def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
     """What the plan waits for, by its state and by what is held of it."""
-    if record.state in UNFINISHED:
+    if record.state.is_on_its_way:
         return Step.MAKING
     if any(row.is_open for row in reservations):
         return Step.HELD

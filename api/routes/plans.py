@@ -25,7 +25,7 @@ from api.dependencies import (
 )
 from api.form_route import FormRoute
 from api.openapi import WORKLOADS
-from api.plan_requests import ask_for_plan, options_of, plan_events
+from api.plan_requests import ask_for_plan, options_of, plan_events, retry_after_s
 from api.schemas.finance import Word
 from api.schemas.parts import PageForm
 from api.schemas.plan_record import (
@@ -33,6 +33,7 @@ from api.schemas.plan_record import (
     IntentionForm,
     PlanRecordForm,
     PlanSummaryForm,
+    UnmadePlanForm,
     record_to_document,
     record_to_summary,
 )
@@ -40,7 +41,7 @@ from api.schemas.reservation import ReservationsForm, reservation_to_document
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
 from broker.kept import Kept
-from broker.plan_ports import PlanRecord
+from broker.plan_ports import PlanRecord, Whereabouts
 from broker.services.accounts import Answer
 from broker.services.approvals import Looked
 
@@ -94,7 +95,10 @@ async def request_plan(
 
 def _accepted(record: PlanRecord) -> Answer:
     body = {"plan_id": record.plan_id, "status": str(record.state)}
-    return json_answer(202, body, {"Location": f"/v1/plans/{record.plan_id}"})
+    headers = {"Location": f"/v1/plans/{record.plan_id}"}
+    if record.state.is_on_its_way:
+        headers["Retry-After"] = str(retry_after_s(Whereabouts()))
+    return json_answer(202, body, headers)
 
 
 @router.get("", responses={200: {"model": PageForm[PlanSummaryForm]}})
@@ -109,19 +113,31 @@ async def list_plans(
     planning = product_of(request).planning
     page = await planning.find_plans(caller, limit, cursor, team=team)
     standings = await planning.find_standings(page.items)
-    items = [record_to_summary(record, standings.get(record.plan_id)) for record in page.items]
+    places = await planning.find_whereabouts(page.items)
+    items = [record_to_summary(r, standings.get(r.plan_id), places.get(r.plan_id)) for r in page.items]
     return listing(items, page.next_cursor)
 
 
-@router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | PlanSummaryForm}, **NOT_MODIFIED})
+@router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | UnmadePlanForm}, **NOT_MODIFIED})
 async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> Response:
-    """One plan, or where it stands."""
+    """One plan, or where it stands; ``Retry-After`` says when to look again."""
     planning = product_of(request).planning
     record = await planning.find_plan(caller, plan_id)
+    whereabouts = (await planning.find_whereabouts([record])).get(plan_id)
+    if whereabouts is not None:
+        answer = conditional(request, tagged(record_to_document(record, None, whereabouts)))
+        answer.headers["Retry-After"] = str(retry_after_s(whereabouts))
+        return answer
     standing = (await planning.find_standings([record])).get(plan_id)
     kept = cast("Kept[Tagged]", request.app.state.plan_answers)
-    answer = kept.once(plan_key(record, standing), lambda: tagged(record_to_document(record, standing)))
-    return conditional(request, answer)
+    made = kept.once(plan_key(record, standing), lambda: tagged(record_to_document(record, standing)))
+    return conditional(request, made)
+
+
+@router.delete("/{plan_id}", status_code=204)
+async def cancel_plan(request: Request, caller: PlanWriter, plan_id: str) -> None:
+    """Cancels a plan that is queued or running; a second time is no error."""
+    await product_of(request).planning.cancel(caller, plan_id)
 
 
 async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
@@ -153,7 +169,7 @@ def _event_line(event: Mapping[str, object]) -> str:
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> StreamingResponse:
-    """Progress as server-sent events; the last one has state ``done`` or ``failed``."""
+    """Progress as server-sent events; the last one has state ``done``, ``failed`` or ``cancelled``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from api.schemas.finance import DecisionForm, decision_to_document
 from api.schemas.parts import Money
@@ -13,7 +14,9 @@ from api.schemas.plan_writer import plan_to_document
 from api.schemas.times import Instant, format_time
 from broker.domain.approvals import ApprovalState
 from broker.domain.plan import PlanStatus
-from broker.plan_ports import PlanRecord, PlanState, Standing
+from broker.plan_ports import PlanRecord, PlanState, Standing, Whereabouts
+
+_NOT_IN_LISTS = frozenset({"placements", "spend", "workloads"})
 
 
 class AcceptedPlanForm(BaseModel):
@@ -25,9 +28,12 @@ class AcceptedPlanForm(BaseModel):
 
 class StandingForm(BaseModel):
     """Where a plan stands: being made (``state``), to its team (``standing``, null until it is made), and
-    before finance. ``intended``: it counts in projected spend before it is reserved."""
+    before finance. ``intended``: it counts in projected spend before it is reserved. ``position``: which of
+    those that wait starts it, 1 the next; ``phase``: what the planner is at."""
 
     state: PlanState
+    position: Annotated[int, Field(ge=1)] | None = None
+    phase: str | None = None
     standing: Standing | None
     intended: bool
     problem: str | None
@@ -57,12 +63,23 @@ class PlanSummaryForm(StandingForm):
     cost_usd: Money | None = None
 
 
+class UnmadePlanForm(PlanSummaryForm):
+    """A plan that is on its way, failed or cancelled, with the document that asked for it."""
+
+    workloads: dict[str, Any]
+
+
 class PlanRecordForm(StandingForm, PlanForm):
-    """A plan that is made, and where it stands."""
+    """A plan that is made, where it stands, and the workloads document that asked for it."""
+
+    workloads: dict[str, Any] = Field(default_factory=dict)
 
 
-def record_to_document(record: PlanRecord, standing: Standing | None = None) -> dict[str, Any]:
+def record_to_document(
+    record: PlanRecord, standing: Standing | None = None, whereabouts: Whereabouts | None = None
+) -> dict[str, Any]:
     """A plan as the API shows it: the whole plan once there is one, else where it stands."""
+    place = whereabouts or Whereabouts()
     body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
     if record.plan is not None:
         body = plan_to_document(record.plan)
@@ -71,6 +88,8 @@ def record_to_document(record: PlanRecord, standing: Standing | None = None) -> 
         "team": record.team,
         "created_at": format_time(record.created_at),
         "state": str(record.state),
+        "position": place.position,
+        "phase": place.phase,
         "standing": None if standing is None else str(standing),
         "intended": record.is_intended,
         "problem": record.problem,
@@ -81,10 +100,13 @@ def record_to_document(record: PlanRecord, standing: Standing | None = None) -> 
         "approval": None if record.approval is None else str(record.approval),
         "decisions": [decision_to_document(decision) for decision in record.decisions],
         "supersedes": record.supersedes,
+        "workloads": json.loads(record.document),
     }
 
 
-def record_to_summary(record: PlanRecord, standing: Standing | None = None) -> dict[str, Any]:
-    """A plan as a list shows it: without placements and spend lines."""
-    whole = record_to_document(record, standing)
-    return {name: value for name, value in whole.items() if name not in {"placements", "spend"}}
+def record_to_summary(
+    record: PlanRecord, standing: Standing | None = None, whereabouts: Whereabouts | None = None
+) -> dict[str, Any]:
+    """A plan as a list shows it: without placements, spend lines and the document that asked for it."""
+    whole = record_to_document(record, standing, whereabouts)
+    return {name: value for name, value in whole.items() if name not in _NOT_IN_LISTS}

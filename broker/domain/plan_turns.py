@@ -37,7 +37,7 @@ WEIGHTS: Mapping[TurnClass, int] = {
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One call: whose it is and of which class. ``plan_id``: what it makes, where that can be asked for.
-    ``sequence`` grows with every call that comes."""
+    ``sequence`` grows with every call that comes; 0: the line gives it one."""
 
     team: str
     kind: TurnClass

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.approvals import over_limit
-from broker.domain.errors import BrokerError, Conflict, NotPermitted
+from broker.domain.errors import BrokerError, ConcurrentChange, Conflict, NotPermitted
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
@@ -32,6 +33,7 @@ from broker.plan_ports import (
     PlanState,
     RequestReader,
     Standing,
+    Whereabouts,
 )
 from broker.plan_queue import Place, PlanQueue
 from broker.ports import Clock, Notifier, UnitOfWorkFactory
@@ -39,7 +41,10 @@ from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
 
-UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
+MOST_TRIES = 5
+"""How often a cancellation looks again at a plan that moved on meanwhile."""
+UNTOLD_PHASE = "planning"
+"""What a plan that runs is at, where its planner has told nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,8 @@ class PlanningService:
         self._rules = rules or PlanningRules()
         self._outlooks = outlooks
         self._random_bytes = random_bytes
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, asyncio.Event] = {}
+        """What this process makes, each with the word that it is cancelled."""
 
     async def request_plan(
         self,
@@ -122,24 +128,42 @@ class PlanningService:
             await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
             await uow.accounts.bind(caller.claim, [record.plan_id])
             await uow.commit()
-        self._under_way.add(record.plan_id)
+        self._under_way[record.plan_id] = asyncio.Event()
         self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
         return record
 
     async def run(self, plan_id: str) -> PlanRecord:
-        """Plans when its turn comes, and stores the plan or the problem; what is made stays as it is."""
-        self._under_way.add(plan_id)
-        try:
-            return await self._run(plan_id)
-        finally:
-            self._under_way.discard(plan_id)
+        """Plans when its turn comes, and stores the plan or the problem; what is made stays as it is.
 
-    async def _run(self, plan_id: str) -> PlanRecord:
-        async with self._uow_factory() as uow:
-            record = await uow.plans.find(plan_id)
-        if record.state not in UNFINISHED:
+        A plan that is cancelled meanwhile is left as it is then.
+        """
+        is_cancelled = self._under_way.setdefault(plan_id, asyncio.Event())
+        making = asyncio.create_task(self._run(plan_id, self._queue.draw_number()))
+        watching = asyncio.create_task(is_cancelled.wait())
+        try:
+            await asyncio.wait((making, watching), return_when=asyncio.FIRST_COMPLETED)
+            if making.done():
+                return making.result()
+        finally:
+            self._under_way.pop(plan_id, None)
+            for task in (making, watching):
+                task.cancel()
+            await asyncio.gather(making, watching, return_exceptions=True)
+        return await self._find(plan_id)
+
+    async def _run(self, plan_id: str, number: int) -> PlanRecord:
+        try:
+            return await self._run_unless_taken(plan_id, number)
+        except ConcurrentChange:
+            log.info("plan %s was cancelled, or another process makes it", plan_id)
+            return await self._find(plan_id)
+
+    async def _run_unless_taken(self, plan_id: str, number: int) -> PlanRecord:
+        record = await self._find(plan_id)
+        if not record.state.is_on_its_way:
             return record
-        turn = Turn(record.team, class_by_size(TurnClass.INTERACTIVE, record.workload_count), plan_id)
+        kind = class_by_size(TurnClass.INTERACTIVE, record.workload_count)
+        turn = Turn(record.team, kind, plan_id, number)
         async with self._queue.place(turn) as place:
             record = await self._store(replace(record, state=PlanState.RUNNING), "plan.run")
             self._events.publish(plan_id, {"state": PlanState.RUNNING.value})
@@ -154,6 +178,44 @@ class PlanningService:
         record = await self._store(record, f"plan.{record.state}")
         await self._tell(record)
         return record
+
+    async def cancel(self, caller: Caller, plan_id: str) -> PlanRecord:
+        """Ends a plan that waits or is being made, here or in another process; a second time is no error.
+
+        Conflict for one that is made or failed.
+        """
+        require_scope(caller, Scope.PLANS_WRITE)
+        for _ in range(MOST_TRIES):
+            record = await self.find_plan(caller, plan_id)
+            if record.state is PlanState.CANCELLED:
+                return record
+            if not record.state.is_on_its_way:
+                expected = f"{PlanState.QUEUED} or {PlanState.RUNNING}"
+                raise Conflict(
+                    f"plan {plan_id} is {record.state}: only one that is {expected} can be cancelled"
+                )
+            with suppress(ConcurrentChange):
+                cancelled = replace(record, state=PlanState.CANCELLED)
+                cancelled = await self._store(cancelled, "plan.cancelled", caller.key_id)
+                self._end(plan_id)
+                await self._tell(cancelled)
+                return cancelled
+        raise ConcurrentChange(f"plan {plan_id} changes faster than it can be cancelled; ask again")
+
+    async def end_cancelled(self) -> None:
+        """Ends what this process makes of plans that were cancelled in another one."""
+        if self._under_way:
+            async with self._uow_factory() as uow:
+                for plan_id in await uow.plans.find_cancelled(tuple(self._under_way)):
+                    self._end(plan_id)
+
+    def _end(self, plan_id: str) -> None:
+        if plan_id in self._under_way:
+            self._under_way[plan_id].set()
+
+    async def _find(self, plan_id: str) -> PlanRecord:
+        async with self._uow_factory() as uow:
+            return await uow.plans.find(plan_id)
 
     async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         return () if self._budgets is None else await self._budgets.find_overruns(record, plan)
@@ -203,13 +265,12 @@ class PlanningService:
                     await uow.plans.update(replace(record, state=PlanState.QUEUED))
                     await uow.accounts.add_audit(self._entry(record, "plan.queue", "planner"))
             await uow.commit()
-        self._under_way.update(record.plan_id for record in left_over)
+        self._under_way.update((record.plan_id, asyncio.Event()) for record in left_over)
         return tuple(record.plan_id for record in left_over)
 
     async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
         """One plan; NotFound for another team's."""
-        async with self._uow_factory() as uow:
-            record = await uow.plans.find(plan_id)
+        record = await self._find(plan_id)
         require_sight(caller, record.team, "plan", plan_id)
         return record
 
@@ -224,6 +285,19 @@ class PlanningService:
         """The plans that are in force: those that hold something, and drafts."""
         async with self._uow_factory() as uow:
             return await uow.plans.find_current(team_filter(caller, team))
+
+    async def find_whereabouts(self, records: Iterable[PlanRecord]) -> Mapping[str, Whereabouts]:
+        """Where each of the records on its way is, by its id."""
+        return {r.plan_id: await self._whereabouts(r) for r in records if r.state.is_on_its_way}
+
+    async def _whereabouts(self, record: PlanRecord) -> Whereabouts:
+        if record.state is PlanState.RUNNING:
+            return Whereabouts(phase=str(self._events.last(record.plan_id).get("stage", UNTOLD_PHASE)))
+        position = self._queue.position(record.plan_id)
+        if position is None:
+            async with self._uow_factory() as uow:
+                position = 1 + await uow.plans.count_older_queued(record)
+        return Whereabouts(position)
 
     async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
         """Where each of the records stands, by its id; nothing of those that are not made."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from sqlalchemy import CTE, Select, and_, case, func, or_, select
+from sqlalchemy import CTE, Select, and_, case, func, literal, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -23,12 +23,12 @@ from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow, ReservationRow
 from broker.store.workers import claim_rows, from_now
-from broker.store.writes import Values, insert_new, table_of, update_unchanged
+from broker.store.writes import Values, batches, insert_new, table_of, update_unchanged
 
 PLANNING_LEASE = timedelta(hours=2)
 """Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
 _HOLDING = sorted(state.value for state in OPEN_STATES - {ReservationState.RELEASING})
-_UNFINISHED = (PlanState.QUEUED, PlanState.RUNNING)
+_ON_THEIR_WAY = [state.value for state in PlanState if state.is_on_its_way]
 _NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
 
 
@@ -134,9 +134,29 @@ class SqlPlanRepository:
             wanted = row[0]
         return tuple(found)
 
+    async def count_older_queued(self, record: PlanRecord) -> int:
+        """How many plans wait that were asked for before ``record``."""
+        place = tuple_(PlanRow.created_at, PlanRow.plan_id)
+        is_older = place < tuple_(
+            literal(record.created_at, PlanRow.created_at.type), literal(record.plan_id)
+        )
+        is_queued = PlanRow.state == PlanState.QUEUED.value
+        counted = await self._session.scalar(select(func.count()).where(is_queued, is_older))
+        return counted or 0
+
+    async def find_cancelled(self, plan_ids: Collection[str]) -> tuple[str, ...]:
+        """Those of ``plan_ids`` that are cancelled."""
+        is_cancelled = PlanRow.state == PlanState.CANCELLED.value
+        found: list[str] = []
+        for part in batches(plan_ids):
+            found += await self._session.scalars(
+                select(PlanRow.plan_id).where(is_cancelled, PlanRow.plan_id.in_(part))
+            )
+        return tuple(found)
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         """Claims and gives what is queued or running and no other living process makes, oldest first."""
-        unfinished = PlanRow.state.in_([state.value for state in _UNFINISHED])
+        unfinished = PlanRow.state.in_(_ON_THEIR_WAY)
         keys = await claim_rows(
             self._session, PlanRow, PlanRow.plan_id, unfinished, self._worker_id, PLANNING_LEASE
         )
@@ -147,7 +167,7 @@ class SqlPlanRepository:
     def _values(self, record: PlanRecord) -> Values:
         """The row; until there is an answer it stays claimed by the process that works on it."""
         claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
-        if record.state in _UNFINISHED:
+        if record.state.is_on_its_way:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, PLANNING_LEASE)}
         return {**_values(record), **claim}
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import httpx
 import pytest
 from starlette.requests import Request
 
@@ -19,7 +20,8 @@ from api.workers import PlannerProcesses
 from broker.domain.account import Scope
 from broker.plan_ports import PlanState
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
-from tests.fakes.examples import plan_beyond_memory, refuse_to_plan
+from tests.fakes.examples import ADMIN, plan_beyond_memory, refuse_to_plan
+from tests.fakes.slots import Slots
 
 YAML = """
 team: research
@@ -348,3 +350,101 @@ async def test_a_rejected_plan_is_looked_at_no_more(house: House) -> None:
         yes = await home.client().post(f"/v1/plans/{plan['plan_id']}/approve", json={"comment": "after all"})
         assert (yes.json()["standing"], yes.json()["intended"]) == ("draft", True)
         assert (await projected(team))[1] == Decimal(plan["cost_usd"])
+
+
+async def in_turn(slots: Slots, plan_id: str) -> None:
+    async with asyncio.timeout(60):
+        while plan_id not in slots.names:
+            await asyncio.sleep(0.01)
+
+
+async def three_plans(home: Home, team: httpx.AsyncClient, slots: Slots) -> list[httpx.Response]:
+    """Answers on three wishes, of which the first is at work and the others wait."""
+    first = await team.post("/v1/plans", json=DOCUMENT)
+    await in_turn(slots, first.json()["plan_id"])
+    rest = [await team.post("/v1/plans", json=DOCUMENT) for _ in range(2)]
+    async with asyncio.timeout(60):
+        while sum(home.product.plan_queue.waiting().values()) < len(rest):
+            await asyncio.sleep(0.01)
+    return [first, *rest]
+
+
+async def test_a_plan_on_its_way_says_where_it_is(house: House) -> None:
+    house.executor = slots = Slots()
+    async with house.open() as home:
+        team = await home.team("research")
+        answers = await three_plans(home, team, slots)
+        assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
+        first, second, third = (answer.json()["plan_id"] for answer in answers)
+        home.product.events.publish(first, {"state": "running", "stage": "improving"})
+
+        shown = [await team.get(f"/v1/plans/{one}") for one in (first, second, third)]
+        told = [[answer.json()[name] for name in ("status", "position", "phase")] for answer in shown]
+        assert told == [["running", None, "improving"], ["queued", 1, None], ["queued", 2, None]]
+        assert [answer.headers["Retry-After"] for answer in shown] == ["1", "1", "2"]
+        assert {answer.json()["workloads"]["workloads"][0]["name"] for answer in shown} == {"tune-8b"}
+        listed = (await team.get("/v1/plans")).json()["items"]
+        assert {row["plan_id"]: row["position"] for row in listed} == {first: None, second: 1, third: 2}
+        assert all("workloads" not in row for row in listed)
+
+        tag = {"If-None-Match": shown[2].headers["ETag"]}
+        assert (await team.get(f"/v1/plans/{third}", headers=tag)).status_code == 304
+        slots.end(first)
+        await in_turn(slots, second)
+        moved = await team.get(f"/v1/plans/{third}", headers=tag)
+        assert (moved.status_code, moved.json()["position"]) == (200, 1)
+        await team.get(f"/v1/plans/{first}/events")
+        made = await team.get(f"/v1/plans/{first}")
+        assert "Retry-After" not in made.headers
+        assert made.json()["status"] == "optimal"
+        assert made.json()["workloads"] == shown[0].json()["workloads"]
+        assert made.json()["position"] is made.json()["phase"] is None
+
+
+async def test_a_plan_is_cancelled(house: House) -> None:
+    house.executor = slots = Slots()
+    async with house.open() as home:
+        team, other = await home.team("research"), await home.team("product")
+        reader = await home.team("research", [Scope.PLANS_READ])
+        first, second, _ = (answer.headers["Location"] for answer in await three_plans(home, team, slots))
+        assert (await other.delete(second)).status_code == 404
+        assert (await reader.delete(second)).status_code == 403
+        for _ in range(2):
+            gone = await team.delete(second)
+            assert (gone.status_code, gone.content) == (204, b"")
+        shown = (await team.get(second)).json()
+        assert (shown["status"], shown["state"], shown["problem"]) == ("cancelled", "cancelled", None)
+        assert "Retry-After" not in (await team.get(second)).headers
+        assert events_of((await team.get(second + "/events")).text) == [{"state": "cancelled"}]
+        refused = await team.post(second + "/reserve")
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+
+        slots.end(first.rsplit("/", 1)[1])
+        await team.get(first + "/events")
+        late = await team.delete(first)
+        assert (late.status_code, late.json()["code"]) == (409, "conflict")
+        assert "is done: only one that is queued or running can be cancelled" in late.json()["detail"]
+
+
+async def test_a_stream_tells_of_the_line_and_ends_with_a_cancelled_plan(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_requests, "HEARTBEAT_S", 0.05)
+    house.executor = slots = Slots()
+    async with house.open() as home:
+        team = await home.team("research")
+        answers = await three_plans(home, team, slots)
+        _, second, third = (answer.json()["plan_id"] for answer in answers)
+        record = await home.product.planning.find_plan(ADMIN, third)
+        told: list[object] = []
+        async for event in plan_requests.plan_events(home.product, ADMIN, record):
+            told += [event] if event is not None else []
+            if told == [{"state": "queued", "position": 2}]:
+                await team.delete(f"/v1/plans/{second}")
+            if event == {"state": "queued", "position": 1}:
+                await team.delete(f"/v1/plans/{third}")
+        assert told == [
+            {"state": "queued", "position": 2},
+            {"state": "queued", "position": 1},
+            {"state": "cancelled"},
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,10 @@ class RecordingEvents:
     def publish(self, plan_id: str, event: dict[str, object]) -> None:
         """Remembers."""
         self.published.setdefault(plan_id, []).append(event)
+
+    def last(self, plan_id: str) -> Mapping[str, object]:
+        """The last that was published."""
+        return self.published.get(plan_id, [{}])[-1]
 
     async def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:
         """What was published."""

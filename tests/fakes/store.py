@@ -127,9 +127,16 @@ class Plans(Rows):
             wanted = (await self.find(wanted)).supersedes
         return tuple(found)
 
+    async def count_older_queued(self, record: PlanRecord) -> int:
+        queued = (r for r in self._tables.plans.values() if r.state is PlanState.QUEUED)
+        return sum((r.created_at, r.plan_id) < (record.created_at, record.plan_id) for r in queued)
+
+    async def find_cancelled(self, plan_ids: Collection[str]) -> tuple[str, ...]:
+        plans = self._tables.plans
+        return tuple(one for one in plan_ids if plans[one].state is PlanState.CANCELLED)
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
-        unfinished = (PlanState.QUEUED, PlanState.RUNNING)
-        return tuple(record for record in reversed(self._newest(None)) if record.state in unfinished)
+        return tuple(record for record in reversed(self._newest(None)) if record.state.is_on_its_way)
 
 
 class Reservations(Rows):

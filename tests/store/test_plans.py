@@ -291,3 +291,44 @@ async def test_only_a_done_plan_supersedes(store: Store) -> None:
     await add(store, plan_record("old", "train"), failed)
 
     assert await current(store) == ["old"]
+
+
+async def test_cancelled_plans_are_found_and_never_taken_up(store: Store) -> None:
+    states = {
+        "a": PlanState.QUEUED,
+        "b": PlanState.CANCELLED,
+        "c": PlanState.RUNNING,
+        "d": PlanState.CANCELLED,
+    }
+    await add(store, *(plan_record(name, state=state) for name, state in states.items()))
+
+    async with store.unit_of_work() as unit:
+        assert await unit.plans.find_cancelled(("a", "b", "c", "unknown")) == ("b",)
+        assert {record.plan_id for record in await unit.plans.claim_unfinished()} == {"a", "c"}
+
+
+async def test_a_cancelled_plan_is_not_written_over(store: Store) -> None:
+    await add(store, plan_record("p", state=PlanState.QUEUED))
+    async with store.unit_of_work() as unit:
+        seen = await unit.plans.find("p")
+        await unit.plans.update(replace(seen, state=PlanState.CANCELLED))
+        await unit.commit()
+
+    async with store.unit_of_work() as unit:
+        with pytest.raises(ConcurrentChange):
+            await unit.plans.update(replace(seen, state=PlanState.DONE))
+        assert (await unit.plans.find("p")).state is PlanState.CANCELLED
+
+
+async def test_plans_that_wait_are_counted_by_age(store: Store) -> None:
+    later = NOON + HOUR
+    await add(
+        store,
+        plan_record("b", state=PlanState.QUEUED),
+        plan_record("c", state=PlanState.QUEUED, team="other"),
+        plan_record("a", state=PlanState.QUEUED, created_at=later),
+        plan_record("done"),
+    )
+    async with store.unit_of_work() as unit:
+        older = {name: await unit.plans.count_older_queued(await unit.plans.find(name)) for name in "abc"}
+    assert older == {"b": 0, "c": 1, "a": 2}
