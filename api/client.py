@@ -95,6 +95,10 @@ class BrokerClient:
         """Every plan, newest first, page by page."""
         return self._pages(PageForm[PlanSummaryForm], "/v1/plans")
 
+    def cancel_plan(self, plan_id: str) -> None:
+        """Ends a plan that waits or is being made; twice is no error. Conflict for one that is made."""
+        self._call("DELETE", f"/v1/plans/{_part(plan_id)}")
+
     def set_intended(self, plan_id: str, *, intended: bool) -> None:
         """Says whether a draft counts in projected spend; Conflict for what is no draft."""
         self._call("POST", f"/v1/plans/{_part(plan_id)}/intend", body={"intended": intended})

@@ -70,7 +70,7 @@ async def plan_events(
 
     In a silence the store is asked, as the plan may be made by another process, and its place in the line.
     """
-    last = await _event_of(product, first)
+    last = await event_of(product, first)
     yield last
     if not first.state.is_on_its_way:
         return
@@ -78,7 +78,7 @@ async def plan_events(
         event: Mapping[str, object] | None = told
         if event is None:
             yield None
-            event = await _event_of(product, await product.planning.find_plan(caller, first.plan_id))
+            event = await event_of(product, await product.planning.find_plan(caller, first.plan_id))
         says_nothing_new = event.get("state") == last.get("state") and event.keys() <= {"state", "phase"}
         if event == last or says_nothing_new:
             continue
@@ -88,6 +88,7 @@ async def plan_events(
             return
 
 
-async def _event_of(product: Product, record: PlanRecord) -> Mapping[str, object]:
+async def event_of(product: Product, record: PlanRecord) -> Mapping[str, object]:
+    """Where a plan stands and where it is, as its event stream says it."""
     whereabouts = await product.planning.find_whereabouts([record])
     return record_to_event(record, whereabouts.get(record.plan_id))

@@ -38,6 +38,7 @@ class ExitCode(IntEnum):
     MONEY = 7
     PROVIDER = 8
     TIMED_OUT = 9
+    INTERRUPTED = 130
 
 
 class TimedOut(BrokerError):

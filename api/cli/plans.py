@@ -44,17 +44,27 @@ def plans(
         bool | None,
         typer.Option("--intend/--no-intend", help="Whether this draft counts in projected spend."),
     ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="End this plan while it waits or is being made.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Plans of the running server: asks for one, shows one, or lists them, newest first.
 
-    A plan has to be the server's to be reserved. Exit codes: 3 key, 4 no such plan, 6 something cannot be
-    placed, 9 still planning.
+    A plan has to be the server's to be reserved. Ctrl-C while a new one is waited for cancels it. Exit codes:
+    3 key, 4 no such plan, 5 made already, 6 something cannot be placed, 9 still planning, 130 cancelled by
+    Ctrl-C.
 
     Example: BROKER_KEY=… broker plans --new fixtures/examples/quickstart.yaml
     """
     if plan_id is not None and new is not None:
         raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
+    if cancel and plan_id is None:
+        raise InputError(
+            "command line", (FieldProblem("PLAN_ID", "nothing", "the id of the plan to cancel"),)
+        )
+    if cancel and intend is not None:
+        raise InputError("command line", (FieldProblem("--cancel", "--intend beside it", "one of both"),))
     with connect(load_settings()) as client:
         if new is not None:
             plan_id = client.ask_for_plan(read_text(new), f"cli-{uuid4()}").plan_id
@@ -66,7 +76,15 @@ def plans(
             if not as_json:
                 print_shortfalls(stdout(), client.list_shortfalls())
             return
-        found = _made(client, plan_id, timeout)
+        if cancel:
+            client.cancel_plan(plan_id)
+            _tell_cancelled(client.find_plan(plan_id), as_json=as_json)
+            return
+        found = (
+            _made_unless_stopped(client, plan_id, timeout)
+            if new is not None
+            else _made(client, plan_id, timeout)
+        )
         if intend is not None:
             client.set_intended(plan_id, intended=intend)
             found = _made(client, plan_id, timeout)
@@ -89,6 +107,27 @@ def _show(found: PlanRecordForm, output: Path | None, *, as_json: bool) -> None:
         stderr().print("finance has to approve it before it can be reserved (broker approvals)")
     if misses_something(plan):
         raise typer.Exit(ExitCode.UNPLACED)
+
+
+def _tell_cancelled(found: PlanRecordForm | PlanSummaryForm, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        stdout().print(f"plan {found.plan_id} is {found.state}", markup=False, soft_wrap=True)
+
+
+def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
+    """The plan that was asked for, once it is made; Ctrl-C cancels it on the server."""
+    try:
+        return _made(client, plan_id, timeout_s)
+    except KeyboardInterrupt:
+        try:
+            client.cancel_plan(plan_id)
+            told = f"plan {plan_id} is cancelled"
+        except BrokerError as error:
+            told = f"plan {plan_id} could not be cancelled: {error}"
+        stderr().print(told, markup=False, soft_wrap=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:

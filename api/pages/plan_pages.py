@@ -19,7 +19,7 @@ from api.pages.rendering import page_router, show, templates
 from api.pages.reservation_view import size_words
 from api.pages.session import PlanVisitor, PlanWritingVisitor
 from api.pages.words import usd
-from api.plan_requests import ask_for_plan, options_of, plan_events
+from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
 from broker.catalogue import CONFIG
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import Conflict, InputError
@@ -141,6 +141,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         proof=proof_of(request),
         once=new_once(),
         least=await _least_owed(product, record),
+        event=await event_of(product, record),
         **_of_plan(record, product.clock.now()),
     )
 
@@ -196,6 +197,18 @@ async def progress(request: Request, caller: PlanVisitor, plan_id: str) -> Respo
         yield "event: end\ndata: end\n\n"
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+@router.post("/plans/{plan_id}/cancel")
+async def cancel(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
+    """Ends a plan that waits or is being made."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        await product_of(request).planning.cancel(named, plan_id)
+        return f"/plans/{plan_id}"
+
+    return await act_once(request, caller, form, act)
 
 
 @router.post("/plans/{plan_id}/reserve")

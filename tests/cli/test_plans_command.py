@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from api.schemas.plan import read_plan
 from api.schemas.plan_record import record_to_document, record_to_summary
 from broker.plan_ports import PlanState, Standing
-from tests.cli.running import QUICKSTART, broker, fake_server
+from tests.cli.running import QUICKSTART, FakeServer, broker, fake_server
+from tests.e2e.processes import BROKER, clean_environment, wait_for
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
 PLACED = a_plan(a_placement(an_offer(), (a_segment(0, 10),)), plan_id="plan_1")
@@ -41,6 +46,58 @@ def test_a_plan_that_takes_long_goes_on_and_one_that_failed_says_why() -> None:
         done = broker("plans", "plan_1", env=server.env)
     assert (done.exit_code, "no market" in done.stderr) == (1, True)
     assert broker("plans", "plan_1", "--new", QUICKSTART).exit_code == 2
+
+
+def test_a_plan_is_cancelled() -> None:
+    gone = {**WAITING, "state": "cancelled", "status": "cancelled"}
+    cancel = ("DELETE", "/v1/plans/plan_1")
+    with fake_server({cancel: [(204, "")], SHOW: [(200, gone)]}) as server:
+        done = broker("plans", "plan_1", "--cancel", env=server.env)
+        told = broker("plans", "plan_1", "--cancel", "--json", env=server.env)
+        waited = broker("plans", "plan_1", env=server.env)
+        assert [seen[:2] for seen in server.seen][:2] == [cancel, SHOW]
+    assert (done.exit_code, done.stdout) == (0, "plan plan_1 is cancelled\n")
+    assert json.loads(told.stdout)["state"] == "cancelled"
+    assert (waited.exit_code, "plan plan_1 was cancelled" in waited.stderr) == (1, True)
+    with fake_server({cancel: [(409, {"title": "made", "code": "conflict", "status": 409})]}) as server:
+        assert broker("plans", "plan_1", "--cancel", env=server.env).exit_code == 5
+    assert broker("plans", "--cancel").exit_code == 2
+    assert broker("plans", "plan_1", "--cancel", "--intend").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((204, ""), "plan plan_1 is cancelled"),
+        (
+            (409, {"title": "t", "detail": "plan plan_1 is done", "code": "conflict", "status": 409}),
+            "plan plan_1 could not be cancelled: plan plan_1 is done",
+        ),
+    ],
+)
+def test_ctrl_c_while_a_new_plan_is_waited_for_cancels_it(answer: tuple[int, Any], told: str) -> None:
+    """A real signal to a real process."""
+    cancel = ("DELETE", "/v1/plans/plan_1")
+    asked = {
+        ASK: [(202, {"plan_id": "plan_1", "status": "queued"})],
+        SHOW: [(200, WAITING)],
+        cancel: [answer],
+    }
+    with fake_server(asked) as server:
+        command = [str(BROKER), "plans", "--new", str(QUICKSTART)]
+        process = subprocess.Popen(command, env=clean_environment(**server.env), stderr=subprocess.PIPE)
+        try:
+            wait_for("the plan is waited for", 60, lambda: _seen(server, SHOW))
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=240)
+        finally:
+            process.kill()
+        assert (process.returncode, _seen(server, cancel)) == (130, True)
+    assert told in stderr.decode()
+
+
+def _seen(server: FakeServer, call: tuple[str, str]) -> bool | None:
+    return True if call in [seen[:2] for seen in server.seen] else None
 
 
 def test_a_draft_is_intended() -> None:

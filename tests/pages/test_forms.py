@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ import pytest
 from api.dependencies import SESSION_COOKIE
 from broker.domain.account import Scope
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
+from tests.fakes.slots import Slots
 from tests.pages.seeding import seed
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
@@ -77,6 +79,42 @@ async def test_a_form_sent_twice_acts_once(home: Home) -> None:
     changed = await client.post("/plans/new", data={**wish, "workloads": wish["workloads"] + " "})
     assert changed.status_code == 422
     assert (await client.post("/plans/new", data={**wish, "once": ""})).status_code == 422
+
+
+async def test_a_plan_is_cancelled_while_it_is_made(tmp_path: Path, migrated_sqlite: Path) -> None:
+    shutil.copy(migrated_sqlite, tmp_path / "broker.db")
+    slots = Slots()
+    async with House(tmp_path / "broker.db", executor=slots).open() as home:
+        client, reader = await visitor(home), await visitor(home, Scope.PLANS_READ)
+        team = await home.team("research")
+        first, second = [(await team.post("/v1/plans", json=DOCUMENT)).json()["plan_id"] for _ in range(2)]
+        await asyncio.wait_for(_one_each(home, slots), 60)
+        running = slots.names[0]
+        waiting = second if running == first else first
+        page, other = f"/plans/{waiting}", f"/plans/{running}"
+        assert "the next to start" in (await client.get(page)).text
+        assert "Planning" in (await client.get(other)).text
+        assert f'action="{page}/cancel"' not in (await reader.get(page)).text
+        form = await form_of(client, page, f"{page}/cancel")
+        refused = await client.post(f"{page}/cancel", data={**form, "proof": ""})
+        assert refused.status_code == 403
+        assert (await client.post(f"{page}/cancel", data=form)).headers["Location"] == page
+        text = (await client.get(page)).text
+        assert "This plan was cancelled before it was made." in text
+        assert f'action="{page}/cancel"' not in text
+        assert "cancelled" in (await client.get("/plans")).text
+        form = await form_of(client, other, f"{other}/cancel")
+        slots.end(running)
+        await team.get(f"/v1/plans/{running}/events")
+        late = await client.post(f"{other}/cancel", data=form)
+        assert (late.status_code, "can be cancelled" in late.text) == (409, True)
+
+
+async def _one_each(home: Home, slots: Slots) -> None:
+    """One plan is at work and one waits."""
+    queue = home.product.plan_queue
+    while not (queue.waiting() and slots.names):
+        await asyncio.sleep(0.01)
 
 
 async def test_figures_that_moved_since_are_not_agreed_to(home: Home) -> None:
