@@ -253,7 +253,12 @@ def build_product(
         rules=MoveRules(price_tolerance=settings.price_tolerance),
     )
     limit = settings.approval_limit_usd
-    rules = PlanningRules(None if limit is None else Decimal(str(limit)), usable)
+    rules = PlanningRules(
+        None if limit is None else Decimal(str(limit)),
+        usable,
+        plans_at_once=settings.team_plans_at_once,
+        workloads_at_once=settings.team_workloads_at_once,
+    )
     sources = ForecastSources(load_provider_classes())
     outlooks = PlanOutlooks(units, sources)
     traffic = IntervalRules(settings.traffic_growth, settings.traffic_spread)

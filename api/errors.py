@@ -43,6 +43,7 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.InputError, Kind(422, "invalid-input", "The input cannot be used")),
     (errors.NotFound, Kind(404, "not-found", "Nothing of that name exists")),
     (errors.StalePlan, Kind(409, "stale-plan", "The market moved since the plan was made")),
+    (errors.TooManyPlans, Kind(429, "too-many-plans", "The team has too much on its way", True)),
     (errors.OverQuota, Kind(409, "over-quota", "A quota does not allow it")),
     (errors.ConcurrentChange, Kind(409, "concurrent-change", "Somebody else changed it first", True)),
     (errors.IdempotencyMismatch, Kind(422, "idempotency-mismatch", "One key came with two bodies")),

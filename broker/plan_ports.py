@@ -291,6 +291,11 @@ class PlanRepository(Protocol):
         """The plan and those whose place it took, one after the other; NotFound."""
         ...
 
+    async def count_on_their_way(self, team: str) -> tuple[int, int]:
+        """How many plans of ``team`` are queued or running, and how many workloads they ask for, with what
+        this unit of work wrote. Until it ends nobody else has the team's plans counted."""
+        ...
+
     async def count_older_queued(self, record: PlanRecord) -> int:
         """How many plans wait that were asked for before ``record``."""
         ...

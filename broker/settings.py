@@ -101,6 +101,8 @@ class Settings(BaseSettings):
     planner_memory_gib: float = Field(default=4.0, ge=1, le=65536)
     plan_time_limit_s: float = Field(default=20.0, gt=0)
     plan_workers: int | None = Field(default=None, ge=1, le=256)
+    team_plans_at_once: int = Field(default=50, ge=1)
+    team_workloads_at_once: int = Field(default=100_000, ge=1)
     price_tolerance: float = Field(default=0.02, ge=0, le=1)
     approval_limit_usd: float | None = Field(default=None, ge=0)
     four_eyes: bool = False

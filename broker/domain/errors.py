@@ -5,6 +5,7 @@ BrokerError
 ├── NotFound                   the named thing does not exist (for this team)
 ├── Conflict                   the state of the thing forbids the wish
 │   ├── StalePlan              prices moved past the tolerance, or an offer went away
+│   ├── TooManyPlans           a team has as much on its way as it may
 │   ├── OverQuota              more of a provider would be held than a quota allows
 │   ├── ConcurrentChange       somebody else wrote the row first
 │   ├── IdempotencyMismatch    one key, two bodies
@@ -113,6 +114,30 @@ class Conflict(BrokerError):
 
 class StalePlan(Conflict):
     """The market moved past the plan's tolerance since it was made."""
+
+
+class TooManyPlans(Conflict):
+    """A team has as many plans, or as many workloads in them, queued or running as ``setting`` allows.
+
+    ``found`` in ``unit`` with what was asked for; ``retry_after_s``: when it is worth while to ask again.
+    """
+
+    def __init__(
+        self, team: str, unit: str, found: int, allowed: int, setting: str, retry_after_s: int
+    ) -> None:
+        self.retry_after_s = retry_after_s
+        self.facts = {
+            "team": team,
+            "limit": setting,
+            "unit": unit,
+            "found": found,
+            "allowed": allowed,
+            "retry_after_s": retry_after_s,
+        }
+        super().__init__(
+            f"team {team} would have {found:,} {unit} queued or running, and {setting} allows {allowed:,}: "
+            "wait until a plan is made, or cancel one"
+        )
 
 
 class OverQuota(Conflict):

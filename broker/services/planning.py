@@ -13,14 +13,22 @@ from decimal import Decimal
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.approvals import over_limit
-from broker.domain.errors import BrokerError, ConcurrentChange, Conflict, NotPermitted
+from broker.domain.errors import (
+    BrokerError,
+    ConcurrentChange,
+    Conflict,
+    FieldProblem,
+    InputError,
+    NotPermitted,
+    TooManyPlans,
+)
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
-from broker.domain.planning_time import require_time
 from broker.domain.plan_turns import Turn, TurnClass, class_by_size
+from broker.domain.planning_time import require_time
 from broker.domain.quotas import held_beside
 from broker.domain.workload import PlanRequest
 from broker.plan_outlooks import PlanOutlooks
@@ -43,16 +51,25 @@ log = logging.getLogger(__name__)
 
 MOST_TRIES = 5
 """How often a cancellation looks again at a plan that moved on meanwhile."""
+PLANS_SETTING, WORKLOADS_SETTING = "BROKER_TEAM_PLANS_AT_ONCE", "BROKER_TEAM_WORKLOADS_AT_ONCE"
+RETRY_AFTER_S = 10
+"""When who has too much on its way may ask again."""
 UNTOLD_PHASE = "planning"
 """What a plan that runs is at, where its planner has told nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningRules:
-    """``approval_limit_usd`` None: no plan needs finance's word. ``offers``: what plans are made of."""
+    """``approval_limit_usd`` None: no plan needs finance's word. ``offers``: what plans are made of.
+
+    ``plans_at_once``, ``workloads_at_once``: how many plans a team may have queued or running, and workloads
+    in them.
+    """
 
     approval_limit_usd: Decimal | None = None
     offers: OfferRules = field(default_factory=OfferRules)
+    plans_at_once: int = 50
+    workloads_at_once: int = 100_000
 
     def over_limit(self, cost_usd: Decimal) -> tuple[str, ...]:
         """Why a plan of that cost waits for finance, in words; nothing where it does not."""
@@ -105,7 +122,7 @@ class PlanningService:
         intended: bool = False,
     ) -> PlanRecord:
         """Stores a wish for a plan as ``queued``; ``run`` makes it. ``intended``: it counts in projected
-        spend as soon as it is made."""
+        spend as soon as it is made. TooManyPlans where the team has as much on its way as it may."""
         require_scope(caller, Scope.PLANS_WRITE)
         require_time(len(request.workloads), options.time_limit_s)
         if not caller.sees(request.team):
@@ -125,12 +142,28 @@ class PlanningService:
             if intended:
                 await uow.plans.withdraw_intentions(record)
             await uow.plans.add(record)
+            self._require_room(
+                record.team, len(request.workloads), *await uow.plans.count_on_their_way(record.team)
+            )
             await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
             await uow.accounts.bind(caller.claim, [record.plan_id])
             await uow.commit()
         self._under_way[record.plan_id] = asyncio.Event()
         self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
         return record
+
+    def _require_room(self, team: str, asked: int, plans: int, workloads: int) -> None:
+        """``plans`` and ``workloads``: what the team has on its way with the ``asked`` workloads."""
+        rules = self._rules
+        if asked > rules.workloads_at_once:
+            expected = f"at most {rules.workloads_at_once:,} ({WORKLOADS_SETTING})"
+            raise InputError("request", (FieldProblem("/workloads", f"{asked:,} workloads", expected),))
+        for unit, found, allowed, setting in (
+            ("plans", plans, rules.plans_at_once, PLANS_SETTING),
+            ("workloads", workloads, rules.workloads_at_once, WORKLOADS_SETTING),
+        ):
+            if found > allowed:
+                raise TooManyPlans(team, unit, found, allowed, setting, RETRY_AFTER_S)
 
     async def run(self, plan_id: str) -> PlanRecord:
         """Plans when its turn comes, and stores the plan or the problem; what is made stays as it is.

@@ -22,12 +22,14 @@ from broker.plan_ports import PlanOptions, PlanRecord, PlanState, Standing, stan
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow, ReservationRow
-from broker.store.workers import claim_rows, from_now
+from broker.store.workers import claim_rows, from_now, take_turn
 from broker.store.writes import Values, batches, insert_new, table_of, update_unchanged
 
 PLANNING_LEASE = timedelta(hours=2)
 """Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
 _HOLDING = sorted(state.value for state in OPEN_STATES - {ReservationState.RELEASING})
+PLANS_TURN = 0x706C616E
+"""Key of the advisory lock under which a team's plans are counted ("plan" in ASCII)."""
 _ON_THEIR_WAY = [state.value for state in PlanState if state.is_on_its_way]
 _NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
 
@@ -133,6 +135,14 @@ class SqlPlanRepository:
                 raise NotFound("plan", wanted)
             wanted = row[0]
         return tuple(found)
+
+    async def count_on_their_way(self, team: str) -> tuple[int, int]:
+        """How many plans of ``team`` are queued or running, and how many workloads they ask for."""
+        await take_turn(self._session, PLANS_TURN, team)
+        counts = func.count(), func.coalesce(func.sum(PlanRow.workload_count), 0)
+        mine = PlanRow.state.in_(_ON_THEIR_WAY), PlanRow.team == team
+        plans, workloads = (await self._session.execute(select(*counts).where(*mine))).one()
+        return int(plans), int(workloads)
 
     async def count_older_queued(self, record: PlanRecord) -> int:
         """How many plans wait that were asked for before ``record``."""
@@ -252,6 +262,7 @@ def _values(record: PlanRecord) -> Values:
         "team": record.team,
         "state": record.state.value,
         "workloads_key": workloads_key(record),
+        "workload_count": record.workload_count,
         "document": record.document,
         "options": to_document(record.options),
         "created_at": record.created_at,

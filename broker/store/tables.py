@@ -155,7 +155,7 @@ class OfferChangeRow(Row):
 
 class PlanRow(Row):
     """A plan and the request it answers. ``workloads_key`` is the same for the same set of names;
-    ``approval`` is derived at every write."""
+    ``workload_count`` and ``approval`` are derived at every write."""
 
     __tablename__ = "plans"
     __table_args__ = (
@@ -170,6 +170,7 @@ class PlanRow(Row):
     team: Mapped[str] = mapped_column(Identifier)
     state: Mapped[str]
     workloads_key: Mapped[str]
+    workload_count: Mapped[int] = mapped_column(default=0, server_default="0")
     document: Mapped[str] = mapped_column(Prose)
     options: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]

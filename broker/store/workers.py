@@ -65,6 +65,15 @@ async def claim_rows(
     return keys
 
 
+async def take_turn(session: AsyncSession, key: int, name: str) -> None:
+    """Until this transaction ends, nobody else takes the turn of ``key`` and ``name``.
+
+    On SQLite whoever has written in its transaction is alone already.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        await session.execute(select(func.pg_advisory_xact_lock(key, func.hashtext(name))))
+
+
 async def say_alive(session: AsyncSession, worker_id: str) -> None:
     """Keeps the claims of ``worker_id`` good for another while, and forgets workers long gone."""
     values = {"worker_id": worker_id, "alive_until": from_now(session, ALIVE_FOR)}

@@ -19,6 +19,7 @@ from api.routes import plans
 from api.workers import PlannerProcesses
 from broker.domain.account import Scope
 from broker.plan_ports import PlanState
+from broker.services.planning import PlanningRules
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
 from tests.fakes.examples import ADMIN, plan_beyond_memory, refuse_to_plan
 from tests.fakes.slots import Slots
@@ -424,6 +425,25 @@ async def test_a_plan_is_cancelled(house: House) -> None:
         late = await team.delete(first)
         assert (late.status_code, late.json()["code"]) == (409, "conflict")
         assert "is done: only one that is queued or running can be cancelled" in late.json()["detail"]
+
+
+async def test_a_team_with_too_much_on_its_way_is_asked_to_wait(house: House) -> None:
+    house.executor = slots = Slots()
+    house.rules = PlanningRules(plans_at_once=3)
+    async with house.open() as home:
+        team, other = await home.team("research"), await home.team("product")
+        _, second, _ = await three_plans(home, team, slots)
+        headers = {"Idempotency-Key": "fourth"}
+        refused = await team.post("/v1/plans", json=DOCUMENT, headers=headers)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "10")
+        problem = refused.json()
+        assert (problem["code"], problem["retryable"]) == ("too-many-plans", True)
+        assert (problem["limit"], problem["found"], problem["allowed"]) == ("BROKER_TEAM_PLANS_AT_ONCE", 4, 3)
+        theirs = await other.post("/v1/plans", json={**DOCUMENT, "team": "product"})
+        assert theirs.status_code == 202
+        await team.delete(second.headers["Location"])
+        again = await team.post("/v1/plans", json=DOCUMENT, headers=headers)
+        assert again.status_code == 202
 
 
 async def test_a_stream_tells_of_the_line_and_ends_with_a_cancelled_plan(

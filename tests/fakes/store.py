@@ -46,7 +46,12 @@ class Tables(Committed):
 class Plans(Rows):
     """Fulfils ``PlanRepository``."""
 
+    def __init__(self, tables: Committed, staged: list[Callable[[], None]]) -> None:
+        super().__init__(tables, staged)
+        self._added: list[PlanRecord] = []
+
     async def add(self, record: PlanRecord) -> None:
+        self._added.append(record)
         self._stage_add(self._tables.plans, record.plan_id, record)
 
     async def update(self, record: PlanRecord) -> PlanRecord:
@@ -126,6 +131,11 @@ class Plans(Rows):
             found.append(wanted)
             wanted = (await self.find(wanted)).supersedes
         return tuple(found)
+
+    async def count_on_their_way(self, team: str) -> tuple[int, int]:
+        known = {r.plan_id: r for r in (*self._added, *self._tables.plans.values())}
+        mine = [r for r in known.values() if r.team == team and r.state.is_on_its_way]
+        return len(mine), sum(r.workload_count for r in mine)
 
     async def count_older_queued(self, record: PlanRecord) -> int:
         queued = (r for r in self._tables.plans.values() if r.state is PlanState.QUEUED)

@@ -113,13 +113,27 @@ def test_progress_streams_into_the_page(shop: Site, shopping: Open) -> None:
             "incumbent_usd": "1234.56", "bound_usd": "1200.00", "gap": 0.028,
         }  # fmt: skip
         live = page.locator("#live")
-        expect(live).to_contain_text("Running")
+        expect(live).to_contain_text("Planning")
         shop.loop.call_soon_threadsafe(shop.product.events.publish, plan_id, event)
         expect(live).to_contain_text("$1,234.56")
         expect(live).to_contain_text("2.80 %")
     finally:
         GATE.set()
     expect(page.get_by_role("heading", name="Placements")).to_be_visible()
+
+
+def test_a_plan_that_is_being_made_is_cancelled(shop: Site, shopping: Open) -> None:
+    page = shopping(who="team")
+    GATE.clear()
+    try:
+        page.goto("/plans/new")
+        page.get_by_label("Workloads, as YAML or JSON").fill(wish("regretted-8b"))
+        page.get_by_role("button", name="Make a plan").click()
+        page.get_by_role("button", name="Cancel this plan").click()
+        expect(page.get_by_role("status")).to_contain_text("cancelled before it was made")
+        expect(page.get_by_role("button", name="Cancel this plan")).to_have_count(0)
+    finally:
+        GATE.set()
 
 
 def test_a_wrong_document_is_told_by_line(shopping: Open) -> None:

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from broker.domain.approvals import ApprovalState
-from broker.domain.errors import FieldProblem, InputError, NotFound, NotPermitted
+from broker.domain.errors import FieldProblem, InputError, NotFound, NotPermitted, TooManyPlans
 from broker.domain.market import FeedHealth
 from broker.domain.offer import Offer, RateBasis, Tier
 from broker.domain.plan import Plan
@@ -39,7 +39,12 @@ def read(document: str) -> PlanRequest:
 class Room:
     """A planning service over fakes."""
 
-    def __init__(self, plan_call: PlanCall = plan_on_cheapest, limit: str | None = None) -> None:
+    def __init__(
+        self,
+        plan_call: PlanCall = plan_on_cheapest,
+        limit: str | None = None,
+        rules: PlanningRules | None = None,
+    ) -> None:
         self.clock, self.tables = FakeClock(), Tables()
         self.events, self.notifier = RecordingEvents(), RecordingNotifier()
         self.tables.put_offers(an_offer("a", "10"), an_offer("b", "4"))
@@ -51,7 +56,7 @@ class Room:
             self.notifier,
             self.events,
             read_request=read,
-            rules=PlanningRules(approval_limit_usd=None if limit is None else Decimal(limit)),
+            rules=rules or PlanningRules(approval_limit_usd=None if limit is None else Decimal(limit)),
         )
 
     async def ask(self, document: str = "{}") -> PlanRecord:
@@ -127,6 +132,34 @@ async def test_a_plan_over_the_limit_needs_finance() -> None:
     assert record.approval is None
     done = await room.service.run(record.plan_id)
     assert (done.needs_approval, done.approval) == (True, ApprovalState.WAITING)
+
+
+async def test_a_team_has_so_much_on_its_way_at_once() -> None:
+    room = Room(rules=PlanningRules(plans_at_once=2, workloads_at_once=5))
+    two = '{"workloads": [{}, {}]}'
+    first = await room.ask(two)
+    await room.ask(two)
+    with pytest.raises(
+        TooManyPlans, match="3 plans queued or running, and BROKER_TEAM_PLANS_AT_ONCE allows 2"
+    ):
+        await room.ask("{}")
+    await room.service.cancel(ALICE, first.plan_id)
+    await room.service.request_plan(ADMIN, two, replace(a_request(), team="product"), PlanOptions())
+    with pytest.raises(TooManyPlans) as refused:
+        await room.ask('{"workloads": [{}, {}, {}, {}]}')
+    assert refused.value.facts == {
+        "team": "research",
+        "limit": "BROKER_TEAM_WORKLOADS_AT_ONCE",
+        "unit": "workloads",
+        "found": 6,
+        "allowed": 5,
+        "retry_after_s": 10,
+    }
+    assert len(room.tables.plans) == 3
+    await room.ask("{}")
+    tight = Room(rules=PlanningRules(workloads_at_once=1))
+    with pytest.raises(InputError, match=r"/workloads: found 2 workloads, expected at most 1 \(BROKER_TEAM"):
+        await tight.ask(two)
 
 
 async def test_teams_are_apart() -> None:

@@ -21,11 +21,12 @@ from sqlalchemy.exc import ProgrammingError
 from broker.domain.errors import StoreTooNew, StoreUnavailable
 from broker.domain.offer import ContractTerms
 from broker.domain.round_news import round_news
+from broker.plan_ports import PlanState
 from broker.store import Store, create_store
 from broker.store.schema import _config
 from broker.store.tables import Row
 from tests.postgres import PostgresServer
-from tests.store.examples import NOON, offer
+from tests.store.examples import NOON, offer, plan_record
 from tests.store.test_offers import poll, record
 
 
@@ -140,3 +141,15 @@ async def test_a_migration_can_be_undone(store: Store) -> None:
 
     async with store._engine.begin() as connection:
         assert await connection.run_sync(downgrade) == ["alembic_version"]
+
+
+async def test_workloads_of_plans_on_their_way_are_counted_by_the_migration(store: Store) -> None:
+    async with store.unit_of_work() as unit:
+        await unit.plans.add(plan_record("waits", "a", "b", state=PlanState.QUEUED))
+        await unit.plans.add(plan_record("runs", "c", state=PlanState.RUNNING))
+        await unit.plans.add(plan_record("made", "d"))
+        await unit.commit()
+    await go_to(store, "0024")
+    await store.migrate()
+    async with store.unit_of_work() as unit:
+        assert await unit.plans.count_on_their_way("research") == (2, 3)

@@ -277,3 +277,31 @@ async def test_the_next_leader_waits_for_a_commit_of_the_one_before(pair: tuple[
     with written_in(epoch), pytest.raises(LeadershipLost):
         await add(pair[0], reservation("late"))
     await second.leave()
+
+
+async def ask_for_plan(store: Store, name: str, team: str, allowed: int) -> bool:
+    """Asks for a plan as the service does: stores the wish, then counts what the team has on its way."""
+    async with store.unit_of_work() as unit:
+        await unit.plans.add(plan_record(name, "a", "b", team=team, state=PlanState.QUEUED))
+        plans, workloads = await unit.plans.count_on_their_way(team)
+        if plans > allowed:
+            return False
+        assert workloads == 2 * plans
+        await unit.commit()
+    return True
+
+
+async def test_a_team_passes_its_limit_of_plans_at_no_process(pair: tuple[Store, Store]) -> None:
+    wishes = [(f"{team}-{n}", team) for n in range(12) for team in ("research", "product")]
+    asked = (ask_for_plan(pair[n % 2], name, team, 4) for n, (name, team) in enumerate(wishes))
+    assert sum(await asyncio.gather(*asked)) == 8
+
+
+async def test_a_team_passes_its_limit_of_plans_by_no_request(store: Store) -> None:
+    asked = await asyncio.gather(*(ask_for_plan(store, f"p-{n}", "research", 4) for n in range(12)))
+    assert sum(asked) == 4
+    async with store.unit_of_work() as unit:
+        done = await unit.plans.find(f"p-{asked.index(True)}")
+        await unit.plans.update(replace(done, state=PlanState.CANCELLED))
+        assert await unit.plans.count_on_their_way("research") == (3, 6)
+        assert await unit.plans.count_on_their_way("product") == (0, 0)
