@@ -105,11 +105,12 @@ class PlanQueue:
     def _start(self) -> None:
         """Gives every slot that is free to whose turn it is."""
         self._positions = None
+        slots = self._slots if self._waiting else 0
         while True:
             # Who was cancelled is on its way out of the line.
             waiting = [call.turn for call in self._waiting.values() if not call.granted.done()]
             running = [call.turn for call in self._running.values()]
-            found = next_turn(waiting, running, self._slots, self._served)
+            found = next_turn(waiting, running, slots, self._served)
             if found is None:
                 return
             turn, self._served = found

@@ -36,7 +36,7 @@ from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.plan_ports import PlanCall
 from broker.plan_queue import PlanQueue
-from broker.ports import Clock, Executor, Notifier
+from broker.ports import Clock, Notifier
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService

@@ -50,6 +50,17 @@ def document(team: str = "research") -> dict[str, Any]:
     }
 
 
+def services(team: str, count: int) -> dict[str, Any]:
+    """So many services, alike but for their names and peaks."""
+    body = document(team)
+    (one,) = [workload for workload in body["workloads"] if workload["kind"] == "serving"]
+    body["workloads"] = [
+        {**one, "name": f"chat-{n}", "traffic": {**one["traffic"], "peak_requests_per_s": 2 + n % 7}}
+        for n in range(count)
+    ]
+    return body
+
+
 def planned(world: World, body: dict[str, Any]) -> dict[str, Any]:
     """Posts a document and waits for its plan."""
     answer = world.client.post("/v1/plans", json=body)
