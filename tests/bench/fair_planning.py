@@ -46,7 +46,8 @@ def main() -> int:
     limit_s = max(LEAST_LARGE_LIMIT_S, LARGE_S_A_WORKLOAD * wish.workloads)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = stack.enter_context(_served(folder, BROKER_TEAM_PLANS_AT_ONCE=str(wish.documents)))
+        most = str(wish.documents * wish.workloads)  # one document more is too much for team A
+        server = stack.enter_context(_served(folder, BROKER_TEAM_WORKLOADS_AT_ONCE=most))
         large, small = (stack.enter_context(_team(server, name)) for name in ("research", "product"))
         memory = stack.enter_context(_watched(server.process.pid))
         _made_s(small)  # the planner's processes start, and load their tables
