@@ -45,7 +45,7 @@ from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
 from broker.plan_outlooks import PlanOutlooks
 from broker.plan_queue import PlanQueue
-from broker.ports import Clock, Executor
+from broker.ports import Clock
 from broker.quota_gate import QuotaGate
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService

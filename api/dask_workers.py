@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from math import inf
 from typing import Any, TypeVar
 
 import structlog
@@ -19,6 +21,7 @@ T = TypeVar("T")
 Asked = tuple[logs.Handed, Mapping[str, Any], str | None]
 
 CONNECT_LIMIT_S = 10.0
+THREADS_KNOWN_S = 10.0
 ANSWER_LIMIT_S = 2.0
 
 log = structlog.get_logger()
@@ -35,19 +38,25 @@ class DaskPlanners(Executor):
         """Connects to the scheduler at ``address`` (host:port). Raises OSError when none answers."""
         self._client = Client(f"tcp://{address}", timeout=CONNECT_LIMIT_S, set_as_default=False)  # type: ignore[no-untyped-call]
         self._calls = self._client.get_executor(pure=False)  # type: ignore[no-untyped-call]
-        self.workers = max(1, len(self._client.scheduler_info()["workers"]))
         self._publish = publish
         self._topic: str | None = None
+        self._threads, self._threads_known_until = 1, -inf
 
     @property
     def workers(self) -> int:
-        """Threads of all workers that the cluster has now, which the scheduler is asked for; 1 at least."""
+        """Threads of all workers of the cluster, 1 at least; the scheduler is asked for them now and then."""
+        if time.monotonic() >= self._threads_known_until:
+            self._threads = max(1, self._ask_for_threads())
+            self._threads_known_until = time.monotonic() + THREADS_KNOWN_S
+        return self._threads
+
+    def _ask_for_threads(self) -> int:
         try:
             threads: Mapping[str, int] = self._client.nthreads(callback_timeout=ANSWER_LIMIT_S)  # type: ignore[no-untyped-call]
         except OSError as error:
             log.warning("the Dask scheduler does not say how many workers it has", problem=repr(error))
             return 1
-        return max(1, sum(threads.values()))
+        return sum(threads.values())
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Schedules ``fn``, which the workers must be able to import; progress goes to the caller's loop."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from distributed import LocalCluster
 
+from api import dask_workers
 from api.bootstrap import build_executor
 from api.dask_workers import DaskPlanners
 from api.events import PlanEvents
@@ -38,7 +39,8 @@ async def test_a_call_runs_on_the_cluster_and_ends_with_us(address: str) -> None
     planners.shutdown(wait=False, cancel_futures=True)
 
 
-def test_its_workers_are_the_threads_of_the_cluster_now() -> None:
+def test_its_workers_are_the_threads_of_the_cluster_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_workers, "THREADS_KNOWN_S", 0.0)
     cluster = LocalCluster(  # type: ignore[no-untyped-call]
         n_workers=1, threads_per_worker=3, dashboard_address=":0", host="127.0.0.1"
     )

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,12 @@ from optimizer.placement.columns.run_pool import build_run_pools
 from optimizer.placement.crew.asks import BoundAsk, FleetsAsk, PricedAnswer, PricedAsk
 from optimizer.placement.crew.billed_offers import BilledOffers
 from optimizer.placement.crew.crew import Crew, Task, hired
+from optimizer.placement.crew.wire import lean
 from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.pipeline import processes_for
 from optimizer.placement.problem.columns import price_cents
 from optimizer.placement.problem.estimates import build_estimates
-from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.stopwatch import never
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import ANY_POOLS, T0, offer, plan, request, serving
@@ -167,6 +169,38 @@ def test_a_killed_process_is_done_without() -> None:
             time.sleep(0.05)
         assert crew.size == 0
     assert "ended early" in logs[0]["event"]
+
+
+@dataclass(frozen=True)
+class Unsendable:
+    """An ask that cannot travel."""
+
+    lock: Any = field(default_factory=threading.Lock)
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> str:
+        return "by ourselves"
+
+
+def test_what_cannot_be_sent_is_answered_here() -> None:
+    """The thread that sends ends with the failure; who waits for the answer still has one."""
+    found: list[str] = []
+    with crew_of(2) as (_, crew), capture_logs() as logs:
+        crew.work(Task(number, Unsendable(), found.append) for number in range(6))
+        until = time.monotonic() + PATIENCE_S
+        while len(found) < 6 and time.monotonic() < until:
+            crew.fold(0.05)
+    assert found == ["by ourselves"] * 6
+    assert {entry["event"] for entry in logs} == {
+        "a worker of the planner ended early; its work is done without it"
+    }
+
+
+def test_what_is_sent_of_a_problem_does_not_change_meanwhile() -> None:
+    problem = build_problem(asked(), market(), T0)
+    problem.recall.once("known", lambda: 1)
+    sent = lean(problem)
+    assert len(sent.recall) == 0
+    assert sent.recall is not problem.recall
 
 
 def test_what_cannot_be_started_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ a plan never depends on it. With no processes everything is answered here, in th
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -82,7 +81,7 @@ class _Process:
                     return
                 outbox.send(task.ask)
                 self._crew.answered(task, receive(self.popen.stdout))
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as problem:
+        except Exception as problem:  # the boundary of a thread: who waits for its answer must hear of it
             self._crew.lost(self, task, problem)
 
     def end(self) -> None:

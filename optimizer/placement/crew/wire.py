@@ -16,15 +16,16 @@ from typing import IO, Any
 from optimizer.placement.crew.billed_offers import BilledOffers
 from optimizer.placement.problem.gates import Opened
 from optimizer.placement.problem.problem import Problem
+from optimizer.recall import Recall
 
 LENGTH_BYTES = 8
 PROBLEM = "problem"
 
 
 def lean(problem: Problem) -> Problem:
-    """What services ask of a problem."""
+    """What services ask of a problem; nothing of it changes while it is sent."""
     table = replace(problem.table, offers=BilledOffers.of(problem.table.offers), menus=())
-    return replace(problem, table=table, index_of={}, kept={}, kept_of_market={})
+    return replace(problem, table=table, index_of={}, kept={}, kept_of_market={}, recall=Recall())
 
 
 @dataclass(slots=True)
