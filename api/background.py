@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -41,12 +41,22 @@ class Background:
 
 @dataclass
 class Readiness:
-    """What ``/readyz`` waits for."""
+    """What ``/readyz`` waits for. ``serving`` ends with the wish to stop, before any connection is refused.
 
+    ``awaited``: feeds that have not answered their first poll, for which readiness does not wait.
+    """
+
+    serving: bool = True
     schema_current: bool = False
     polled: bool = False
     reconciled: bool = False
+    awaited: frozenset[str] = frozenset()
 
-    def as_document(self) -> dict[str, bool]:
+    def conditions(self) -> dict[str, bool]:
         """Each condition by name."""
-        return asdict(self)
+        return {
+            "serving": self.serving,
+            "schema_current": self.schema_current,
+            "polled": self.polled,
+            "reconciled": self.reconciled,
+        }

@@ -37,6 +37,7 @@ PAUSED = Kind(503, "paused", "The broker is paused", True, 60)
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 ALLOWED_WHILE_PAUSED = ("/release", "/signin", "/signout")
 BAD_ADDRESS = Kind(400, "invalid-input", "The address cannot be used")
+TWO_LENGTHS = Kind(400, "invalid-input", "The length of the body is told twice")
 
 REQUESTS = Counter("broker_http_requests", "Requests answered", ["method", "route", "status"])
 SECONDS = Histogram("broker_http_request_seconds", "Time to the end of an answer", ["route"])
@@ -141,6 +142,9 @@ def _refusal(request: Request) -> tuple[Kind, str] | None:
     length = request.headers.get("Content-Length", "0")
     if length.isdigit() and int(length) > LARGEST_BODY_BYTES:
         return TOO_LARGE, f"{length} bytes; at most {LARGEST_BODY_BYTES}"
+    if "Content-Length" in request.headers and "Transfer-Encoding" in request.headers:
+        # A proxy that goes by the other one sees two requests where we see one.
+        return TWO_LENGTHS, "a body has a Content-Length or a Transfer-Encoding, never both"
     if "%00" in request.url.path + request.url.query or "\x00" in request.scope["path"]:
         return BAD_ADDRESS, "a zero byte (%00) can be part of no name"
     return None

@@ -50,6 +50,8 @@ RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did
 
 NO_TEAM = ""
 """Whose a call of the planner is that serves all."""
+PATIENCE_S = 10.0
+"""A first poll that has stored no further feed for so long is waited for no more, if it has stored offers."""
 HISTORY_SECONDS = 1800.0
 PROBE_SECONDS = 900.0
 """How often it is looked for sellers whose daily probe is due."""
@@ -62,14 +64,16 @@ class Timetable:
     """The jobs of the leader of ``epoch`` (None: of a process that has no others beside it).
 
     Every pass is a background task of the product, which ends them. What a pass writes is written only while
-    the epoch lasts.
+    the epoch lasts. ``patience_s``: how long the first poll may store nothing before others go on without it.
     """
 
-    def __init__(self, product: Product, epoch: int | None = None) -> None:
+    def __init__(self, product: Product, epoch: int | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self._product = product
         self._epoch = epoch
+        self._patience_s = patience_s
         self._tasks: set[asyncio.Task[Any]] = set()
         self._done: set[str] = set()
+        self._market_known = False
         # It begins a pass at once, in the loop. The usual executor makes a task of that, and logs those that
         # a shutdown cancels before their first step as failures.
         self._scheduler = AsyncIOScheduler(timezone="UTC", executors={"default": DebugExecutor()})
@@ -77,6 +81,9 @@ class Timetable:
         self._changes: list[OfferChange] = []
         self._reacting = False
         self._poll_over = asyncio.Event()
+        self._first_poll_over = False
+        self._has_offers = False
+        self._heard = asyncio.Event()
         self._back_off: BackOff | None = None
 
     def start(self) -> None:
@@ -128,13 +135,14 @@ class Timetable:
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
+        self._product.readiness.awaited = frozenset()
         POLLED_OFFERS.clear()
         POLLED_AT.clear()
 
     @property
     def has_passed(self) -> bool:
-        """Whether market and reservations have been gone through once."""
-        return {"poll", "reconcile"} <= self._done
+        """Whether the market is known and reservations have been gone through once."""
+        return self._market_known and "reconcile" in self._done
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
         task = self._product.background.start(work)
@@ -147,12 +155,28 @@ class Timetable:
         self._start(job())
 
     async def _first_pass(self) -> None:
-        await self.poll()
+        self._start(self.poll())
+        await self._know_market()
         if self._product.settings.paused:
             log.warning("paused: nothing is bought, released or moved", see="GET /v1/reconciliation")
             return
         await self.reconcile()
         await self._pass("warm_up", self._warm_up)
+
+    async def _know_market(self) -> None:
+        """Returns when the first poll is over, or when it has offers and no further feed comes."""
+        while not self._first_poll_over:
+            self._heard.clear()
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    await self._heard.wait()
+            except TimeoutError:
+                if self._has_offers:
+                    break
+        readiness = self._product.readiness
+        if readiness.awaited:
+            log.warning("ready before every feed has answered", awaited=sorted(readiness.awaited))
+        readiness.polled = self._market_known = True
 
     async def poll(self) -> None:
         """Asks every provider, silent ones less often; what changed has touched plans looked at again."""
@@ -221,8 +245,14 @@ class Timetable:
 
         waits: dict[str, datetime] = {}
         back_off = await self._resumed()
+        due = back_off.due(product.adapters, now)
+        if not self._first_poll_over:
+            product.readiness.awaited = frozenset(due)
 
         def heard(round_: PollRound) -> None:
+            product.readiness.awaited -= {round_.provider}
+            self._has_offers = self._has_offers or round_.offers > 0
+            self._heard.set()
             draw = random.random()  # noqa: S311  spreads calls, no secret
             until = back_off.note(round_.provider, now, failed=round_.error is not None, draw=draw)
             if until is not None:
@@ -232,12 +262,13 @@ class Timetable:
 
         self._poll_over.clear()
         try:
-            await product.offers.refresh(back_off.due(product.adapters, now), heard)
+            await product.offers.refresh(due, heard)
             if waits:
                 await product.offers.hold_back(waits)
         finally:
             self._poll_over.set()
-        product.readiness.polled = True
+        self._first_poll_over = True
+        self._heard.set()
 
     async def _resumed(self) -> BackOff:
         """The waits of feeds, from where the leader before left them."""

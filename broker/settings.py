@@ -89,6 +89,7 @@ class Settings(BaseSettings):
     key: SecretStr | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    drain_seconds: float = Field(default=5.0, ge=0, le=600)
     admin_key: SecretStr | None = None
     secrets_key: SecretStr | None = None
     poll_seconds: float = Field(default=60.0, gt=0)

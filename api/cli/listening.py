@@ -9,13 +9,16 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 from prometheus_client import Counter
 
+from api.bootstrap import Product
+from api.cli.connections import LimitedConnection
 from broker import logs
 from broker.domain.errors import BrokerError, Conflict
 
@@ -78,12 +81,24 @@ class _Server(uvicorn.Server):
     """Ends as a program that is done, not by the signal that asked for it.
 
     uvicorn raises the signal again once it has served, which ends the process before it could give back what
-    it shares with its workers. ``stopping`` is called first: it ends the streams that would hold up the end.
+    it shares with its workers. A first SIGTERM makes ``/readyz`` 503 and lets ``drain_s`` pass before
+    connections are refused, so that who balances the load has seen it. SIGINT and a second signal end at
+    once.
     """
 
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, product: Product, drain_s: float) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._product = product
+        self._drain_s = drain_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins the end."""
+        readiness = self._product.readiness
+        if sig == signal.SIGTERM and self.started and readiness.serving and self._drain_s:
+            asyncio.get_running_loop().call_later(self._drain_s, super().handle_exit, sig, frame)
+        else:
+            super().handle_exit(sig, frame)
+        readiness.serving = False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -98,8 +113,9 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(wish)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Lets answers end, then the application."""
-        self._stopping()
+        """Lets answers end, then the application. Streams would hold that up, so they end first."""
+        self._product.readiness.serving = False
+        self._product.events.close()
         await super().shutdown(sockets)
 
 
@@ -107,6 +123,7 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
     config = uvicorn.Config(
         app,
+        http=LimitedConnection,
         log_config=None,  # uvicorn's records go the way of ours
         log_level="warning",
         access_log=False,
@@ -114,7 +131,8 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
         ws="none",
         timeout_graceful_shutdown=GRACE_S,  # an open progress stream must not hold up the end
     )
-    server = _Server(config, app.state.product.events.close)
+    product: Product = app.state.product
+    server = _Server(config, product, product.settings.drain_seconds)
     logging.getLogger("uvicorn.error").addFilter(_of_strangers)
     spare_collections()
     sys.setswitchinterval(SWITCH_S)

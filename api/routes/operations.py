@@ -24,13 +24,16 @@ async def healthz() -> PlainTextResponse:
 
 @router.get("/readyz", include_in_schema=False)
 async def readyz(request: Request) -> JSONResponse:
-    """200 once the schema is current, a first poll has ended and the reconciler has made a pass.
+    """200 once the schema is current, the market is known and the reconciler has made a pass.
 
-    503 also while the database does not answer.
+    503 also while the database does not answer, and from the wish to stop on. ``feeds_awaited`` names feeds
+    that have not answered their first poll; it is left out where there is none.
     """
     product = product_of(request)
-    state = {**product.readiness.as_document(), "database": await product.store.answers()}
-    return JSONResponse(state, 200 if all(state.values()) else 503)
+    readiness = product.readiness
+    state = {**readiness.conditions(), "database": await product.store.answers()}
+    told = {**state, "feeds_awaited": sorted(readiness.awaited)} if readiness.awaited else state
+    return JSONResponse(told, 200 if all(state.values()) else 503)
 
 
 @router.get("/metrics", include_in_schema=False)

@@ -18,6 +18,7 @@ from broker.domain.errors import (
     LeaseNotFound,
     PriceAboveLimit,
     ProviderError,
+    ProviderUnavailable,
     RateLimited,
 )
 from broker.domain.holding_orders import bought_later
@@ -71,6 +72,7 @@ class ReconcileRules:
     ``stray_grace``: how long a lease that nobody asked for is watched before it is released, at most
     ``max_strays`` a pass; ``report_only`` releases none, and ``keep_strays`` books them as reservations that
     run on. ``second_look``: what is not shown any more is gone when it is not shown this much later either.
+    ``list_limit_s``: a list of leases that takes longer is not read in this pass, which goes on without it.
     """
 
     settle: timedelta = timedelta(minutes=2)
@@ -79,6 +81,7 @@ class ReconcileRules:
     report_only: bool = False
     keep_strays: bool = False
     second_look: timedelta = timedelta(seconds=10)
+    list_limit_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +201,7 @@ class ReconcileService:
         """Leases by provider, and in words why a provider's could not be listed."""
         names = list(self._reservers)
         crash_points.here("call.list.before")
-        answers = await asyncio.gather(
-            *(self._reservers[name].list_leases() for name in names), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(self._list_leases(name) for name in names), return_exceptions=True)
         crash_points.here("call.list.after")
         clouds: dict[str, Sequence[Lease]] = {}
         unread: dict[str, str] = {}
@@ -215,6 +216,15 @@ class ReconcileService:
             else:
                 clouds[name] = answer
         return clouds, unread
+
+    async def _list_leases(self, name: str) -> Sequence[Lease]:
+        """What a provider has leased to us; nobody else waits for one that is slow."""
+        limit_s = self._rules.list_limit_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._reservers[name].list_leases()
+        except TimeoutError as error:
+            raise ProviderUnavailable(name, f"its list of leases did not come in {limit_s:g} s") from error
 
     async def _note_seen(
         self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from api.bootstrap import Product
 from api.schedule import Timetable
 from broker.domain.errors import ProviderUnavailable, StoreTooNew
 from broker.domain.market import ChangeKind, OfferChange, PollRound
+from broker.domain.offer import OfferBatch
 from broker.plan_ports import PlanState
 from broker.settings import Settings
-from tests.api.house import ADMIN_KEY, DOCUMENT, House
+from tests.api.house import ADMIN_KEY, DOCUMENT, ClosableProvider, House
 from tests.fakes.clock import NOON
 from tests.fakes.slots import Slots
 
@@ -43,7 +45,7 @@ async def test_readiness_comes_with_the_first_pass(house: House) -> None:
         early = await client.get("/readyz")
         assert early.status_code == 503
         waits = {"polled": False, "reconciled": False}
-        assert early.json() == {"schema_current": True, "database": True, **waits}
+        assert early.json() == {"serving": True, "schema_current": True, "database": True, **waits}
         timetable = Timetable(home.product)
         timetable.start()
         try:
@@ -67,6 +69,54 @@ async def test_metrics_tell_how_many_plans_wait_and_run(house: House) -> None:
 
 async def is_true(seen: object) -> bool:
     return bool(seen)
+
+
+async def test_a_feed_that_does_not_answer_is_not_waited_for_and_named(house: House) -> None:
+    async with house.open(scheduled=False, polled=False) as home:
+        client, slow = home.client(None), SlowProvider(house.clock, provider="slow")
+        feeds: Any = home.product.adapters
+        feeds["slow"] = slow
+        timetable = Timetable(home.product, patience_s=0.02)
+        timetable.start()
+        await until("readiness", lambda: is_ready(client))
+        assert (await client.get("/readyz")).json()["feeds_awaited"] == ["slow"]
+        assert (await home.client().get("/v1/offers")).json()["items"]
+        slow.answers.set()
+
+        async def none_is_awaited() -> bool:
+            return "feeds_awaited" not in (await client.get("/readyz")).json()
+
+        await until("the slow feed", none_is_awaited)
+        await timetable.end()
+
+
+async def test_a_market_without_an_offer_is_waited_for(house: House) -> None:
+    house.provider.offers = ()
+    async with house.open(scheduled=False, polled=False) as home:
+        client, slow = home.client(None), SlowProvider(house.clock, provider="slow")
+        feeds: Any = home.product.adapters
+        feeds["slow"] = slow
+        timetable = Timetable(home.product, patience_s=0.01)
+        timetable.start()
+        readiness = home.product.readiness
+        await until("the empty feed", lambda: asyncio.sleep(0, result=readiness.awaited == {"slow"}))
+        await asyncio.sleep(0.1)
+        assert not await is_ready(client)
+        slow.answers.set()
+        await until("readiness", lambda: is_ready(client))
+        await timetable.end()
+
+
+@dataclass
+class SlowProvider(ClosableProvider):
+    """Answers when it is let."""
+
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """What it sells, at last."""
+        await self.answers.wait()
+        return await super().list_offers(observed_at)
 
 
 async def is_ready(client: Any) -> bool:

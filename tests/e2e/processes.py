@@ -31,9 +31,10 @@ def free_port() -> int:
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
-    """This process's environment without any setting of the broker, plus ``extra``."""
+    """This process's environment without any setting of the broker, plus ``extra``. No end waits for a load
+    balancer, unless told otherwise."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("BROKER_")}
-    return {**kept, "NO_COLOR": "1", **extra}
+    return {**kept, "NO_COLOR": "1", "BROKER_DRAIN_SECONDS": "0", **extra}
 
 
 @dataclass

@@ -77,6 +77,14 @@ ODD: dict[str, bytes] = {
     "two lengths": asked(
         b"POST", b"/signin", b"Content-Length: 5", b"Content-Length: 6", FORM, body=b"key=a"
     ),
+    "two framings": asked(
+        b"POST",
+        b"/signin",
+        b"Content-Length: 5",
+        b"Transfer-Encoding: chunked",
+        FORM,
+        body=b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    ),
     "huge length": asked(b"POST", b"/signin", b"Content-Length: " + b"9" * 5000, FORM),
     "bad chunk": asked(b"POST", b"/signin", b"Transfer-Encoding: chunked", FORM, body=b"zz\r\nabc\r\n"),
     "other encoding": asked(b"POST", b"/signin", b"Transfer-Encoding: gzip", FORM),
@@ -170,3 +178,7 @@ def test_no_odd_request_is_an_exception(server: Running, name: str) -> None:
     assert [status for status in statuses(server, ODD[name]) if status >= 500] == []
     assert httpx.get(server.url + "/healthz", timeout=LIMIT_S).status_code == 200
     assert server.log.read_text() == before
+
+
+def test_a_body_of_two_framings_is_refused_with_what_follows_it(server: Running) -> None:
+    assert statuses(server, ODD["two framings"]) == [400]

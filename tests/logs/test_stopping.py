@@ -44,3 +44,33 @@ def test_a_server_at_work_ends_cleanly(tmp_path: Path) -> None:
         market.stop()
     lines = server.log.read_text().splitlines()
     assert [line for line in lines if not line.startswith("serving on")] == []
+
+
+def test_who_balances_the_load_sees_the_end_before_anybody_is_refused(tmp_path: Path) -> None:
+    """SIGTERM: not ready any more, but served; a second signal does not wait."""
+    market = start_sandbox(tmp_path)
+    database = f"sqlite:///{tmp_path / 'broker.db'}"
+    server = start_server(tmp_path, market.url, database, KEY, BROKER_DRAIN_SECONDS="600")
+    try:
+        server.process.send_signal(signal.SIGTERM)
+        wait_for("readiness to end", 60, lambda: httpx.get(server.url + "/readyz").status_code == 503 or None)
+        ready = httpx.get(server.url + "/readyz").json()
+        assert [name for name, holds in ready.items() if not holds] == ["serving"]
+        assert httpx.get(server.url + "/v1/offers", headers={"Authorization": f"Bearer {KEY}"}).is_success
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(150) == 0
+    finally:
+        server.stop()
+        market.stop()
+
+
+def test_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+    market = start_sandbox(tmp_path)
+    database = f"sqlite:///{tmp_path / 'broker.db'}"
+    server = start_server(tmp_path, market.url, database, KEY, BROKER_DRAIN_SECONDS="600")
+    try:
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(150) == 0
+    finally:
+        server.stop()
+        market.stop()

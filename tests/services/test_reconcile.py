@@ -1,3 +1,5 @@
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -5,12 +7,12 @@ import pytest
 
 from broker.domain.identity import make_tag
 from broker.domain.offer import CancelRule
-from broker.domain.reservation import Idempotency, Order, ReservationState
+from broker.domain.reservation import Idempotency, Lease, Order, ReservationState
 from broker.domain.workload import WorkloadKind
 from broker.services.reconcile import ReconcileRules, ReconcileService
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, listed_terms, slot_terms
-from tests.fakes.provider import Crash, Fault
+from tests.fakes.provider import Crash, FakeProvider, Fault
 from tests.services.conftest import GRACE, House
 
 S = ReservationState
@@ -230,6 +232,25 @@ async def test_the_sweep_reports_only_and_knows_its_cap(house: House) -> None:
     capped = ReconcileService(*parts, rules=ReconcileRules(stray_grace=timedelta(0), max_strays=2))
     report = await capped.run_once()
     assert (len(report.released), report.alarm) == (2, True)
+
+
+class Silent(FakeProvider):
+    async def list_leases(self) -> Sequence[Lease]:
+        await asyncio.Event().wait()
+        return ()
+
+
+async def test_nobody_waits_for_a_provider_whose_list_does_not_come(house: House) -> None:
+    house.sell(an_offer())
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    house.provider.preempt(row.provider_references[0])
+    reservers = {"fake": house.provider, "silent": Silent(house.clock, provider="silent")}
+    parts = (house.tables.unit_of_work, reservers, house.clock, house.notifier)
+    service = ReconcileService(*parts, rules=ReconcileRules(list_limit_s=0.05, second_look=timedelta(0)))
+    async with asyncio.timeout(60):
+        report = await service.run_once()
+    assert [action for _, action in report.actions] == ["Lost"]
+    assert [unread.provider for unread in report.unread] == ["silent"]
 
 
 async def test_a_provider_that_cannot_be_listed_is_left_alone(house: House) -> None:
