@@ -63,6 +63,7 @@ from broker.services.proposals import ProposalsService
 from broker.services.reconcile import ReconcileRules, ReconcileService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.reservations import ReservationsService, ReservingRules
+from broker.services.retention import RetentionRules, RetentionService
 from broker.services.spend import SpendService
 from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
@@ -110,6 +111,7 @@ class Product:
     keys: KeysService
     offers: OffersService
     prices: PricesService
+    retention: RetentionService
     probes: ProbesService
     planning: PlanningService
     reservations: ReservationsService
@@ -289,10 +291,18 @@ def build_product(
         prices=PricesService(
             units,
             clock,
-            rules=HistoryRules(
-                settings.history_full_days, settings.history_kept_days, settings.rounds_kept_days
-            ),
+            rules=HistoryRules(settings.history_full_days, settings.history_kept_days),
             sources=sources,
+        ),
+        retention=RetentionService(
+            units,
+            clock,
+            rules=RetentionRules(
+                settings.answers_kept_days,
+                settings.deliveries_kept_days,
+                settings.audit_kept_days,
+                settings.rounds_kept_days,
+            ),
         ),
         probes=ProbesService(units, _probes(reached), clock, notifier),
         planning=PlanningService(

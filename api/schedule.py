@@ -117,6 +117,7 @@ class Timetable:
             (self.roll_up, settings.roll_up_seconds),
             (self.deliver, settings.webhook_seconds),
             (self.keep_history, HISTORY_SECONDS),
+            (self.prune, HISTORY_SECONDS),
             (self.probe, PROBE_SECONDS),
         )
 
@@ -216,6 +217,10 @@ class Timetable:
     async def keep_history(self) -> None:
         """Summarises days of price history that are over, and lets go of what is too old."""
         await self._pass("history", self._product.prices.keep_up)
+
+    async def prune(self) -> None:
+        """Lets go of answers, deliveries, entries of the audit trail and rounds that are too old."""
+        await self._pass("retention", self._product.retention.prune)
 
     async def probe(self) -> None:
         """Compares the answers of sellers with what their adapters expect, each once a day."""

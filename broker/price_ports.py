@@ -78,10 +78,6 @@ class PriceRepository(Protocol):
         """Removes what is older, but for what is still in force; how many points went."""
         ...
 
-    async def forget_rounds(self, before: datetime) -> int:
-        """Removes rounds and their changes; how many rounds went. The newest of each provider stays."""
-        ...
-
 
 class PriceUnitOfWork(UnitOfWork, Protocol):
     """A transaction that reaches price history too."""

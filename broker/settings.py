@@ -116,6 +116,9 @@ class Settings(BaseSettings):
     history_full_days: int = Field(default=90, ge=1)
     history_kept_days: int = Field(default=1100, ge=1)
     rounds_kept_days: int = Field(default=30, ge=1)
+    answers_kept_days: int = Field(default=7, ge=1)
+    deliveries_kept_days: int = Field(default=30, ge=1)
+    audit_kept_days: int = Field(default=1100, ge=1)
     paused: bool = False
     strays: Literal["release", "keep"] = "release"
     contract_prices: Path | None = None

@@ -28,11 +28,10 @@ KEPT_DAYS = 20_000
 @dataclass(frozen=True, slots=True)
 class HistoryRules:
     """How long what is kept: every point for ``full_days``, then the last of each day beside its figures;
-    those for ``kept_days``; rounds and their changes for ``rounds_days``."""
+    those for ``kept_days``."""
 
     full_days: int = 90
     kept_days: int = 1100
-    rounds_days: int = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +46,10 @@ class OfferForecast:
 
 @dataclass(slots=True)
 class Upkeep:
-    """What a pass did: days summarised; points and rounds that went."""
+    """What a pass did: days summarised; points that went."""
 
     days: list[date] = field(default_factory=list)
     points_gone: int = 0
-    rounds_gone: int = 0
 
 
 class PricesService:
@@ -142,10 +140,6 @@ class PricesService:
                 oldest = (now - timedelta(days=self._rules.kept_days)).date()
                 done.points_gone += await unit.prices.forget(oldest)
                 await unit.commit()
-        async with self._units() as unit:
-            before = now - timedelta(days=self._rules.rounds_days)
-            done.rounds_gone = await unit.prices.forget_rounds(before)
-            await unit.commit()
         return done
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from broker.domain.price_days import PriceDay, PriceMark, SkuDay, SoldDay, price_day, sku_days, start_of
 from broker.store.price_queries import in_force_at
 from broker.store.price_tables import PriceDayRow, PriceRow, SeriesRow, SkuDayRow
-from broker.store.tables import MetaRow, OfferChangeRow, OfferRow, RoundRow
+from broker.store.tables import MetaRow
 from broker.store.writes import insert_many, row_count, table_of, upsert_many
 
 SUMMARISED_UNTIL = "prices_summarised_until"
@@ -172,20 +172,6 @@ async def forget(session: AsyncSession, before: date) -> int:
     dayless = ~select(days.c.day).where(days.c.series_id == series.c.series_id).exists()
     await session.execute(delete(series).where(pointless, dayless))
     return row_count(went)
-
-
-async def forget_rounds(session: AsyncSession, before: datetime) -> int:
-    """Removes rounds and their changes; how many rounds went. The newest of each provider stays, and what a
-    current offer names."""
-    rounds, changes = table_of(RoundRow), table_of(OfferChangeRow)
-    newest = select(func.max(RoundRow.round_id)).group_by(RoundRow.provider)
-    named = select(OfferRow.round_id)
-    old = and_(
-        rounds.c.started_at < before, rounds.c.round_id.not_in(newest), rounds.c.round_id.not_in(named)
-    )
-    gone = select(rounds.c.round_id).where(old)
-    await session.execute(delete(changes).where(changes.c.round_id.in_(gone)))
-    return row_count(await session.execute(delete(rounds).where(old)))
 
 
 def _day_values(series_id: int, day: PriceDay) -> dict[str, Any]:

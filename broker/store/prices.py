@@ -224,10 +224,6 @@ class SqlPriceRepository:
         """Removes what is older, but for what is still in force; how many points went."""
         return await price_upkeep.forget(self._session, before)
 
-    async def forget_rounds(self, before: datetime) -> int:
-        """Removes rounds and their changes; how many rounds went."""
-        return await price_upkeep.forget_rounds(self._session, before)
-
     async def _find_changed_days(self, days: Sequence[date], of: Any) -> list[tuple[int, PriceDay]]:
         """Stored days of some series, by series and day, led by the last one before ``days``."""
         if not days:

@@ -18,6 +18,7 @@ from broker.plan_ports import PlanRepository
 from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
 from broker.price_ports import PriceRepository
 from broker.reservation_ports import LaunchRepository, ReservationRepository
+from broker.retention_ports import RetentionRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
 from broker.store.exports import SqlExportRepository
@@ -32,6 +33,7 @@ from broker.store.prices import SqlPriceRepository
 from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
+from broker.store.retention import SqlRetentionRepository
 from broker.store.rollups import SqlRollupRepository
 from broker.store.sealing import Seal
 from broker.store.webhooks import SqlWebhookRepository
@@ -71,6 +73,7 @@ class SqlUnitOfWork:
     rollups: RollupRepository
     exports: ExportRepository
     prices: PriceRepository
+    retention: RetentionRepository
 
     def __init__(self, engine: AsyncEngine, worker_id: str, seal: Seal, kept: KeptMarket) -> None:
         self._epoch = _led_in.get()
@@ -88,6 +91,7 @@ class SqlUnitOfWork:
         self.rollups = SqlRollupRepository(self._session)
         self.exports = SqlExportRepository(self._session)
         self.prices = SqlPriceRepository(self._session)
+        self.retention = SqlRetentionRepository(self._session)
 
     async def __aenter__(self) -> Self:
         return self

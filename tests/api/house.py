@@ -53,6 +53,7 @@ from broker.services.proposals import ProposalsService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeService
 from broker.services.reservations import ReservationsService
+from broker.services.retention import RetentionService
 from broker.services.spend import SpendService
 from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
@@ -151,6 +152,7 @@ class House:
             keys=KeysService(units, self.clock),
             offers=OffersService(units, adapters, self.clock, gate=self.gate, plan=polls),
             prices=PricesService(units, self.clock),
+            retention=RetentionService(units, self.clock),
             probes=ProbesService(units, self.probes, self.clock, self.notifier),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
             reservations=ReservationsService(

@@ -53,6 +53,7 @@ def blocked(timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> Blocked:
         (product.spend, "roll_up"),
         (product.webhooks, "deliver"),
         (product.prices, "keep_up"),
+        (product.retention, "prune"),
         (product.probes, "run_due"),
     ):
         monkeypatch.setattr(service, name, works.work(name))

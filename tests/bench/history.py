@@ -39,6 +39,7 @@ from broker.domain.window import Window
 from broker.forecasting import ForecastSources, load_forecaster
 from broker.services.offers import OffersService
 from broker.services.prices import HistoryRules, PricesService
+from broker.services.retention import RetentionRules
 from broker.store import Store, create_store
 from broker.store.prices import append_points
 from broker.store.unit_of_work import SqlUnitOfWork
@@ -54,6 +55,7 @@ LIST_CHANCE = 4 / 365 / 24
 SPOT_CHANCE, MARKET_CHANCE = 0.04, 0.02
 STOCK_CHANCE, NONE_CHANCE = 0.03, 1 / 8
 RULES = HistoryRules()
+ROUNDS_DAYS = RetentionRules().rounds_days
 
 
 Took = tuple[float, float]
@@ -117,7 +119,7 @@ async def a_year(store: Store, sold: list[Sold], days: range, seed: int, tell: C
     upkeep = PricesService(store.unit_of_work, clock, rules=RULES)
     async with measured(year.effort):
         for day in days:
-            told_rounds = day >= days.stop - RULES.rounds_days
+            told_rounds = day >= days.stop - ROUNDS_DAYS
             async with store.unit_of_work() as unit:
                 for hour in range(HOURS):
                     points = hour_of(sold, clock.now() + timedelta(hours=hour), lots)

@@ -229,17 +229,6 @@ async def test_points_of_several_offers_are_led_by_those_in_force(store: Store) 
     assert none == ()
 
 
-async def test_rounds_are_forgotten_and_the_newest_of_each_provider_stays(store: Store) -> None:
-    for hour in range(5):
-        await say(store, NOON + hour * HOUR, [offer("a", str(10 + hour)), offer("b")])
-    async with store.unit_of_work() as unit:
-        assert await unit.prices.forget_rounds(NOON + 10 * HOUR) == 3
-        await unit.commit()
-    async with store.unit_of_work() as unit:
-        assert (await unit.offers.find_rejected("aws")) is not None
-        assert len(await unit.offers.find_current()) == 2
-
-
 async def test_closes_are_those_of_day_ends_the_same_in_every_call(store: Store) -> None:
     await a_week(store)
     await keep_up(store, TODAY + 7 * DAY)
