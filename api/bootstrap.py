@@ -230,7 +230,7 @@ def build_product(
     )
 
     def read_request(document: str) -> PlanRequest:
-        request = read_workloads(document, source="stored plan", base=None, now=clock.now())
+        request = read_workloads(document, source="stored plan", base=None, now=clock.now(), stored=True)
         return replace(request, quotas=installed_quotas(settings))
 
     leasing = Leasing(units, selling, clock)

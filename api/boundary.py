@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from urllib.parse import unquote_plus
 
 import structlog
 from fastapi import HTTPException, Request, Response
@@ -14,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import SEE_THE_LOG, UNEXPECTED, Kind, log_unexpected
+from broker.unseen import find_unseen, name_of
 
 log = structlog.get_logger()
 
@@ -145,8 +147,9 @@ def _refusal(request: Request) -> tuple[Kind, str] | None:
     if "Content-Length" in request.headers and "Transfer-Encoding" in request.headers:
         # A proxy that goes by the other one sees two requests where we see one.
         return TWO_LENGTHS, "a body has a Content-Length or a Transfer-Encoding, never both"
-    if "%00" in request.url.path + request.url.query or "\x00" in request.scope["path"]:
-        return BAD_ADDRESS, "a zero byte (%00) can be part of no name"
+    unseen = find_unseen(request.scope["path"] + unquote_plus(request.url.query))
+    if unseen is not None:
+        return BAD_ADDRESS, f"{name_of(unseen)} can be part of no name"
     return None
 
 

@@ -9,6 +9,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from api.schemas.document import Document
+from api.schemas.given_text import require_seen
 from api.schemas.json_reader import read_json
 from broker.domain.errors import FieldProblem, InputError
 
@@ -37,9 +39,9 @@ class FormRoute(APIRoute):
 
 
 def require_plain(body: bytes) -> None:
-    """InputError, with line and column, for bytes that are no JSON of distinct names and bounded depth."""
+    """InputError for bytes that are no JSON of distinct names, bounded depth and text that is seen."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise InputError("request", (FieldProblem("", str(error), "UTF-8 text"),)) from error
-    read_json(text, "request")
+    require_seen(Document("request", read_json(text, "request")))

@@ -13,6 +13,7 @@ import httpx
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.webhook import SendOutcome
 from broker.redaction import origin_of, redacted
+from broker.unseen import find_unseen
 
 TIMEOUT_S = 10.0
 LONGEST_URL = 2000
@@ -81,6 +82,8 @@ class HttpWebhookSender:
     async def _place(self, url: str) -> _Place:
         if len(url) > LONGEST_URL:
             raise _refused(f"{len(url)} characters", f"at most {LONGEST_URL}")
+        if any(character.isspace() for character in url) or find_unseen(url) is not None:
+            raise _refused("an address with a space, a line break or a character that is not seen", EXPECTED)
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port

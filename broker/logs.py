@@ -47,6 +47,7 @@ from broker.redaction import (
     redacted,
     without_known,
 )
+from broker.unseen import ESCAPES
 
 T = TypeVar("T")
 
@@ -66,11 +67,7 @@ _TOLD = "_told_in_the_log"
 _ROOTS = tuple(
     sorted({f"{Path(entry).resolve()}{os.sep}" for entry in sys.path if entry}, key=len, reverse=True)
 )
-_UNSEEN = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
-    code: f"\\u{code:04x}"
-    for code in (0x2028, 0x2029, *range(0x200E, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-_UNSEEN[ord("\n")] = "\\n"
+_UNSEEN = {**ESCAPES, ord("\n"): "\\n"}
 
 
 @dataclass(frozen=True, slots=True)

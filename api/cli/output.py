@@ -16,6 +16,7 @@ from rich.segment import Segment
 
 from broker import logs
 from broker.domain.errors import FieldProblem, InputError
+from broker.unseen import ESCAPES, shown
 
 LARGEST_FILE_BYTES = 512 * 1024 * 1024
 
@@ -23,8 +24,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 
 
 class SafeConsole(Console):
-    """A console on which data stays data: control characters in it never reach the terminal, and brackets and
-    colons in it are neither styles nor pictures. Styles are those of ``Text`` and of columns alone."""
+    """A console on which data stays data: characters in it that steer the terminal are told by their number,
+    and brackets and colons in it are neither styles nor pictures. Styles are those of ``Text`` and of columns
+    alone."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
@@ -32,17 +34,15 @@ class SafeConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Segments of ``renderable``; styles become escape codes only after this."""
         for segment in super().render(renderable, options):
-            if segment.control is None and not _is_plain(segment.text):
-                yield Segment(_CONTROL.sub("", segment.text), segment.style)
+            if segment.control is None:
+                yield Segment(_LAYOUT.sub("", shown(segment.text)), segment.style)
             else:
                 yield segment
 
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-
-
-def _is_plain(text: str) -> bool:
-    return _CONTROL.search(text) is None
+_LAYOUT = re.compile(r"[\t\r]")
+_JSON_ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in ESCAPES if code > 0x7F}
+_JSON_ESCAPES[0x7F] = "\\u007f"
 
 
 def stdout() -> Console:
@@ -67,8 +67,9 @@ def print_json(document: Any) -> None:
 
 
 def to_json(document: Any) -> str:
-    """JSON text as files carry it; refuses what JSON cannot say."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """JSON text as files carry it, unseen characters escaped; refuses what JSON cannot say."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.translate(_JSON_ESCAPES)
 
 
 def read_text(path: Path) -> str:

@@ -24,11 +24,14 @@ from fastapi.responses import RedirectResponse, Response
 
 from api.dependencies import SESSION_COOKIE, product_of
 from api.pages.session import require_same_origin
+from api.schemas.given_text import require_seen_fields
 from broker.domain.account import Caller, RequestClaim
 from broker.domain.errors import FieldProblem, InputError, NotPermitted
 from broker.services.accounts import Answer
 
 PROOF, ONCE = "proof", "once"
+DOCUMENTS = frozenset({"file", "workloads"})
+"""Fields that are read as documents, whose reader looks at each of their fields."""
 ONCE_BYTES = 12
 LONGEST_ONCE = 64
 MOST_FIELDS = 200
@@ -68,6 +71,7 @@ async def read_form(request: Request) -> SentForm:
         fields = fields_of(content_type, body)
     else:
         fields = await asyncio.to_thread(fields_of, content_type, body)
+    require_seen_fields({name: text for name, text in fields.items() if name not in DOCUMENTS}, "form")
     form = SentForm(fields, body)
     proof = proof_of(request)
     if not proof or not hmac.compare_digest(form.text(PROOF).encode(), proof.encode()):

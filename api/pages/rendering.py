@@ -21,6 +21,7 @@ from api.strategies import strategy
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.money import price_words
+from broker.unseen import shown
 from providers.market_clock import MarketClock
 
 SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
@@ -34,7 +35,14 @@ SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
 )
 """Path, name, and the scope that a visitor needs."""
 
+
+def _finalized(value: Any) -> Any:
+    """What a template writes: old rows may hold characters that nobody sees."""
+    return shown(value) if isinstance(value, str) else value
+
+
 templates = Jinja2Templates(TEMPLATES)
+templates.env.finalize = _finalized
 templates.env.filters.update(
     usd=words.usd,
     signed_usd=words.signed_usd,

@@ -52,7 +52,7 @@ _PHRASES: Mapping[str, str] = {
 }
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
-TRIMMED = r"^\S(.*\S)?$"
+TRIMMED = r"^\S([^\x00-\x1f\x7f]*\S)?$"
 PATTERNS: Mapping[str, str] = {
     PRINTABLE: "text without control characters",
     NAME: "letters, digits, '.', '_', '-' and spaces, a letter or digit first",

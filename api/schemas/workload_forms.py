@@ -12,7 +12,7 @@ from annotated_types import GroupedMetadata
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from api.schemas.parts import OneTeam
-from api.schemas.validation import NAME
+from api.schemas.validation import NAME, TRIMMED
 from broker.domain.budgets import LARGEST_USD
 from broker.domain.offer import HostKind, Tier
 from broker.domain.reoptimize_policy import ReoptimizeMode
@@ -88,7 +88,7 @@ Zones = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_ZONES)]
 Spares = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD), allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Team = Annotated[Name, OneTeam]
+Team = Annotated[Name, Field(pattern=TRIMMED), OneTeam]
 Patterns = Annotated[list[Name], Field(min_length=1)]
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "fp4"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from api.schemas.document import Document, describe, input_error, pointer_of, read_document
+from api.schemas.given_text import require_seen
 from api.schemas.policy_words import PolicyWords
 from api.schemas.times import format_time, parse_relative, parse_start
 from api.schemas.validation import validate
@@ -69,13 +70,18 @@ that are frozen have none of their own)."""
 SHORTEST_HORIZON = timedelta(hours=1)
 
 
-def read_workloads(text: str, *, source: str, base: Path | None, now: datetime) -> PlanRequest:
+def read_workloads(
+    text: str, *, source: str, base: Path | None, now: datetime, stored: bool = False
+) -> PlanRequest:
     """The request that a YAML or JSON text makes.
 
     ``source`` names the text in messages. Model paths are relative to ``base``; None: only named
-    models. Words such as ``tomorrow`` are resolved against ``now``. Raises InputError.
+    models. Words such as ``tomorrow`` are resolved against ``now``. ``stored``: it was accepted before, and
+    characters in it that are refused today stay. Raises InputError.
     """
     document = read_document(text, source)
+    if not stored:
+        require_seen(document)
     form = validate(WorkloadsForm, document, FORMS_BY_FIELD)
     return _Reader(document, base, now).request(form)
 

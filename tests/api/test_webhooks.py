@@ -298,6 +298,11 @@ async def test_a_change_that_is_rolled_back_is_not_told(home: Home, receiver: Re
         "https:///nowhere",
         "file:///etc/passwd",
         "https://" + "a" * 2000,
+        "https://1.1.1.1/\r\nX-Forged: 1",
+        "https://1.1.1.1/a\tb",
+        "https://1.1.1.1/a b",
+        "https://1.1.1.1/\u202e",
+        " ",
     ],
 )
 async def test_inner_addresses_are_refused(url: str) -> None:

@@ -1,0 +1,58 @@
+"""Characters that nobody sees: they steer a terminal, turn a line around, or make two names look alike.
+
+What comes from outside may hold none but tabs and line breaks. Where text is shown, those of old rows are
+told by their number.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from types import MappingProxyType
+
+LAYOUT = frozenset("\t\n\r")
+_RANGES = (
+    (0x00, 0x1F),
+    (0x7F, 0x9F),
+    (0xAD, 0xAD),
+    (0x61C, 0x61C),
+    (0x200B, 0x200B),  # the joiners after it belong to the spelling of several languages
+    (0x200E, 0x200F),
+    (0x2028, 0x202E),
+    (0x2060, 0x206F),
+    (0xFEFF, 0xFEFF),
+    (0xFFF9, 0xFFFB),
+    (0xE0001, 0xE007F),
+)
+"""Unicode's control and format characters, and its two separators of lines."""
+
+
+def _escape(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+ESCAPES: Mapping[int, str] = MappingProxyType(
+    {code: _escape(code) for first, last in _RANGES for code in range(first, last + 1)}
+)
+"""Every such character, layout too, by its code."""
+_HIDDEN = {code: told for code, told in ESCAPES.items() if chr(code) not in LAYOUT}
+_SEARCH = re.compile("[" + "".join(re.escape(chr(code)) for code in _HIDDEN) + "]")
+
+
+def find_unseen(text: str) -> str | None:
+    """The first unseen character of ``text`` that is no layout."""
+    found = _SEARCH.search(text)
+    return None if found is None else found.group()
+
+
+def shown(text: str) -> str:
+    """``text`` with unseen characters told by their number; layout stays. Markup stays markup."""
+    return text if _SEARCH.search(text) is None else text.translate(_HIDDEN)
+
+
+def name_of(character: str) -> str:
+    """A character as messages name it: ``U+202E (RIGHT-TO-LEFT OVERRIDE)``."""
+    return f"U+{ord(character):04X} ({unicodedata.name(character, 'a control character')})"
