@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 
 from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
 from broker.store import schema
-from broker.store.failures import failures_named
+from broker.store.failures import PRIMARY_CODE, failures_named
 from broker.store.file_lock import FileLock
 from broker.store.kept_market import KeptMarket
 from broker.store.leader import LockedSeat, Seat, SoleSeat
@@ -32,6 +34,8 @@ BUSY_TIMEOUT_MS = 30_000
 IDLE_IN_TRANSACTION_S = 30
 """The server rolls a transaction back whose process has stopped in the middle of it."""
 ANSWER_LIMIT_S = 2.0
+FOR_A_WHILE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
+"""Codes of SQLite that say nothing of the next minute."""
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2}
 
 
@@ -181,11 +185,32 @@ def _bad_url(shown: str) -> InputError:
 def _take_file(path: Path) -> FileLock:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return FileLock(path)
+        lock = FileLock(path)
     except OSError as error:
-        found = f"{str(path)!r} ({error.strerror})"
-        problem = FieldProblem("/database_url", found, "a file in a folder that can be written")
-        raise InputError("settings", (problem,)) from error
+        raise _bad_file(path, str(error.strerror)) from error
+    try:
+        _try_to_write(path)
+    except InputError:
+        lock.release()
+        raise
+    return lock
+
+
+def _try_to_write(path: Path) -> None:
+    """InputError where nothing can be written: a broker that only reads would answer and do nothing."""
+    with closing(sqlite3.connect(path, timeout=0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")  # which alone SQLite lets pass
+            connection.execute("PRAGMA user_version = 0")
+            connection.rollback()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & PRIMARY_CODE not in FOR_A_WHILE:
+                raise _bad_file(path, str(error)) from error
+
+
+def _bad_file(path: Path, why: str) -> InputError:
+    expected = "a SQLite file in a folder, both of which can be written"
+    return InputError("settings", (FieldProblem("/database_url", f"{str(path)!r} ({why})", expected),))
 
 
 def _postgresql_engine(url: URL) -> AsyncEngine:

@@ -59,7 +59,7 @@ _BY_SQLSTATE: Mapping[str, str] = MappingProxyType(
     }
 )
 """Codes of PostgreSQL's appendix A."""
-_PRIMARY_CODE = 0xFF
+PRIMARY_CODE = 0xFF
 _LOST_BEFORE = "8s2b"
 """SQLAlchemy's code of a transaction whose connection was lost in an earlier statement."""
 
@@ -111,7 +111,7 @@ def _by_code(cause: BaseException | None) -> str | None:
     if isinstance(cause, psycopg.Error):
         return _BY_SQLSTATE.get(cause.sqlstate or "")
     code = getattr(cause, "sqlite_errorcode", None)
-    return None if code is None else _BY_SQLITE_CODE.get(code & _PRIMARY_CODE)
+    return None if code is None else _BY_SQLITE_CODE.get(code & PRIMARY_CODE)
 
 
 def _detail(error: BaseException | None) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from broker.store import create_store
 from broker.store.file_lock import FileLock
 from tests.store.examples import plan_record
 
+NOBODY = 65534
 HOLDER = """
 import sys, time
 from broker.store import create_store
@@ -57,8 +62,48 @@ async def test_the_folder_of_a_file_is_made(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(InputError, match="a file in a folder that can be written"):
+    with pytest.raises(InputError, match="a SQLite file in a folder, both of which can be written"):
         create_store(f"sqlite:///{tmp_path / 'file' / 'broker.db'}")
+
+
+@contextmanager
+def an_ordinary_user() -> Iterator[None]:
+    """Not root, whom no mode of a file holds off."""
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(NOBODY)
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("of", ["file", "folder"])
+def test_what_cannot_be_written_is_not_served(migrated_sqlite: Path, of: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, file = Path(name), Path(name) / "broker.db"
+        shutil.copy(migrated_sqlite, file)
+        (folder / "broker.db.lock").touch()
+        for path in (*folder.iterdir(), folder):
+            path.chmod(0o777)
+        if of == "file":
+            file.chmod(0o444)
+        else:
+            folder.chmod(0o555)
+        with an_ordinary_user():
+            with pytest.raises(InputError, match=r"/database_url: .*broker\.db.*which can be written"):
+                create_store(f"sqlite:///{file}")
+            file_is_free = FileLock(file)
+            file_is_free.release()
+        folder.chmod(0o777)
+
+
+def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("This is a text and no database.")
+    with pytest.raises(InputError, match=r"/database_url: .*not a database"):
+        create_store(f"sqlite:///{file}")
+    assert file.read_text() == "This is a text and no database."
 
 
 async def test_every_connection_has_its_settings(tmp_path: Path) -> None:
