@@ -6,9 +6,13 @@ durability off. It ends with the process that started it, also when that one fai
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -82,6 +86,22 @@ class PostgresServer:
     def resume(self) -> None:
         """Starts a server that was paused."""
         self._server.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Here the server keeps its connections and answers nothing."""
+        for process in self._processes():
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in self._processes():
+                os.kill(process, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        """The server, then those that it started."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [self.pid, *(int(child) for child in children.split())]
 
     def stop(self) -> None:
         """Ends the server and removes its data."""

@@ -41,6 +41,7 @@ from broker.domain.siting import sited
 from broker.domain.stock_pools import shared, shared_in
 from broker.domain.window import Window
 from broker.ports import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
+from broker.together import all_ended
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class OffersService:
             problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
             raise InputError("poll", problems)
         peers = await self._peers()
-        return tuple(await asyncio.gather(*(self._poll(self._sources[name], peers, heard) for name in names)))
+        return tuple(await all_ended(self._poll(self._sources[name], peers, heard) for name in names))
 
     async def _peers(self) -> Peers:
         """What sellers asked before this round; lists that repeat other sellers' prices are no word of their

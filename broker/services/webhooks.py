@@ -37,6 +37,7 @@ from broker.domain.webhook import (
 )
 from broker.ports import Clock
 from broker.redaction import origin_of
+from broker.together import all_ended
 from broker.webhook_ports import WebhookSender, WebhookUnitOfWork, WebhookUnits
 
 BATCH = 100
@@ -132,7 +133,7 @@ class WebhooksService:
                 by_webhook: defaultdict[str, list[Delivery]] = defaultdict(list)
                 for delivery in due:
                     by_webhook[delivery.webhook_id].append(delivery)
-                await asyncio.gather(*(self._try(line) for line in by_webhook.values()))
+                await all_ended(self._try(line) for line in by_webhook.values())
                 tries += len(due)
             return tries
 

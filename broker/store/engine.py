@@ -36,7 +36,15 @@ IDLE_IN_TRANSACTION_S = 30
 ANSWER_LIMIT_S = 2.0
 FOR_A_WHILE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
 """Codes of SQLite that say nothing of the next minute."""
-KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2}
+REACHING = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 10_000,
+}
+"""A server that is gone without a word is noticed while we connect, wait for it (s) and send to it (ms)."""
 
 
 class Store:
@@ -58,6 +66,7 @@ class Store:
         self._kept_market = KeptMarket()
         self._is_shared = engine.dialect.name == "postgresql"
         self._seat_engine: AsyncEngine | None = None
+        self._question: asyncio.Task[bool] | None = None
 
     def unit_of_work(self) -> SqlUnitOfWork:
         """A new transaction; this method is a ``broker.ports.UnitOfWorkFactory``."""
@@ -73,7 +82,7 @@ class Store:
                 poolclass=NullPool,
                 isolation_level="AUTOCOMMIT",
                 hide_parameters=True,
-                connect_args=KEEPALIVES,
+                connect_args=REACHING,
             )
         return LockedSeat(self._seat_engine, self._worker_id)
 
@@ -122,13 +131,18 @@ class Store:
             return await connection.run_sync(schema.is_current)
 
     async def answers(self) -> bool:
-        """Whether the database answers a question now, within ANSWER_LIMIT_S."""
+        """Whether the database answers a question now, within ANSWER_LIMIT_S.
+
+        A question that is not answered stays asked: to take it back, the driver waits for the server too.
+        """
+        if self._question is None or self._question.done():
+            self._question = asyncio.create_task(self._ask())
+        asked, _ = await asyncio.wait({self._question}, timeout=ANSWER_LIMIT_S)
+        return any(question.result() for question in asked)
+
+    async def _ask(self) -> bool:
         try:
-            async with (
-                failures_named(),
-                asyncio.timeout(ANSWER_LIMIT_S),
-                self._engine.connect() as connection,
-            ):
+            async with failures_named(), self._engine.connect() as connection:
                 await connection.execute(text("SELECT 1"))
         except StoreUnavailable:
             return False
@@ -136,6 +150,8 @@ class Store:
 
     async def close(self) -> None:
         """Closes every connection and lets others have the file."""
+        if self._question is not None:
+            self._question.cancel()
         await self._engine.dispose()
         if self._seat_engine is not None:
             await self._seat_engine.dispose()
@@ -214,7 +230,7 @@ def _bad_file(path: Path, why: str) -> InputError:
 
 
 def _postgresql_engine(url: URL) -> AsyncEngine:
-    engine = create_async_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=KEEPALIVES)
+    engine = create_async_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=REACHING)
 
     @event.listens_for(engine.sync_engine, "connect")
     def set_limits(connection: Any, _record: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,17 @@ async def test_a_connection_that_ends_within_a_request_is_no_defect_of_ours(
         else:
             assert answer.status_code in {200, 201, 404}, answer.text
     assert (await client.get("/v1/keys")).status_code == 200
+
+
+async def test_readiness_does_not_wait_for_a_server_that_hangs(home: Home, server: PostgresServer) -> None:
+    nobody = home.client(None)
+    assert (await nobody.get("/readyz")).json()["database"]
+    with server.frozen():
+        for _ in range(3):
+            async with asyncio.timeout(60):
+                assert not (await nobody.get("/readyz")).json()["database"]
+        assert len([task for task in asyncio.all_tasks() if "Store._ask" in repr(task)]) == 1
+    answered = False
+    async with asyncio.timeout(120):
+        while not answered:
+            answered = (await nobody.get("/readyz")).json()["database"]

@@ -13,6 +13,7 @@ from broker.domain.errors import (
     NotPermitted,
     PayloadUnreadable,
     ProviderUnavailable,
+    StoreUnavailable,
 )
 from broker.domain.freshness import fresh_offers
 from broker.domain.market import ChangeKind, PollRound
@@ -79,6 +80,23 @@ async def test_a_round_is_heard_before_the_slowest_feed_answers() -> None:
     rounds = await asyncio.wait_for(service.refresh(heard=hear), 60)
     assert heard == ["fast", "slow"]
     assert {round_.provider for round_ in rounds} == {"fast", "slow"}
+
+
+async def test_no_poll_goes_on_unseen_when_the_store_fails_for_one_feed() -> None:
+    clock, tables = FakeClock(), Tables()
+    fast, slow = FakeProvider(clock, "fast", offers=(an_offer("a", provider="fast"),)), Slow()
+    service = OffersService(tables.unit_of_work, {"fast": fast, "slow": slow}, clock)
+    heard: list[str] = []
+
+    def hear(round_: PollRound) -> None:
+        heard.append(round_.provider)
+        if round_.provider == "fast":
+            asyncio.get_running_loop().call_soon(slow.may_answer.set)
+            raise StoreUnavailable("the database does not answer")
+
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(service.refresh(heard=hear), 60)
+    assert heard == ["fast", "slow"]
 
 
 async def test_one_failing_provider_leaves_the_others_alone_and_its_offers_standing() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -193,3 +195,13 @@ async def test_another_name_of_a_file_does_not_pass_its_lock(tmp_path: Path) -> 
             FileLock(name)
     hard.unlink()
     FileLock(database).release()
+
+
+async def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        store = create_store(f"postgresql://u:p@127.0.0.1:{silent.getsockname()[1]}/d")
+        async with asyncio.timeout(120):
+            assert not await store.answers()
+            with pytest.raises(StoreUnavailable):
+                await store.migrate()
+        await store.close()
