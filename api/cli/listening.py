@@ -18,12 +18,13 @@ from fastapi import FastAPI
 from prometheus_client import Counter
 
 from api.bootstrap import Product
-from api.cli.connections import LimitedConnection
+from api.cli.connections import ACCEPTED_AT_ONCE, connection_of_this_process
 from broker import logs
 from broker.domain.errors import BrokerError, Conflict
 
 GRACE_S = 5
 ENDING = (signal.SIGINT, signal.SIGTERM)
+BACKLOG = 2048
 ALLOCATIONS_BETWEEN = 20_000
 SWITCH_S = 0.0005
 """How long a thread may keep the interpreter from the event loop, which asks for it several times a request.
@@ -41,7 +42,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        bound = socket.create_server((host, port), family=family, backlog=2048)
+        bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         wish = f"cannot listen on {host}:{port} ({error.strerror or error})"
         raise Conflict(f"{wish}; choose another with --port or --host") from error
@@ -112,6 +113,12 @@ class _Server(uvicorn.Server):
             for wish in ENDING:
                 loop.remove_signal_handler(wish)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(BACKLOG)  # asyncio has asked for a queue as short as what it accepts at once
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets answers end, then the application. Streams would hold that up, so they end first."""
         self._product.readiness.serving = False
@@ -123,7 +130,8 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
     config = uvicorn.Config(
         app,
-        http=LimitedConnection,
+        http=connection_of_this_process(),
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,  # uvicorn's records go the way of ours
         log_level="warning",
         access_log=False,

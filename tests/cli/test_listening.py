@@ -81,6 +81,28 @@ async def _ended(reader: asyncio.StreamReader) -> None:
         await reader.read()
 
 
+async def test_who_waits_with_half_a_request_makes_room_for_others() -> None:
+    class Few(LimitedConnection):
+        most = 2
+
+    async def asked(link: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        link[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await link[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+
+    server, port = await opened(Few, answering)
+    async with server, asyncio.timeout(120):
+        first, second = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await asked(second)
+        third = await asyncio.open_connection("127.0.0.1", port)
+        await _ended(first[0])  # it has said nothing
+        await asked(third)
+        fourth = await asyncio.open_connection("127.0.0.1", port)
+        await _ended(fourth[0])  # nobody else waits
+        await asked(second)
+        for _, writer in (first, second, third, fourth):
+            writer.close()
+
+
 async def test_a_whole_request_may_be_answered_late() -> None:
     connections: list[LimitedConnection] = []
 
@@ -92,8 +114,7 @@ async def test_a_whole_request_may_be_answered_late() -> None:
     async def late(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         (connection,) = connections
-        assert connection._limit is not None
-        assert connection._limit.cancelled()
+        assert connection._limit is None
         await answering(scope, receive, send)
 
     server, port = await opened(Seen, late)
