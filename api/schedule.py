@@ -50,7 +50,7 @@ RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did
 
 NO_TEAM = ""
 """Whose a call of the planner is that serves all."""
-PATIENCE_S = 10.0
+PATIENCE_S = 15.0
 """A first poll that has stored no further feed for so long is waited for no more, if it has stored offers."""
 HISTORY_SECONDS = 1800.0
 PROBE_SECONDS = 900.0
@@ -176,7 +176,7 @@ class Timetable:
                     break
         readiness = self._product.readiness
         if readiness.awaited:
-            log.warning("ready before every feed has answered", awaited=sorted(readiness.awaited))
+            log.info("ready before every feed has answered", awaited=sorted(readiness.awaited))
         readiness.polled = self._market_known = True
 
     async def poll(self) -> None:
