@@ -48,6 +48,11 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True)
+class _Begun:
+    """The call is at work from here on."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Returned:
     result: Any
 
@@ -73,13 +78,17 @@ class Asked:
     kwargs: Mapping[str, Any]
 
 
+class NotBegun(PlannerDied):
+    """It was gone before it took the call up: another may be asked."""
+
+
 class PlanningProcess:
     """A process that answers one call at a time; one thread has it, any other may ``terminate`` it."""
 
     def __init__(self, memory_gib: float) -> None:
         """Starts it; it imports the planner before it answers. Raises PlannerDied where it cannot start."""
         self._memory_gib = memory_gib
-        self._terminated = False
+        self._terminated, self._has_begun = False, False
         self._used_bytes = 0
         spawn = multiprocessing.get_context("spawn")
         self._pipe, theirs = spawn.Pipe()
@@ -104,9 +113,10 @@ class PlanningProcess:
     def call(self, asked: Asked, tell: Callable[[str, Progress], None]) -> Any:
         """Its result; progress on the way is told.
 
-        Raises what the call and its pickling raise. After PlannerOutOfMemory and PlannerDied it has ended.
+        Raises what the call and its pickling raise. After NotBegun, PlannerOutOfMemory and PlannerDied it has
+        ended.
         """
-        self._used_bytes, kills = 0, _kills_for_memory()
+        self._used_bytes, self._has_begun, kills = 0, False, _kills_for_memory()
         packed = ForkingPickler.dumps(asked)
         try:
             self._pipe.send_bytes(packed)
@@ -116,6 +126,10 @@ class PlanningProcess:
                 # It is on its way out: a signal now would hide its exit code.
                 wait([self._process.sentinel], ENDING_S)
             exit_code, killed = self.end(), _kills_for_memory() > kills
+            if not self._has_begun and not self._terminated:
+                raise NotBegun(
+                    str(death(exit_code, 0, self._memory_gib, killed_for_memory=killed))
+                ) from error
             raise death(exit_code, self._used_bytes, self._memory_gib, killed_for_memory=killed) from error
         if isinstance(answer, _OutOfMemory):
             self.end()
@@ -132,6 +146,8 @@ class PlanningProcess:
             heard = self._pipe.recv() if self._pipe.poll(LOOK_EVERY_S) else None
             if isinstance(heard, _Told):
                 tell(heard.label, heard.progress)
+            elif isinstance(heard, _Begun):
+                self._has_begun = True
             elif isinstance(heard, _Returned | _Raised | _OutOfMemory):
                 return heard
             elif self._terminated:
@@ -215,7 +231,9 @@ def _serve(pipe: Connection, handed: logs.Handed, memory_bytes: int) -> None:
     planning_call.send_progress_with(Sender(lambda label, seen: pipe.send(_Told(label, seen))))
     with suppress(EOFError, OSError):  # the parent is gone, or needs us no more
         while True:
-            pipe.send_bytes(_answer(pipe.recv_bytes(), soft, hard))
+            packed = pipe.recv_bytes()
+            pipe.send(_Begun())
+            pipe.send_bytes(_answer(packed, soft, hard))
 
 
 def _end_with_parent() -> None:

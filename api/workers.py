@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from api.planning_process import Asked, PlanningProcess
+from api.planning_process import Asked, NotBegun, PlanningProcess
 from api.relay import Publish, progress_event
 from broker import logs, ports
 from broker.domain.errors import PlannerDied
@@ -134,9 +134,17 @@ class PlannerProcesses(Executor):
         """Answers a call; the process that may be asked again, None where there is none."""
         result, failure = None, None
         try:
-            process = _living(process) or PlanningProcess(self._memory_gib)
-            if self._begin(call, process):
-                result = process.call(call.asked, call.tell)
+            # One that was idle may die just as it is asked: then a new one is.
+            for known in (_living(process), None):
+                process = known or PlanningProcess(self._memory_gib)
+                if not self._begin(call, process):
+                    break
+                try:
+                    result = process.call(call.asked, call.tell)
+                    break
+                except NotBegun:
+                    if known is None:
+                        raise
         except Exception as error:  # the call's own, or how it ended: it goes to who asked
             failure = error
         with self._changed:

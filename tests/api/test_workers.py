@@ -290,6 +290,23 @@ def test_a_process_that_died_while_idle_is_replaced(one: PlannerProcesses) -> No
     assert one.submit(pid).result(LIMIT_S) != first
 
 
+def test_a_process_that_dies_as_it_is_asked_is_replaced(
+    one: PlannerProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken to be alive, as its death was not yet seen."""
+    first = one.submit(pid).result(LIMIT_S)
+    os.kill(first, signal.SIGKILL)
+    assert comes(lambda: has_ended(first))
+    monkeypatch.setattr(PlanningProcess, "is_alive", True)
+    assert one.submit(pid).result(LIMIT_S) != first
+
+
+def test_a_process_that_never_begins_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.planning_process._serve", os._exit)
+    with PlannerProcesses(1, memory_gib=1.0) as workers, pytest.raises(PlannerDied):
+        workers.submit(pid).result(LIMIT_S)
+
+
 @pytest.mark.parametrize("leave", [os._exit, sys.exit])
 def test_an_exit_in_a_call_is_told_with_its_code(one: PlannerProcesses, leave: Callable[[int], None]) -> None:
     with pytest.raises(PlannerDied, match="ended with exit code 3"):
