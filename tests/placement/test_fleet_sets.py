@@ -104,7 +104,7 @@ def markets(draw: st.DrawFn) -> Market:
             draw(st.integers(0, 2)),
             draw(st.integers(0, 3)),
             draw(st.sampled_from([1.0, 2.0, 5.0])),
-            draw(st.integers(1, 3)),
+            draw(st.integers(0, 3)),
             draw(st.sampled_from([1.0, 1.3, 1.9, 2.5, 4.0])),
             draw(st.sampled_from([0.0, 0.4, 1.5])),
         )
@@ -170,3 +170,14 @@ def test_a_bundle_is_bounded_by_one_replica_more_than_the_bundles_below() -> Non
     assert search.best is not None
     assert search.best.usd == pytest.approx(8.0)
     assert search.bound_usd == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("pools", [2, 3])
+def test_kinds_of_which_no_node_is_free_carry_nothing(pools: int) -> None:
+    """They are branches of their own, where fleets may have fewer kinds than pools."""
+    free = [Stand(0, place, 5.0, 2, 1.0 + place, 0.0) for place in range(2)]
+    taken = [Stand(gpu, place, 5.0, 0, 0.5, 0.0) for gpu in (1, 2) for place in range(3)]
+    market = Market((*free, *taken), (3.0, 4.0), FleetRules(0, 1, 0.0, 0.0, pools, gpus=1))
+    assert searched(market).bound_usd == pytest.approx(cheapest(market))
+    nothing = Market(tuple(taken), (3.0, 4.0), FleetRules(0, 1, 0.0, 0.0, pools, gpus=1))
+    assert searched(nothing).bound_usd == np.inf

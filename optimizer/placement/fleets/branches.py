@@ -110,6 +110,8 @@ def _branch(
     int, kinds: int,
 ) -> Branch:  # fmt: skip
     rates = np.unique(table.rate[rows[table.most[rows] > 0]])
+    if not len(rates):
+        rates = np.ones(1)  # without any node nothing is carried, whatever the rate
     groups = np.array_split(rates, min(RATE_GROUPS if rules.spare else 1, len(rates)))
     largest = np.array([group[-1] for group in groups])
     smallest = np.array([group[0] for group in groups])
