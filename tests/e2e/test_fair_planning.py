@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("e2e")]
 
 SERVICES = 150
 DOCUMENTS = 4
-LARGE_LIMIT_S = 60.0
+LARGE_LIMIT_S = 900.0
+"""Longer than the test may take, so that a large document is done only when it is cancelled."""
 ON_ITS_WAY = {"queued", "running"}
 
 
@@ -38,7 +39,7 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
     sandbox = processes.start_sandbox(folder)
     try:
         url = f"sqlite:///{folder / 'broker.db'}"
-        server = processes.start_server(folder, sandbox.url, url, ADMIN_KEY, BROKER_PLAN_WORKERS="1")
+        server = processes.start_server(folder, sandbox.url, url, ADMIN_KEY)
         try:
             with client(server.url, ADMIN_KEY) as admin:
                 keys = {name: key_of(admin, name) for name in ("research", "product")}
@@ -91,13 +92,12 @@ def test_one_service_is_planned_before_a_line_of_large_documents(teams: Teams) -
         return now if now not in ON_ITS_WAY else None
 
     assert wait_for("the one service", 180, made) in {"optimal", "feasible"}
-    assert {status(teams.large, path) for path in waiting} <= ON_ITS_WAY
+    assert status(teams.large, first) == "running"
+    assert {status(teams.large, path) for path in waiting} == {"queued"}
 
-    running = wait_for("a large document at work", 120, lambda: first_in(teams.large, large, "running"))
-    assert teams.large.delete(running).status_code == 204
-    rest = [path for path in waiting if path != running]
-    wait_for("the turn of the next large document", 180, lambda: first_in(teams.large, rest, "running"))
-    for path in rest:
+    assert teams.large.delete(first).status_code == 204
+    wait_for("the turn of the next large document", 180, lambda: first_in(teams.large, waiting, "running"))
+    for path in waiting:
         assert teams.large.delete(path).status_code == 204
         assert status(teams.large, path) == "cancelled"
     wait_for("nothing that waits", 60, lambda: none_waits(teams.anybody))
