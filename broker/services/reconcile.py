@@ -200,9 +200,7 @@ class ReconcileService:
     async def _list_clouds(self) -> tuple[dict[str, Sequence[Lease]], dict[str, str]]:
         """Leases by provider, and in words why a provider's could not be listed."""
         names = list(self._reservers)
-        crash_points.here("call.list.before")
         answers = await asyncio.gather(*(self._list_leases(name) for name in names), return_exceptions=True)
-        crash_points.here("call.list.after")
         clouds: dict[str, Sequence[Lease]] = {}
         unread: dict[str, str] = {}
         for name, answer in zip(names, answers, strict=True):
@@ -222,7 +220,10 @@ class ReconcileService:
         limit_s = self._rules.list_limit_s
         try:
             async with asyncio.timeout(limit_s):
-                return await self._reservers[name].list_leases()
+                crash_points.here("call.list.before")
+                leases = await self._reservers[name].list_leases()
+                crash_points.here("call.list.after")
+                return leases
         except TimeoutError as error:
             raise ProviderUnavailable(name, f"its list of leases did not come in {limit_s:g} s") from error
 

@@ -174,7 +174,7 @@ async def test_what_no_page_had_yet_is_told_as_the_visitor_asked(
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     client = home.client(cookies={SESSION_COOKIE: ADMIN_KEY})
     for path, status, words in (
-        ("/plans/a%00b", 400, "A zero byte (%00) can be part of no name."),
+        ("/plans/a%00b", 400, "U+0000 (a control character) can be part of no name."),
         ("/market", 500, "See the server&#39;s log."),
     ):
         page = await client.get(path, headers=browser)
