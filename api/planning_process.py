@@ -32,6 +32,8 @@ from broker.plan_ports import Progress
 GIB = 2**30
 LOOK_EVERY_S = 0.2
 ENDING_S = 5.0
+SWOLLEN = 0.4
+"""The share of its memory limit from which on a process is not kept for another call."""
 NEAR = 0.8
 """The share of its memory limit from which on a process that dies is taken to have passed it."""
 
@@ -109,6 +111,11 @@ class PlanningProcess:
         """Whether it can be asked."""
         with _starting:
             return not self._terminated and self._process.is_alive()
+
+    @property
+    def is_swollen(self) -> bool:
+        """Whether it keeps so much memory after its calls that a new one is better."""
+        return _data_bytes(self._process.pid) > SWOLLEN * self._memory_gib * GIB
 
     def call(self, asked: Asked, tell: Callable[[str, Progress], None]) -> Any:
         """Its result; progress on the way is told.

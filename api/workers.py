@@ -183,8 +183,8 @@ class PlannerProcesses(Executor):
 
 
 def _living(process: PlanningProcess | None) -> PlanningProcess | None:
-    """``process`` while it can be asked; one that is dead leaves nothing behind."""
-    if process is None or process.is_alive:
+    """``process`` where it is to be asked again; else nothing of it is left behind."""
+    if process is None or (process.is_alive and not process.is_swollen):
         return process
     process.end()
     return None

@@ -62,6 +62,14 @@ def allocate(gib: float) -> int:
     return int(np.ones(int(gib * GIB / 8)).sum())
 
 
+KEPT: list[Any] = []
+
+
+def keep(gib: float) -> int:
+    KEPT.append(np.ones(int(gib * GIB / 8)))
+    return pid()
+
+
 def fill_up() -> None:
     """Until not even an exception has room; what it holds lives in the traceback."""
     size, held = 2**20, []
@@ -298,6 +306,14 @@ def test_a_process_that_dies_as_it_is_asked_is_replaced(
     os.kill(first, signal.SIGKILL)
     assert comes(lambda: has_ended(first))
     monkeypatch.setattr(PlanningProcess, "is_alive", True)
+    assert one.submit(pid).result(LIMIT_S) != first
+
+
+def test_a_process_that_keeps_much_memory_is_replaced(one: PlannerProcesses) -> None:
+    first = one.submit(pid).result(LIMIT_S)
+    assert one.submit(keep, 0.1).result(LIMIT_S) == first
+    assert one.submit(pid).result(LIMIT_S) == first
+    assert one.submit(keep, 0.5).result(LIMIT_S) == first
     assert one.submit(pid).result(LIMIT_S) != first
 
 
