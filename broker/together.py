@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -17,3 +18,21 @@ async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
             raise outcome
         results.append(outcome)
     return results
+
+
+async def all_or_none(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results in order. The first error cancels the rest: for questions whose answers only serve together."""
+    async with one_error() as group:
+        tasks = [group.create_task(work) for work in works]
+    return [task.result() for task in tasks]
+
+
+@asynccontextmanager
+async def one_error() -> AsyncIterator[asyncio.TaskGroup]:
+    """A task group that raises the first error itself, once the other tasks have ended."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        first: BaseException = errors.exceptions[0]
+        raise first from first.__cause__

@@ -7,7 +7,6 @@ it); one spot instance for ``spot``.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,6 +24,7 @@ from broker.domain.errors import (
 from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Segment
+from broker.together import all_or_none
 from providers.aws import blocks, future, reservations
 from providers.aws.ec2 import CallBudget, Ec2
 from providers.aws.errors import CallRefused, DryRunPassed
@@ -85,8 +85,8 @@ class AwsAdapter(Seller):
         regions = self._options.regions
         if self._options.keyless:
             return join_batches(await self._price_lists.batches(regions, observed_at))
-        lists, signed = await asyncio.gather(
-            self._price_lists.batches(regions, observed_at), self._with_keys(observed_at)
+        lists, signed = await all_or_none(
+            (self._price_lists.batches(regions, observed_at), self._with_keys(observed_at))
         )
         return join_batches((*lists, *signed))
 
@@ -98,7 +98,7 @@ class AwsAdapter(Seller):
 
     async def _with_keys(self, observed_at: datetime) -> list[OfferBatch]:
         regions = self._options.regions
-        found = list(await asyncio.gather(*(self._spot(region, observed_at) for region in regions)))
+        found = await all_or_none(self._spot(region, observed_at) for region in regions)
         found.append(await self._blocks(observed_at))
         found.append(await self._plans.list_offers(regions, observed_at))
         return found
@@ -111,7 +111,7 @@ class AwsAdapter(Seller):
     async def _blocks(self, observed_at: datetime) -> OfferBatch:
         budget = CallBudget(blocks.most_calls(self._search))
         searches = blocks.menu(self._search, self._options.regions)
-        answers = await asyncio.gather(*(self._find(search, observed_at, budget) for search in searches))
+        answers = await all_or_none(self._find(search, observed_at, budget) for search in searches)
         found = blocks.parse_blocks([page for pages, _ in answers for page in pages], observed_at)
         unasked = tuple(rejected for _, rejected in answers if rejected is not None)
         return OfferBatch(found.offers, (*found.rejected, *unasked))
@@ -252,10 +252,12 @@ class AwsAdapter(Seller):
     async def list_leases(self) -> Sequence[Lease]:
         """All capacity reservations, instances and training plans of all configured regions."""
         regions = self._options.regions
-        found = await asyncio.gather(
-            *(self.list_reservations(region) for region in regions),
-            *(self.list_instances(region) for region in regions),
-            *(self._plans.list_leases(region) for region in regions),
+        found = await all_or_none(
+            (
+                *(self.list_reservations(region) for region in regions),
+                *(self.list_instances(region) for region in regions),
+                *(self._plans.list_leases(region) for region in regions),
+            )
         )
         return tuple(lease for leases in found for lease in leases)
 

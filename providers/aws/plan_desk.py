@@ -6,7 +6,6 @@ answer. Lists do not show tags, so the name is what a plan is found by (the tag 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from broker.domain.errors import (
 from broker.domain.offer import OfferBatch, RejectedRow
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Segment, Window
+from broker.together import all_or_none
 from providers.aws import plans
 from providers.aws.ec2 import CallBudget
 from providers.aws.errors import CallRefused, NameTaken
@@ -114,7 +114,7 @@ class PlanDesk:
             return OfferBatch(())
         budget = CallBudget(plans.most_calls(self._search))
         searches = plans.menu(self._search, regions)
-        answers = await asyncio.gather(*(self._find(search, budget) for search in searches))
+        answers = await all_or_none(self._find(search, budget) for search in searches)
         return plans.parse_plans([found for answer in answers for found in answer], observed_at)
 
     async def _find(

@@ -19,6 +19,7 @@ from datetime import datetime
 
 from broker.domain.errors import ProviderError, RateLimited
 from broker.domain.offer import OfferBatch, RejectedRow
+from broker.together import all_or_none
 from providers.aws.nodes import PROVIDER
 from providers.aws.prices import PriceListReader
 from providers.http import FileVersion, NotModified, ProviderHttp
@@ -70,12 +71,12 @@ class PriceLists:
         tasks = tuple(self._reading.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)  # noqa: TID251  waits for all
         await self._http.aclose()
 
     async def batches(self, regions: Sequence[str], observed_at: datetime) -> list[OfferBatch]:
         """The offers of every region; raises the error of a list that never came."""
-        return list(await asyncio.gather(*(self._batch(region, observed_at) for region in regions)))
+        return await all_or_none(self._batch(region, observed_at) for region in regions)
 
     async def _batch(self, region: str, observed_at: datetime) -> OfferBatch:
         before = self._lists.get(region)

@@ -6,7 +6,6 @@ of its own (a group takes one reservation of a size), or a scale set whose VMs s
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch, RejectedRow
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.together import all_or_none
 from providers.azure import leases, scale_sets, sizes, windows
 from providers.azure.arm import API_VERSION, DEPLOYMENTS_VERSION, MOST_PAGES, Arm, classify, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
@@ -92,7 +92,7 @@ class Azure(Seller):
         await self._arm.sign_in()
         regions = sorted({offer.region for offer in prices.offers})
         try:
-            found = await asyncio.gather(*(self._sizes(region, observed_at) for region in regions))
+            found = await all_or_none(self._sizes(region, observed_at) for region in regions)
         except CredentialsRejected as error:
             unseen = RejectedRow("sizes of the subscription", f"not checked: {error}")
             return OfferBatch(prices.offers, (*prices.rejected, unseen))

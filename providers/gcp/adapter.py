@@ -8,7 +8,6 @@ tags and every order carries a request id made of its tag, so that the same orde
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +25,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.together import all_or_none
 from providers.client import Seller, found_again, tells_all_or_fails
 from providers.gcp import leases
 from providers.gcp.calendar import Question, parse_advice, questions
@@ -137,7 +137,7 @@ class Gcp(Seller):
         """Answers to the menu's questions, and those questions that got none."""
         asked = questions(self._search, self._options.regions)
         most = int(self._search["max_calls"])
-        answers = await asyncio.gather(*(self._ask(question, observed_at) for question in asked[:most]))
+        answers = await all_or_none(self._ask(question, observed_at) for question in asked[:most])
         found = [answer for answer in answers if isinstance(answer, bytes)]
         unasked = [answer for answer in answers if isinstance(answer, RejectedRow)]
         unasked += [RejectedRow(str(question), "not asked: too many calls") for question in asked[most:]]

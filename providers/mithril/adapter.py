@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
+from broker.together import all_or_none
 from providers.client import Query, SellerClient, all_pages, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.mithril.offers import (
@@ -182,7 +182,7 @@ class Mithril(SellerClient):
         auctions = await self._read("/v2/spot/availability")
         pairs = reservable(types, auctions)
         most = int(self._search["max_calls"]) // CALLS_PER_PAIR
-        asked = await asyncio.gather(*(self._windows(*pair, observed_at) for pair in pairs[:most]))
+        asked = await all_or_none(self._windows(*pair, observed_at) for pair in pairs[:most])
         left = [WindowAnswers(*pair, problem="not asked: too many windows") for pair in pairs[most:]]
         return parse_offers(Market(types, auctions, (*asked, *left)), observed_at)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.together import all_or_none
 from providers.client import Seller, found_again, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
@@ -176,7 +176,7 @@ class Oci(Seller):
         if self._settings.keyless:
             return parse_offers([prices.body], None, observed_at)
         regions = await self._all_regions(Operation.OFFERS)
-        found = await asyncio.gather(*(self._reports(region) for region in regions))
+        found = await all_or_none(self._reports(region) for region in regions)
         return parse_offers([prices.body], [body for reports in found for body in reports], observed_at)
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
@@ -204,7 +204,7 @@ class Oci(Seller):
 
     async def _reports(self, region: str) -> list[bytes]:
         domains = await self._all_domains(region)
-        return list(await asyncio.gather(*(self._report(region, domain) for domain in domains)))
+        return await all_or_none(self._report(region, domain) for domain in domains)
 
     async def _all_domains(self, region: str) -> tuple[str, ...]:
         """The availability domains of a region, asked once."""
@@ -263,7 +263,7 @@ class Oci(Seller):
     async def list_leases(self) -> Sequence[Lease]:
         """Every capacity reservation of the compartment, in all regions."""
         regions = await self._all_regions(Operation.LEASES)
-        found = await asyncio.gather(*(self._list_region(region) for region in regions))
+        found = await all_or_none(self._list_region(region) for region in regions)
         return tuple(lease for leases in found for lease in leases)
 
     async def _list_region(self, region: str) -> tuple[Lease, ...]:

@@ -33,6 +33,7 @@ from broker.domain.errors import (
 from broker.domain.money import price_words
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.together import all_or_none, one_error
 from providers.client import Seller, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 from providers.payload import RowRejected
@@ -122,9 +123,7 @@ class SfCompute(Seller):
             if timedelta() <= observed_at - at < QUOTES_HOLD
         }
         left = [int(self._facts.search["max_calls"])]
-        asked = await asyncio.gather(
-            *(self._quotes(row, observed_at, left) for _, row in read_zones(reply.body))
-        )
+        asked = await all_or_none(self._quotes(row, observed_at, left) for _, row in read_zones(reply.body))
         quotes = {name: answers for name, answers in asked if answers}
         return parse_offers(reply.body, quotes, observed_at)
 
@@ -142,11 +141,9 @@ class SfCompute(Seller):
         first = await self._quote(requests[0], types[1:], left, observed_at)
         if first is not None and first.quote is not None:
             types = (first.quote.instance_type,)
-        rest = await asyncio.gather(
-            *(
-                self._quote(replace(each, instance_type=types[0]), types[1:], left, observed_at)
-                for each in requests[1:]
-            )
+        rest = await all_or_none(
+            self._quote(replace(each, instance_type=types[0]), types[1:], left, observed_at)
+            for each in requests[1:]
         )
         return zone.name, tuple(answer for answer in (first, *rest) if answer is not None)
 
@@ -266,8 +263,10 @@ class SfCompute(Seller):
 
     @tells_all_or_fails
     async def _holdings(self) -> tuple[orders.Holding, ...]:
-        placed, contracts = await asyncio.gather(self._orders(), self._contracts())
-        return orders.holdings(placed, *contracts)
+        async with one_error() as group:
+            placed = group.create_task(self._orders())
+            contracts = group.create_task(self._contracts())
+        return orders.holdings(placed.result(), *contracts.result())
 
     async def _orders(self) -> tuple[orders.PlacedOrder, ...]:
         pages = await self._pages("/v0/orders", orders.OrderList, {"limit": PAGE, "offset": 0})

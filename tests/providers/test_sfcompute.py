@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_provider_facts
 from broker.domain.errors import (
+    CredentialsRejected,
     InsufficientCapacity,
     LeasesUnreadable,
     OrderRejected,
@@ -430,6 +432,27 @@ async def test_all_pages_of_orders_are_read(router: respx.MockRouter) -> None:
     router.get(url__startswith=f"{BASE}/v0/orders").mock(side_effect=page)
     router.get(f"{BASE}/v0/contracts").respond(json={"object": "list", "data": []})
     assert len(await adapter().list_leases()) == 150
+
+
+async def test_a_list_that_fails_ends_the_call_for_the_other(router: respx.MockRouter) -> None:
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def silence(_: httpx.Request) -> httpx.Response:
+        asked.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            ended.set()
+
+    async def refusal(_: httpx.Request) -> httpx.Response:
+        await asked.wait()
+        return httpx.Response(401, json={})
+
+    router.get(url__startswith=f"{BASE}/v0/orders").mock(side_effect=refusal)
+    router.get(f"{BASE}/v0/contracts").mock(side_effect=silence)
+    with pytest.raises(CredentialsRejected):
+        await adapter().list_leases()
+    assert ended.is_set()
 
 
 async def test_a_list_that_is_none_is_unreadable(router: respx.MockRouter) -> None:
