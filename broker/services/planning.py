@@ -122,7 +122,8 @@ class PlanningService:
         intended: bool = False,
     ) -> PlanRecord:
         """Stores a wish for a plan as ``queued``; ``run`` makes it. ``intended``: it counts in projected
-        spend as soon as it is made. TooManyPlans where the team has as much on its way as it may."""
+        spend as soon as it is made, in place of older drafts of the same workloads. TooManyPlans where the
+        team has as much on its way as it may."""
         require_scope(caller, Scope.PLANS_WRITE)
         require_time(len(request.workloads), options.time_limit_s)
         if not caller.sees(request.team):
@@ -139,8 +140,6 @@ class PlanningService:
             intended_by=caller.key_id if intended else None,
         )
         async with self._uow_factory() as uow:
-            if intended:
-                await uow.plans.withdraw_intentions(record)
             await uow.plans.add(record)
             self._require_room(
                 record.team, len(request.workloads), *await uow.plans.count_on_their_way(record.team)
@@ -366,6 +365,8 @@ class PlanningService:
     ) -> PlanRecord:
         async with self._uow_factory() as uow:
             stored = await uow.plans.update(record)
+            if stored.state is PlanState.DONE and stored.is_intended:
+                await uow.plans.withdraw_intentions(stored)
             await uow.accounts.add_audit(self._entry(stored, action, actor, detail or record.problem or ""))
             await uow.commit()
         return stored

@@ -23,7 +23,7 @@ from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow, ReservationRow
 from broker.store.workers import claim_rows, from_now, take_turn
-from broker.store.writes import Values, batches, insert_new, table_of, update_unchanged
+from broker.store.writes import Values, batches, insert_new, table_of, update_one, update_unchanged
 
 PLANNING_LEASE = timedelta(hours=2)
 """Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
@@ -103,16 +103,17 @@ class SqlPlanRepository:
 
     async def withdraw_intentions(self, record: PlanRecord) -> None:
         """No other draft of the same team and workload names is intended any more."""
-        drafts = select(PlanRow).where(
-            PlanRow.state == PlanState.DONE.value,
-            PlanRow.team == record.team,
-            PlanRow.workloads_key == workloads_key(record),
-            PlanRow.plan_id != record.plan_id,
-            PlanRow.intended_by.is_not(None),
-            PlanRow.reserved_at.is_(None),
+        plan = table_of(PlanRow).c
+        drafts = and_(
+            plan.state == PlanState.DONE.value,
+            plan.team == record.team,
+            plan.workloads_key == workloads_key(record),
+            plan.plan_id != record.plan_id,
+            plan.intended_by.is_not(None),
+            plan.reserved_at.is_(None),
         )
-        for row in (await self._session.scalars(drafts.execution_options(populate_existing=True))).all():
-            await self.update(replace(_record(row), intended_by=None))
+        values = {"intended_by": None, "version": plan.version + 1}
+        await update_one(self._session, PlanRow, drafts, values)
 
     async def find_by_approval(
         self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None

@@ -42,8 +42,8 @@ class Broker:
         )
         self.runs: dict[str, asyncio.Task[PlanRecord]] = {}
 
-    async def ask(self) -> str:
-        record = await self.service.request_plan(ALICE, "{}", a_request(), PlanOptions())
+    async def ask(self, *, intended: bool = False) -> str:
+        record = await self.service.request_plan(ALICE, "{}", a_request(), PlanOptions(), intended=intended)
         self.runs[record.plan_id] = asyncio.create_task(self.service.run(record.plan_id))
         return record.plan_id
 
@@ -105,6 +105,25 @@ async def test_a_plan_that_waits_leaves_the_line(broker: Broker) -> None:
     assert await broker.actions(second) == ["plan.request", "plan.cancelled"]
     assert broker.events.states(second) == ["queued", "cancelled"]
     assert broker.notifier.events() == ["plan.cancelled", "plan.done"]
+
+
+async def test_an_intention_passes_when_the_later_plan_is_made(broker: Broker) -> None:
+    async def is_intended(plan_id: str) -> bool:
+        return (await broker.service.find_plan(ALICE, plan_id)).is_intended
+
+    draft, cancelled, made = [await broker.ask(intended=True) for _ in range(3)]
+    await broker.submitted(draft)
+    broker.slots.end(draft)
+    assert (await broker.ended(draft)).is_intended
+    await broker.submitted(cancelled)
+    await broker.service.cancel(ALICE, cancelled)
+    await broker.ended(cancelled)
+    assert await is_intended(draft)
+    await broker.submitted(made)
+    assert await is_intended(draft)
+    broker.slots.end(made)
+    assert (await broker.ended(made)).is_intended
+    assert not await is_intended(draft)
 
 
 async def test_a_plan_at_work_is_ended_and_frees_its_slot(broker: Broker) -> None:
