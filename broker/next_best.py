@@ -34,13 +34,15 @@ class NextBestRules:
     """``price_tolerance``: share by which the exchange may cost more than what it replaces.
 
     ``most_refusals``: how many offers of one workload may refuse before it is given up; ``patience_s``: how
-    long another plan may take, ``solve_s`` of it for the search; ``start_patience`` as for any plan.
+    long another plan may take from its turn on, ``solve_s`` of it for the search, and ``longest_wait_s`` how
+    long that turn may be waited for; ``start_patience`` as for any plan.
     """
 
     price_tolerance: float = 0.02
     most_refusals: int = 3
     solve_s: float = 5.0
     patience_s: float = 30.0
+    longest_wait_s: float = 60.0
     start_patience: timedelta = timedelta(hours=1)
     offers: OfferRules = field(default_factory=OfferRules)
 
@@ -176,13 +178,13 @@ class NextBest:
         options = replace(
             record.options, time_limit_s=self._rules.solve_s, baselines=False, label=record.plan_id
         )
-        now = self._clock.now()
+        now, rules = self._clock.now(), self._rules
         try:
             turn = Turn(record.team, class_by_size(TurnClass.NEXT_BEST, len(request.workloads)))
-            making = self._queue.run(turn, self._plan_call, request, tuple(offers), now, options)
-            plan = await asyncio.wait_for(making, self._rules.patience_s)
+            async with asyncio.timeout(rules.longest_wait_s) as limit, self._queue.place(turn) as place:
+                limit.reschedule(asyncio.get_running_loop().time() + rules.patience_s)
+                plan = await place.run(self._plan_call, request, tuple(offers), now, options)
             by_id = {offer.offer_id: offer for offer in offers}
-            rules = self._rules
             if plan.unplaced:
                 return None
             return intents_of(plan, by_id, now, rules.start_patience, rules.price_tolerance)

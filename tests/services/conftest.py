@@ -12,7 +12,7 @@ from broker.domain.reservation import Idempotency, Reservation, ReservationState
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.leasing import Leasing
-from broker.next_best import NextBest
+from broker.next_best import NextBest, NextBestRules
 from broker.plan_ports import PlanCall, PlanRecord
 from broker.plan_queue import PlanQueue
 from broker.quota_gate import QuotaGate
@@ -40,9 +40,11 @@ class House:
     plan_call: PlanCall | None = None
     request: PlanRequest = field(default_factory=a_request)
     quotas: QuotaGate | None = None
+    next_best_rules: NextBestRules = field(default_factory=NextBestRules)
 
     def __post_init__(self) -> None:
         self.provider = FakeProvider(self.clock, idempotency=self.idempotency)
+        self.queue = PlanQueue(InlineExecutor())
         self.restart()
 
     def restart(self) -> None:
@@ -71,9 +73,10 @@ class House:
         return NextBest(
             self.tables.unit_of_work,
             self.plan_call,
-            PlanQueue(InlineExecutor()),
+            self.queue,
             self.clock,
             read_request=lambda document: self.request,
+            rules=self.next_best_rules,
         )
 
     def sell(self, *offers: Offer) -> None:

@@ -1,3 +1,5 @@
+import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -7,8 +9,10 @@ import pytest
 from broker.domain.errors import CredentialsRejected, InsufficientCapacity
 from broker.domain.offer import CancelRule, Offer
 from broker.domain.plan import Obstacle, Plan, Unplaced
+from broker.domain.plan_turns import Turn, TurnClass
 from broker.domain.reservation import ReservationState
 from broker.domain.workload import PlanRequest, WorkloadKind
+from broker.next_best import NextBestRules
 from broker.plan_ports import PlanOptions
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
@@ -123,6 +127,25 @@ async def test_the_workload_alone_is_planned_with_the_rest_of_the_budget() -> No
     assert [workload.name for workload in request.workloads] == ["chat"]
     assert request.budget_usd == Decimal(500)
     assert {offer.offer_id: offer.stock.nodes for offer in offers} == {"run": 1, "next": 100}
+
+
+@pytest.mark.parametrize(("longest_wait_s", "held"), [(600.0, {"next", "fleet"}), (0.0, set())])
+async def test_the_patience_begins_with_the_turn_and_the_wait_has_a_bound(
+    longest_wait_s: float, held: set[str]
+) -> None:
+    house = House(
+        plan_call=plan_on_cheapest,
+        next_best_rules=NextBestRules(patience_s=1.0, longest_wait_s=longest_wait_s),
+    )
+    sold(house, an_offer("next", "10.1"))
+    house.provider.fail("reserve", Fault.NONE, Fault.NO_CAPACITY)
+    async with house.queue.place(Turn("research", TurnClass.INTERACTIVE)):
+        reserving = asyncio.create_task(house.reservations.reserve_plan(ALICE, "plan-1"))
+        await asyncio.wait((reserving,), timeout=1.5 if held else 60)
+        assert reserving.done() is not bool(held)
+    with nullcontext() if held else pytest.raises(InsufficientCapacity):
+        await reserving
+    assert {row.offer.offer_id for row in house.rows() if row.is_open} == held
 
 
 async def test_the_reconciler_takes_it_too_after_a_crash() -> None:
