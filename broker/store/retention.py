@@ -41,7 +41,7 @@ class SqlRetentionRepository:
         old = and_(
             RoundRow.started_at < before, RoundRow.round_id.not_in(newest), RoundRow.round_id.not_in(named)
         )
-        first = select(RoundRow.round_id).where(old).order_by(RoundRow.round_id).limit(limit)
+        first = select(RoundRow.round_id).where(old).order_by(RoundRow.started_at).limit(limit)
         gone = (await self._session.scalars(first)).all()
         for row in (OfferChangeRow, RoundRow):
             table = table_of(row)

@@ -71,7 +71,7 @@ class RoundRow(Row):
     """One poll of one provider; only the newest keeps the text of its rejected rows."""
 
     __tablename__ = "rounds"
-    __table_args__ = (Index(None, "provider", "round_id"),)
+    __table_args__ = (Index(None, "provider", "round_id"), Index(None, "started_at"))
 
     round_id: Mapped[int] = mapped_column(Serial, primary_key=True)
     provider: Mapped[str] = mapped_column(Identifier)
@@ -360,7 +360,7 @@ class RememberedAnswerRow(Row):
     key: Mapped[str] = mapped_column(Identifier, primary_key=True)
     route: Mapped[str] = mapped_column(Identifier, primary_key=True)
     body_sha256: Mapped[str]
-    created_at: Mapped[datetime]
+    created_at: Mapped[datetime] = mapped_column(index=True)
     status: Mapped[int | None]
     body: Mapped[str | None] = mapped_column(Prose)
     headers: Mapped[str | None] = mapped_column(Prose)

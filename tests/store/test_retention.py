@@ -7,7 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import event
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.account import AuditEntry, RememberedAnswer
 from broker.domain.market import ChangeKind, OfferChange
@@ -15,6 +17,7 @@ from broker.domain.offer import Offer
 from broker.domain.webhook import Delivery, DeliveryState, Webhook
 from broker.services.retention import RetentionRules, RetentionService
 from broker.store import Store
+from broker.store.retention import SqlRetentionRepository
 from tests.fakes.clock import FakeClock
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record
@@ -83,6 +86,35 @@ async def test_rounds_go_but_for_the_newest_of_each_provider_and_what_offers_nam
     assert [(change.offer_id, (change.at - NOON) // HOUR) for change in left] == [
         ("a", 0), ("b", 0), ("c", 0), ("a", 4), ("b", 4)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("forget", "index"),
+    [
+        (SqlRetentionRepository.forget_answers, "ix_remembered_answers_created_at"),
+        (SqlRetentionRepository.forget_deliveries, "ix_deliveries_state_next_at"),
+        (SqlRetentionRepository.forget_audit, "ix_audit_entries_at_audit_id"),
+        (SqlRetentionRepository.forget_rounds, "ix_rounds_started_at"),
+    ],
+)
+async def test_what_is_too_old_is_found_by_an_index(store: Store, forget: Any, index: str) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        asked.append((statement, parameters))
+
+    engine = store._engine
+    is_sqlite = engine.dialect.name == "sqlite"
+    event.listen(engine.sync_engine, "before_cursor_execute", note)
+    async with AsyncSession(engine) as session:
+        await forget(SqlRetentionRepository(session), NOON, 500)
+    event.remove(engine.sync_engine, "before_cursor_execute", note)
+    async with engine.connect() as connection:
+        if not is_sqlite:
+            await connection.execute(text("SET enable_seqscan = off"))  # the tables are empty
+        how = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
+        told = await connection.exec_driver_sql(how + asked[0][0], asked[0][1])
+        assert index in " ".join(str(row) for row in told)
 
 
 async def test_no_transaction_removes_many_rows(store: Store) -> None:
