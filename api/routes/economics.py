@@ -46,7 +46,7 @@ from broker.services.accounts import Answer
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 Side = Annotated[str, Query(max_length=100, description="A month (2026-10), or a plan's id")]
 USUAL_MONTHS = 3
-_MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])")
+_MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])", re.ASCII)
 
 
 @router.get("/changes", responses={200: {"model": ChangesForm}})

@@ -7,9 +7,10 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from api.schemas.csv_reader import read_table
+from api.schemas.parts import plain_digits
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.offer import Tier
@@ -40,8 +41,8 @@ class _Line(BaseModel):
     tier: Tier | None = None
     since: date = Field(alias="from")
     until: date = Field(alias="to")
-    discount_percent: Annotated[Decimal, Field(gt=0, lt=100)] | None = None
-    price_usd_per_node_hour: Annotated[Decimal, Field(gt=0)] | None = None
+    discount_percent: Annotated[Decimal, BeforeValidator(plain_digits), Field(gt=0, lt=100)] | None = None
+    price_usd_per_node_hour: Annotated[Decimal, BeforeValidator(plain_digits), Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _is_one_price(self) -> _Line:

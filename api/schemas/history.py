@@ -18,6 +18,7 @@ from pathlib import Path
 from api.schemas.csv_reader import read_table
 from api.schemas.document import input_error
 from api.schemas.market import read_market
+from api.schemas.parts import plain_digits
 from api.schemas.times import format_time, parse_time
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.market import PricePoint
@@ -102,7 +103,7 @@ def _point(row: Mapping[str, str]) -> PricePoint:
 
 
 def _price(text: str) -> Decimal:
-    price = Decimal(text)
+    price = Decimal(plain_digits(text))
     if not price.is_finite() or price <= 0:
         raise ValueError
     return price
@@ -111,7 +112,7 @@ def _price(text: str) -> Decimal:
 def _nodes(text: str) -> int | None:
     if text == "":
         return None
-    nodes = int(text)
+    nodes = int(plain_digits(text))
     if nodes < 0:
         raise ValueError
     return nodes

@@ -23,10 +23,17 @@ from broker.domain.window import Window
 Item = TypeVar("Item")
 
 
+def plain_digits(value: Any) -> Any:
+    """The value; ValueError for text with digits of other scripts, which Decimal and int read as well."""
+    if isinstance(value, str) and not value.isascii():
+        raise ValueError("a number, in digits 0 to 9")
+    return value
+
+
 def _not_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("a number")
-    return value
+    return plain_digits(value)
 
 
 Money = Annotated[

@@ -72,7 +72,7 @@ class PolicyWords:
     def providers(self, told: Iterable[str], at: str) -> tuple[str, ...]:
         """Providers' keys."""
         known = load_provider_names()
-        return self._read(told, at, {key.lower(): key for key in known}, _provider_expected)
+        return self._read(told, at, {key.lower(): key for key in known}, provider_expected)
 
     def quotas(self, told: Mapping[str, QuotaForm], at: str) -> tuple[Quota, ...]:
         """Quotas by provider, in the order of their keys."""
@@ -80,7 +80,7 @@ class PolicyWords:
         for name, row in told.items():
             here, key = f"{at}{pointer_of(name)}", name.strip().lower()
             if key not in load_provider_names():
-                self._report(here, _provider_expected(name), repr(name))
+                self._report(here, provider_expected(name), repr(name))
             elif key in found:
                 self._report(here, f"each provider once, and {key} has a quota already", repr(name))
             if row.gpus is None and row.nodes is None:
@@ -119,7 +119,8 @@ def _country_expected(word: str) -> str:
     return f"an ISO 3166-1 alpha-2 code such as DE or US{nearest}"
 
 
-def _provider_expected(word: str) -> str:
+def provider_expected(word: str) -> str:
+    """What a word that is no provider's key should be, with the nearest keys."""
     near = _nearest(word, load_provider_names())
     return f"a provider's key{near or ' (`broker providers list`)'}"
 

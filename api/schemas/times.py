@@ -16,14 +16,14 @@ EXPECTED_RELATIVE = f"{EXPECTED_TIME}, or an offset from the horizon's start suc
 FIRST_YEAR, LAST_YEAR = 2000, 2200
 """Times outside are mistakes; near the ends of the calendar no date could be reckoned with."""
 
-_OFFSET = re.compile(r"\+(\d+(?:\.\d+)?)([mhdw])")
+_OFFSET = re.compile(r"\+(\d+(?:\.\d+)?)([mhdw])", re.ASCII)
 _UNITS = {
     "m": timedelta(minutes=1),
     "h": timedelta(hours=1),
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def format_time(instant: datetime) -> str:

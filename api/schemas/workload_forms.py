@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import GroupedMetadata
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from api.schemas.parts import OneTeam
+from api.schemas.parts import OneTeam, plain_digits
 from api.schemas.validation import NAME, TRIMMED
 from broker.domain.budgets import LARGEST_USD
 from broker.domain.offer import HostKind, Tier
@@ -27,7 +27,7 @@ MOST_PREMIUM = 0.5
 MOST_REQUESTS_PER_S = 10**9
 MOST_MEASURED_PER_S = 10**12
 MOST_GB = 10**9
-_NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+_NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 
 
 def _number(value: Any) -> Any:
@@ -42,7 +42,7 @@ def _number(value: Any) -> Any:
 def _money(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("an amount in USD")
-    return value.replace("_", "") if isinstance(value, str) else value
+    return plain_digits(value).replace("_", "") if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from api.schemas.document import Document, describe, input_error, pointer_of, read_document
 from api.schemas.given_text import require_seen
-from api.schemas.policy_words import PolicyWords
+from api.schemas.policy_words import PolicyWords, provider_expected
 from api.schemas.times import format_time, parse_relative, parse_start
 from api.schemas.validation import validate
 from api.schemas.workload_forms import (
@@ -77,22 +77,23 @@ def read_workloads(
 
     ``source`` names the text in messages. Model paths are relative to ``base``; None: only named
     models. Words such as ``tomorrow`` are resolved against ``now``. ``stored``: it was accepted before, and
-    characters in it that are refused today stay. Raises InputError.
+    characters and providers of data in it that are refused today stay. Raises InputError.
     """
     document = read_document(text, source)
     if not stored:
         require_seen(document)
     form = validate(WorkloadsForm, document, FORMS_BY_FIELD)
-    return _Reader(document, base, now).request(form)
+    return _Reader(document, base, now, stored=stored).request(form)
 
 
 class _Reader:
     """What fields mean together; gathers problems instead of stopping at the first."""
 
-    def __init__(self, document: Document, base: Path | None, now: datetime) -> None:
+    def __init__(self, document: Document, base: Path | None, now: datetime, *, stored: bool) -> None:
         self.document = document
         self.base = base
         self.now = now
+        self.stored = stored
         self.problems: list[FieldProblem] = []
 
     def request(self, form: WorkloadsForm) -> PlanRequest:
@@ -267,9 +268,18 @@ class _Reader:
             headroom=row.headroom,
             checkpoint_every_minutes=row.checkpoint.every_minutes if row.checkpoint is not None else None,
             interruptible=row.interruptible,
-            dataset=_data(row.dataset),
+            dataset=self._data(row.dataset, f"{at}/dataset"),
             software=row.software,
         )
+
+    def _data(self, form: DatasetForm | None, at: str) -> Dataset | None:
+        if form is None:
+            return None
+        key = form.provider.strip().lower()
+        is_known = key in load_provider_names()
+        if not is_known and not self.stored:
+            self._wrong(f"{at}/provider", provider_expected(form.provider))
+        return Dataset(form.gb, key if is_known else form.provider, form.region)
 
     def _check_training_rate(self, told: Measurement, model: ModelShape, at: str) -> None:
         """A rate that the card's arithmetic forbids would make the run cost next to nothing."""
@@ -329,7 +339,7 @@ class _Reader:
             starts_after=starts_after,
             delay_usd_per_hour=row.starts.delay_usd_per_hour if row.starts is not None else None,
             fleet=_fleet(row.fleet),
-            weights=_data(row.weights),
+            weights=self._data(row.weights, f"{at}/weights"),
             engine=row.engine,
             prefix_cache_hit_share=row.prefix_cache_hit_share,
             speculation=_speculation(row.speculation),
@@ -429,14 +439,6 @@ def _fleet(form: FleetForm | None) -> FleetLimits:
         return FleetLimits()
     said = {name: getattr(form, name) for name in form.model_fields_set}
     return FleetLimits(**{name: NO_LIMIT if most is None else most for name, most in said.items()})
-
-
-def _data(form: DatasetForm | None) -> Dataset | None:
-    """Data may lie with anybody; sellers that are known are compared without case."""
-    if form is None:
-        return None
-    known = form.provider.strip().lower()
-    return Dataset(form.gb, known if known in load_provider_names() else form.provider, form.region)
 
 
 def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:

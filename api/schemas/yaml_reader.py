@@ -35,8 +35,8 @@ _BLOCK = 1 << 16
 _SEPARATORS = "\n,:[{"
 _SEPARATOR = re.compile(r"[\n,:\[{]")
 
-_INT = re.compile(r"[-+]?\d[\d_]*")
-_FLOAT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_INT = re.compile(r"[-+]?\d[\d_]*", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _WORDS: Mapping[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,

@@ -17,8 +17,8 @@ TOLERANCE = Decimal("0.000001")
 PRICED = frozenset({"Usage", "Purchase"})
 MICROS_PER_HOUR = 3_600_000_000
 EMPTY = "nothing"
-_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z")
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z", re.ASCII)
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _PRICES = (
     ("ListCost", "ListUnitPrice"),

@@ -23,6 +23,7 @@ from broker.domain.window import Window
 from broker.domain.workload import (
     NO_LIMIT,
     Batch,
+    Dataset,
     FleetLimits,
     PlanRequest,
     Policy,
@@ -437,6 +438,17 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
         "1e+300",
         "at most 43920",
     ),
+    ({"workloads__0__tokens": "٣"}, "/workloads/0/tokens", "٣", "a number"),
+    ({"budget__usd": "٣"}, "/budget/usd", "٣", "digits 0 to 9"),
+    ({"horizon__days": "٣"}, "/horizon/days", "٣", "a number"),
+    ({"workloads__0__deadline": "+٣d"}, "/workloads/0/deadline", "٣", "an offset"),
+    ({"workloads__0__dataset__provider": "asw"}, "/workloads/0/dataset/provider", "asw", "nearest: aws"),
+    (
+        {"workloads__1__weights": {"gb": 1, "provider": "lamda", "region": "x"}},
+        "/workloads/1/weights/provider",
+        "lamda",
+        "nearest: lambda",
+    ),
     ({"workloads__0__tokens": True}, "/workloads/0/tokens", "true", "a number"),
     ({"workloads__0__tokens": "many"}, "/workloads/0/tokens", "many", "a number"),
     ({"workloads__0__tokens": "1e999"}, "/workloads/0/tokens", "1e999", "finite"),
@@ -493,6 +505,19 @@ def test_each_mistake_names_field_found_and_expected(
     assert hit, told
     assert found in hit[0].found
     assert expected in hit[0].expected
+
+
+def test_a_stored_document_keeps_a_provider_of_data_that_is_refused_today() -> None:
+    text = changed(workloads__0__dataset__provider="our own")
+    stored = read_workloads(text, source="a plan", base=None, now=NOW, stored=True)
+    run = stored.workloads[0]
+    assert isinstance(run, Training)
+    assert run.dataset == Dataset(3000, "our own", "us-east-1")
+
+
+def test_digits_of_other_scripts_are_no_number_in_yaml() -> None:
+    text = CONTRACT.replace("tokens: 2.0e11", "tokens: ٣")
+    assert [(one.pointer, one.found) for one in problems(text)] == [("/workloads/0/tokens", '"٣"')]
 
 
 def test_every_problem_is_told_at_once_with_its_line() -> None:
