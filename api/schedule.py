@@ -83,6 +83,7 @@ class Timetable:
         self._poll_over = asyncio.Event()
         self._first_poll_over = False
         self._has_offers = False
+        self._knew_before = False
         self._heard = asyncio.Event()
         self._back_off: BackOff | None = None
 
@@ -165,8 +166,9 @@ class Timetable:
         await self._pass("warm_up", self._warm_up)
 
     async def _know_market(self) -> None:
-        """Returns when the first poll is over, or when it has offers and no further feed comes."""
-        while not self._first_poll_over:
+        """Returns when the store knew the market before, when the first poll is over, or when that has offers
+        and no further feed comes."""
+        while not (self._first_poll_over or self._knew_before):
             self._heard.clear()
             try:
                 async with asyncio.timeout(self._patience_s):
@@ -253,6 +255,8 @@ class Timetable:
         due = back_off.due(product.adapters, now)
         if not self._first_poll_over:
             product.readiness.awaited = frozenset(due)
+            self._knew_before = await product.offers.has_young()
+            self._heard.set()
 
         def heard(round_: PollRound) -> None:
             product.readiness.awaited -= {round_.provider}

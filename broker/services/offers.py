@@ -292,14 +292,25 @@ class OffersService:
                 await uow.offers.hold_back(provider, until)
             await uow.commit()
 
+    async def has_young(self) -> bool:
+        """Whether a feed that is polled has offers in a last good round that is young enough to plan with."""
+        return any(
+            feed.offers > 0
+            and feed.last_success_at is not None
+            and self._is_young(feed.provider, feed.last_success_at)
+            for feed in await self.find_feeds()
+            if feed.provider in self._sources
+        )
+
     def _aged(self, feed: FeedHealth) -> FeedHealth:
         succeeded = feed.last_success_at
-        if succeeded is None:
-            return feed
-        waits = self._plan.of(feed.provider) - self._plan.every
-        if self._clock.now() - succeeded <= self._stale_after + waits:
+        if succeeded is None or self._is_young(feed.provider, succeeded):
             return feed
         return replace(feed, stale_since=feed.stale_since or succeeded)
+
+    def _is_young(self, provider: str, succeeded: datetime) -> bool:
+        waits = self._plan.of(provider) - self._plan.every
+        return self._clock.now() - succeeded <= self._stale_after + waits
 
 
 def _is_whole_market(wanted: OfferFilter) -> bool:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from broker.domain.offer import OfferBatch
 from broker.plan_ports import PlanState
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, DOCUMENT, ClosableProvider, House
-from tests.fakes.clock import NOON
+from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.slots import Slots
 
 
@@ -87,6 +87,32 @@ async def test_a_feed_that_does_not_answer_is_not_waited_for_and_named(house: Ho
             return "feeds_awaited" not in (await client.get("/readyz")).json()
 
         await until("the slow feed", none_is_awaited)
+        await timetable.end()
+
+
+@pytest.mark.parametrize(("age", "is_known"), [(timedelta(minutes=1), True), (timedelta(days=1), False)])
+async def test_a_restart_knows_the_market_that_is_young_in_the_store(
+    house: House, age: timedelta, is_known: bool
+) -> None:
+    async with house.open():
+        pass
+    assert isinstance(house.clock, FakeClock)
+    house.clock.advance(seconds=age.total_seconds())
+    async with house.open(scheduled=False, polled=False) as home:
+        client, silent = home.client(None), SlowProvider(house.clock)
+        feeds: Any = home.product.adapters
+        feeds["fake"] = silent
+        timetable = Timetable(home.product, patience_s=0.01)
+        timetable.start()
+        readiness = home.product.readiness
+        await until("the silent feed", lambda: is_true(readiness.awaited == {"fake"}))
+        if not is_known:
+            await asyncio.sleep(0.1)
+            assert not await is_ready(client)
+            silent.answers.set()
+        await until("readiness", lambda: is_ready(client))
+        assert readiness.awaited == ({"fake"} if is_known else set())
+        silent.answers.set()
         await timetable.end()
 
 
