@@ -29,6 +29,7 @@ from broker.domain.market import OfferChange, PollRound
 from broker.domain.plan_turns import Turn, TurnClass
 from broker.domain.polling import BackOff
 from broker.domain.reoptimization import ProposalState, Reoptimization
+from broker.store.statement_limit import JOB_STATEMENT_LIMIT_S, answered_within
 from broker.store.unit_of_work import written_in
 
 log = structlog.get_logger()
@@ -235,7 +236,7 @@ class Timetable:
             return
         async with lock:
             try:
-                with written_in(self._epoch):
+                with written_in(self._epoch), answered_within(JOB_STATEMENT_LIMIT_S):
                     await work()
                 self._done.add(job)
             except BrokerError as error:

@@ -20,6 +20,7 @@ from broker.store.file_lock import FileLock
 from broker.store.kept_market import KeptMarket
 from broker.store.leader import LockedSeat, Seat, SoleSeat
 from broker.store.sealing import Seal, seal_all, seal_of
+from broker.store.statement_limit import LimitedConnection, answered_within
 from broker.store.unit_of_work import SqlUnitOfWork
 from broker.store.workers import make_worker_id, say_alive, say_gone
 
@@ -110,8 +111,9 @@ class Store:
         """
         if self._read_only:
             raise Conflict("the database was opened to be read; only its broker may migrate it")
-        async with failures_named(), self._engine.begin() as connection:
-            await connection.run_sync(schema.upgrade)
+        with answered_within(None):
+            async with failures_named(), self._engine.begin() as connection:
+                await connection.run_sync(schema.upgrade)
 
     async def seal_secrets(self) -> bool:
         """Brings what is stored under the present key; False where there is none and secrets lie open.
@@ -122,7 +124,8 @@ class Store:
         async def act(session: AsyncSession, _worker_id: str) -> None:
             await seal_all(session, self._seal)
 
-        await self._in_session(act)
+        with answered_within(None):
+            await self._in_session(act)
         return not self._seal.is_open
 
     async def revision_is_current(self) -> bool:
@@ -230,7 +233,8 @@ def _bad_file(path: Path, why: str) -> InputError:
 
 
 def _postgresql_engine(url: URL) -> AsyncEngine:
-    engine = create_async_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=REACHING)
+    connect_args = {**REACHING, "async_creator_fn": LimitedConnection.connect}
+    engine = create_async_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=connect_args)
 
     @event.listens_for(engine.sync_engine, "connect")
     def set_limits(connection: Any, _record: object) -> None:

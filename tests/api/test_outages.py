@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import httpx
 import pytest
 from sqlalchemy import event
 
+from broker.store.statement_limit import answered_within
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House
+from tests.fakes.clock import FakeClock
 from tests.postgres import PostgresServer
 
 GARBAGE = "broker_live_nobody_has_this_key"
@@ -100,6 +103,40 @@ async def test_a_connection_that_ends_within_a_request_is_no_defect_of_ours(
         else:
             assert answer.status_code in {200, 201, 404}, answer.text
     assert (await client.get("/v1/keys")).status_code == 200
+
+
+async def test_a_call_does_not_wait_for_a_server_that_hangs(home: Home, server: PostgresServer) -> None:
+    client = home.client()
+    assert (await client.get("/v1/plans")).status_code == 200
+    with server.frozen(), answered_within(0.5):
+        async with asyncio.timeout(120):
+            assert_told(await client.get("/v1/plans"))
+            assert_told(await client.post("/v1/plans", json=DOCUMENT, headers={"Idempotency-Key": "hung"}))
+    with answered_within(60):
+        assert (await client.get("/v1/plans")).status_code == 200
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
+async def test_what_hangs_within_a_call_is_bought_once(
+    home: Home, server: PostgresServer, count: int
+) -> None:
+    client, frozen = home.client(), ExitStack()
+    plan = await home.plan(client)
+    at(home, "commit", count, lambda: frozen.enter_context(server.frozen()))
+    path = f"/v1/plans/{plan['plan_id']}/reserve"
+    with frozen, answered_within(0.5):
+        async with asyncio.timeout(120):
+            answer = await client.post(path, headers={"Idempotency-Key": "once"})
+    assert answer.status_code in {202, 503}, answer.text
+    for _ in range(6):
+        assert isinstance(home.house.clock, FakeClock)
+        home.house.clock.advance(minutes=3)
+        await home.product.reconcile.run_once()
+    rows = (await client.get("/v1/reservations")).json()["items"]
+    held = [reference for row in rows for reference in row["provider_references"]]
+    provider = home.house.provider
+    assert sorted(held) == sorted(instance.reference for instance in provider.open_instances())
+    assert len({line.tag for line in provider.ledger}) == len(provider.ledger)
 
 
 async def test_readiness_does_not_wait_for_a_server_that_hangs(home: Home, server: PostgresServer) -> None:
