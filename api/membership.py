@@ -17,6 +17,7 @@ from api.bootstrap import Product
 from api.clocks import follow_market
 from api.schedule import Timetable
 from broker.domain.errors import BrokerError
+from broker.repeats import Repeats
 from broker.store.leader import Seat
 
 log = structlog.get_logger()
@@ -92,11 +93,15 @@ class Membership:
 
 async def _again_and_again(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> None:
     """``work`` for ever, with a pause between; a failure is logged and tried again."""
+    repeats = Repeats()
     while True:
         try:
             await work()
+            if (untold := repeats.succeeded(name)) is not None:
+                log.info("membership works again", work=name, untold=untold)
         except BrokerError as error:
-            log.warning("membership", work=name, error=str(error))
+            if (untold := repeats.failed(name, str(error))) is not None:
+                log.warning("membership", work=name, error=str(error), untold=untold)
         except Exception:  # the boundary of a task that has to go on as long as the process
             log.exception("membership failed unexpectedly", work=name)
         await asyncio.sleep(seconds)

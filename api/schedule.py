@@ -29,6 +29,7 @@ from broker.domain.market import OfferChange, PollRound
 from broker.domain.plan_turns import Turn, TurnClass
 from broker.domain.polling import BackOff
 from broker.domain.reoptimization import ProposalState, Reoptimization
+from broker.repeats import Repeats
 from broker.store.statement_limit import JOB_STATEMENT_LIMIT_S, answered_within
 from broker.store.unit_of_work import written_in
 
@@ -79,6 +80,7 @@ class Timetable:
         # a shutdown cancels before their first step as failures.
         self._scheduler = AsyncIOScheduler(timezone="UTC", executors={"default": DebugExecutor()})
         self._at_work: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._repeats = Repeats()
         self._changes: list[OfferChange] = []
         self._reacting = False
         self._poll_over = asyncio.Event()
@@ -239,9 +241,12 @@ class Timetable:
                 with written_in(self._epoch), answered_within(JOB_STATEMENT_LIMIT_S):
                     await work()
                 self._done.add(job)
+                if (untold := self._repeats.succeeded(job)) is not None:
+                    log.info("job works again", job=job, untold=untold)
             except BrokerError as error:
                 JOB_FAILURES.labels(job).inc()
-                log.warning("job failed", job=job, error=str(error))
+                if (untold := self._repeats.failed(job, str(error))) is not None:
+                    log.warning("job failed", job=job, error=str(error), untold=untold)
             except Exception:  # the boundary of a job, which has to come again
                 JOB_FAILURES.labels(job).inc()
                 log.exception("job failed unexpectedly", job=job)

@@ -23,8 +23,10 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from broker.domain.errors import StoreUnavailable
+from broker.repeats import Repeats
 
 log = structlog.get_logger()
+_repeats = Repeats()
 
 NO_ANSWER = "the database does not answer"
 FULL = "the database takes no writes: its disk is full"
@@ -67,12 +69,14 @@ _LOST_BEFORE = "8s2b"
 def failure_of(error: BaseException | None) -> StoreUnavailable | None:
     """What ``error`` is to a caller when the database is at fault; None for every other error.
 
-    What the driver said is logged. Raise the result ``from`` the error.
+    What the driver said is logged, the same once a minute. Raise the result ``from`` the error.
     """
     said = _sentence(error)
     if said is None:
         return None
-    log.warning("the database failed", told=said, error=_detail(error))
+    detail = _detail(error)
+    if (untold := _repeats.failed(said, detail)) is not None:
+        log.warning("the database failed", told=said, error=detail, untold=untold)
     return StoreUnavailable(said)
 
 

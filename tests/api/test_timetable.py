@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from api.schedule import Timetable
+from broker.domain.errors import StoreUnavailable
 from tests.api.house import House
 
 
@@ -63,6 +64,25 @@ def blocked(timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> Blocked:
 async def turns(count: int = 20) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def test_a_failure_that_comes_again_is_told_once_and_when_it_is_over(house: House) -> None:
+    is_down = True
+
+    async def work() -> None:
+        if is_down:
+            raise StoreUnavailable("the database does not answer")
+
+    async with house.open() as home:
+        timetable = Timetable(home.product)
+        with capture_logs() as logs:
+            for _ in range(5):
+                await timetable._pass("prices", work)
+            is_down = False
+            for _ in range(2):
+                await timetable._pass("prices", work)
+    told = [(line["event"], line["untold"]) for line in logs if line.get("job") == "prices"]
+    assert told == [("job failed", 0), ("job works again", 4)]
 
 
 async def test_slow_jobs_run_late_alone_and_hold_up_no_other(
