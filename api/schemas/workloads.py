@@ -61,6 +61,8 @@ from broker.domain.workload import (
 )
 
 SHARES_TOLERANCE = 1e-6
+OWN_STORAGE = "own"
+"""Where data lies that no provider keeps: what its egress costs is not known."""
 HOURS_PER_WEEK = 168
 SECONDS_PER_DAY = 86_400
 TERA = 1e12
@@ -276,9 +278,10 @@ class _Reader:
         if form is None:
             return None
         key = form.provider.strip().lower()
-        is_known = key in load_provider_names()
+        is_known = key == OWN_STORAGE or key in load_provider_names()
         if not is_known and not self.stored:
-            self._wrong(f"{at}/provider", provider_expected(form.provider))
+            expected = f"{provider_expected(form.provider)}, or {OWN_STORAGE} for storage of your own"
+            self._wrong(f"{at}/provider", expected)
         return Dataset(form.gb, key if is_known else form.provider, form.region)
 
     def _check_training_rate(self, told: Measurement, model: ModelShape, at: str) -> None:

@@ -507,6 +507,15 @@ def test_each_mistake_names_field_found_and_expected(
     assert expected in hit[0].expected
 
 
+def test_data_may_lie_in_storage_of_ones_own() -> None:
+    (run, *_) = read_workloads(
+        changed(workloads__0__dataset__provider="Own"), source="a plan", base=None, now=NOW
+    ).workloads
+    assert isinstance(run, Training)
+    assert run.dataset is not None
+    assert run.dataset.provider == "own"
+
+
 def test_a_stored_document_keeps_a_provider_of_data_that_is_refused_today() -> None:
     text = changed(workloads__0__dataset__provider="our own")
     stored = read_workloads(text, source="a plan", base=None, now=NOW, stored=True)
