@@ -67,7 +67,7 @@ class Ground:
 
     def query(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
         """Rows of the database."""
-        with psycopg.connect(self.database_url) as connection:
+        with psycopg.connect(self.database_url, connect_timeout=10) as connection:
             return connection.execute(statement.encode(), given).fetchall()
 
     def leader(self) -> tuple[int, int]:

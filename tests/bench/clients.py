@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -131,6 +131,12 @@ class Load:
             answer = await self.call("plan: read", "GET", f"/v1/plans/{plan_id}")
             if answer is not None and answer.is_success:
                 self.plans[plan_id] = str(answer.json()["status"])
+
+    async def are_made(self, plan_ids: Iterable[str | None]) -> bool:
+        """Whether none of them is on its way any more; those that were are read again."""
+        late = [one for one in plan_ids if one is not None and self.plans[one] in ON_ITS_WAY]
+        await asyncio.gather(*map(self.read_plan, late))
+        return not late
 
     async def reserve(self) -> None:
         """A node or two; one of four requests is repeated under its key, and must have the same answer."""

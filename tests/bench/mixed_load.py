@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 from typing import Any
@@ -60,11 +61,6 @@ async def faults(ground: Ground, load: Load, pause_s: float) -> dict[str, float]
     async def led(since: int) -> Any:
         return await in_thread(ground.query, NEW_LEADER, since)
 
-    async def made(plan_ids: Iterable[str | None]) -> bool:
-        late = [one for one in plan_ids if one is not None and load.plans[one] in ON_ITS_WAY]
-        await asyncio.gather(*map(load.read_plan, late))
-        return not late
-
     async def answered() -> bool:
         calls = (load.http.get(broker.url + "/v1/reservations") for broker in ground.brokers)
         said = await asyncio.gather(*calls, return_exceptions=True)
@@ -87,7 +83,9 @@ async def faults(ground: Ground, load: Load, pause_s: float) -> dict[str, float]
     (
         took["Dask worker killed: a plan asked for after it was made"],
         took["Dask worker killed: plans from before were"],
-    ) = await asyncio.gather(*(_until("the plan", partial(made, ids), began) for ids in (after, before)))
+    ) = await asyncio.gather(
+        *(_until("the plan", partial(load.are_made, ids), began) for ids in (after, before))
+    )
     ground.workers[0] = await in_thread(ground.start_worker)
 
     await asyncio.sleep(pause_s)
@@ -124,10 +122,8 @@ async def run(
         await http.post(first + "/signin", data={"key": ADMIN_KEY})  # pages want its cookie
         load = Load(ground.brokers, http, await _offers(http, first), Random(seed))
         balancing = asyncio.create_task(load.balance())
-        plan_id = await load.ask_for_plan()  # workers load their tables
-        while load.plans[str(plan_id)] in ON_ITS_WAY:
-            await load.read_plan(plan_id)
-            await asyncio.sleep(LOOK_S)
+        first_plan = [await load.ask_for_plan()]  # workers load their tables
+        await _until("the first plan", partial(load.are_made, first_plan), time.monotonic())
         load.seconds.clear()
         began = time.monotonic()
         lives = [asyncio.create_task(load.live()) for _ in range(clients)]
@@ -204,6 +200,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7, help="of all random draws")
     wish = parser.parse_args()
     console = Console(width=150)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what runs ends with us
     with started() as ground:
         load, took, lasted_s = asyncio.run(run(ground, wish.seconds, wish.clients, wish.seed))
         left, settling_s = settled(ground, load)
