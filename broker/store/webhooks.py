@@ -87,8 +87,10 @@ class SqlWebhookRepository:
         return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
-        """The oldest events, which leave the outbox with this transaction."""
-        rows = await self._session.scalars(select(OutboxRow).order_by(OutboxRow.event_id).limit(limit))
+        """The oldest events, which leave the outbox with this transaction. Who comes meanwhile waits for it: of
+        two that tell of the same events, each could hold money of an object that the other waits for."""
+        oldest = select(OutboxRow).order_by(OutboxRow.event_id).limit(limit).with_for_update()
+        rows = await self._session.scalars(oldest)
         events = tuple(_event(row) for row in rows)
         table = table_of(OutboxRow)
         taken = [event.event_id for event in events]

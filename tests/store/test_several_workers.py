@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from sqlalchemy import text
 
-from broker.domain.account import RememberedAnswer, RequestClaim
+from broker.domain.account import AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.errors import ConcurrentChange, LeadershipLost, OverQuota
 from broker.domain.holding_orders import Intent, free_nodes
 from broker.domain.offer import GpuPool, Offer, Stock, StockLevel
@@ -305,3 +306,24 @@ async def test_a_team_passes_its_limit_of_plans_by_no_request(store: Store) -> N
         await unit.plans.update(replace(done, state=PlanState.CANCELLED))
         assert await unit.plans.count_on_their_way("research") == (3, 6)
         assert await unit.plans.count_on_their_way("product") == (0, 0)
+
+
+async def test_events_are_taken_by_one_process_alone(pair: tuple[Store, Store]) -> None:
+    """Who takes events that another is about to finish would tell of objects in an order of its own."""
+
+    async def taken_later() -> int:
+        async with pair[1].unit_of_work() as unit:
+            return len(await unit.webhooks.take_events(10))
+
+    async with pair[0].unit_of_work() as unit:
+        await unit.accounts.add_audit(AuditEntry(NOON, "a", "plan.done", "plan", "p1", "research"))
+        await unit.commit()
+    async with pair[0].unit_of_work() as unit:
+        assert len(await unit.webhooks.take_events(10)) == 1
+        later = asyncio.create_task(taken_later())
+        async with pair[0]._engine.connect() as watching:
+            while not await watching.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")):
+                assert not later.done(), "it does not wait"
+                await asyncio.sleep(0.01)
+        await unit.commit()
+    assert await later == 0
