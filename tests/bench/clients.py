@@ -18,7 +18,7 @@ from tests.e2e.processes import Running
 PAGES = ("/", "/market", "/plans", "/reservations", "/spend")
 PLAN_LIMIT_S = 2.0
 PLANS_AT_ONCE, HELD_AT_ONCE = 6, 30
-THINK_S = 0.4
+THINK_S = 1.0
 LOOK_S = 0.2
 PATIENCE_S = 240.0
 ON_ITS_WAY = frozenset({"queued", "running"})
