@@ -87,8 +87,10 @@ class SqlWebhookRepository:
         return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
-        """The oldest events, which leave the outbox with this transaction. Who comes meanwhile waits for it: of
-        two that tell of the same events, each could hold money of an object that the other waits for."""
+        """The oldest events, which leave the outbox with this transaction.
+
+        They are locked: of two processes that empty the outbox at once the second waits, and neither deadlocks.
+        """
         oldest = select(OutboxRow).order_by(OutboxRow.event_id).limit(limit).with_for_update()
         rows = await self._session.scalars(oldest)
         events = tuple(_event(row) for row in rows)
