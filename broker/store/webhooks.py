@@ -89,7 +89,7 @@ class SqlWebhookRepository:
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
         """The oldest events, which leave the outbox with this transaction.
 
-        They are locked: of two processes that empty the outbox at once the second waits, and neither deadlocks.
+        They are locked: of two processes that empty the outbox at once the second waits, without a deadlock.
         """
         oldest = select(OutboxRow).order_by(OutboxRow.event_id).limit(limit).with_for_update()
         rows = await self._session.scalars(oldest)
