@@ -25,6 +25,15 @@ structlog.configure(
     ]
 )
 
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """What a test sets up of logs ends with it: a level that it wants hides what the next one looks for."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 settings.register_profile(
     "repeatable",
     derandomize=True,
