@@ -46,13 +46,13 @@ PRICES = ("8", "8.0000001", "8.00000010", "16", "2.5", "0.000001", "3", "1e3")
 
 @st.composite
 def markets(draw: st.DrawFn) -> list[Offer]:
-    """Offers with many equal prices, words and pools."""
+    """Offers with many equal prices, words and pools; an id names its provider, as all ids do."""
     return [
         replace(
             offer(
-                f"o-{number}",
+                f"{provider}/o-{number}",
                 draw(st.sampled_from(PRICES)),
-                provider=draw(st.sampled_from(WORDS["provider"])),
+                provider=provider,
                 gpus_per_node=draw(st.sampled_from([1, 3, 8])),
                 observed_at=draw(st.sampled_from([NOON, NOON, NOON - HOUR, NOON + HOUR])),
                 gpu=draw(st.sampled_from(WORDS["gpu"])),
@@ -67,7 +67,7 @@ def markets(draw: st.DrawFn) -> list[Offer]:
                 ),
             ),
         )
-        for number in range(draw(st.integers(0, 14)))
+        for number, provider in enumerate(draw(st.lists(st.sampled_from(WORDS["provider"]), max_size=14)))
     ]
 
 
