@@ -8,14 +8,14 @@ from broker.domain.errors import FieldProblem, InputError
 
 LEAST_S_A_WORKLOAD = 0.02
 """To load a workload, place it once, and tell and check that, on one core of about 3 GHz."""
-ALWAYS_PLANNED = 100
+ALWAYS_PLANNED_WORKLOADS = 100
 """Documents of so few workloads are planned whatever their limit is."""
 
 
 def require_time(workloads: int, time_limit_s: float) -> None:
     """Raises InputError where a document of so many workloads has no plan within the limit."""
     needed_s = workloads * LEAST_S_A_WORKLOAD
-    if workloads > ALWAYS_PLANNED and time_limit_s < needed_s:
+    if workloads > ALWAYS_PLANNED_WORKLOADS and time_limit_s < needed_s:
         raise too_short(workloads, time_limit_s, needed_s)
 
 

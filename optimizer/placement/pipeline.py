@@ -17,7 +17,7 @@ from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Baseline, Plan, PlanStatus
 from broker.domain.plan_spend import spend_lines
-from broker.domain.planning_time import ALWAYS_PLANNED
+from broker.domain.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
@@ -172,7 +172,7 @@ def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
 def pace_of(request: PlanRequest, options: PlanOptions, watch: Stopwatch) -> Pace | None:
     """By when the first plan of a large document has to stand; None where no seconds are counted."""
     workloads = len(request.workloads)
-    if workloads <= ALWAYS_PLANNED or options.limit_clock is LimitClock.WORK:
+    if workloads <= ALWAYS_PLANNED_WORKLOADS or options.limit_clock is LimitClock.WORK:
         return None
     told_s = LEAST_TELLING_SECONDS_EACH * workloads
     latest_s = (1 + LATE_SHARE) * options.time_limit_s + LATE_SECONDS - told_s

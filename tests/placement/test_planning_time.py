@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.domain.errors import InputError
-from broker.domain.planning_time import ALWAYS_PLANNED, require_time
+from broker.domain.planning_time import ALWAYS_PLANNED_WORKLOADS, require_time
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions
 from optimizer.placement.columns.fleet_pool import first_fleets
@@ -44,7 +44,7 @@ def test_too_short_a_limit_is_refused_before_anything_is_done() -> None:
 
 
 def test_a_small_document_is_planned_in_any_limit() -> None:
-    require_time(ALWAYS_PLANNED, 0.0)
+    require_time(ALWAYS_PLANNED_WORKLOADS, 0.0)
     require_time(5_000, 100.0)
     with pytest.raises(InputError):
         require_time(5_000, 99.0)
