@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from enum import StrEnum
+from operator import attrgetter
 
 WHOLE_DIGITS = 12
 DECIMALS = 60
@@ -25,14 +26,11 @@ class OfferFilter:
     region: str | None = None
     tier: str | None = None
 
-    def takes(self, kind: OfferCount) -> bool:
-        """Whether offers of ``kind`` are shown."""
-        return (
-            self.provider in (None, kind.provider)
-            and self.gpu in (None, kind.gpu)
-            and self.region in (None, kind.region)
-            and self.tier in (None, kind.tier)
-        )
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """The fields that are told, with their words."""
+        told = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return tuple((name, word) for name, word in told if word is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +113,8 @@ def slices_of(
 ) -> tuple[OfferSlice, ...]:
     """The slices that make up a page of offers in groups by their field ``group``, ordered by ``rank``."""
     sizes: Counter[str] = Counter()
-    for kind in counts:
-        if wanted.takes(kind):
-            sizes[getattr(kind, group)] += kind.offers
+    for kind in matching(counts, wanted):
+        sizes[getattr(kind, group)] += kind.offers
     found: list[OfferSlice] = []
     for word in sorted(sizes, key=lambda word: (rank(word), word), reverse=descending):
         if first < sizes[word] and limit > 0:
@@ -131,12 +128,16 @@ def slices_of(
 def choices_of(counts: Sequence[OfferCount], wanted: OfferFilter, name: str) -> set[str]:
     """The words of the field ``name`` of all offers that fit what else is ``wanted``."""
     others = replace(wanted, **{name: None})
-    return {getattr(kind, name) for kind in counts if others.takes(kind)}
+    return set(map(attrgetter(name), matching(counts, others)))
 
 
 def matching(counts: Iterable[OfferCount], wanted: OfferFilter) -> tuple[OfferCount, ...]:
     """The counts of offers that are ``wanted``."""
-    return tuple(kind for kind in counts if wanted.takes(kind))
+    found = tuple(counts)
+    for name, word in wanted.words:
+        said = map(attrgetter(name), found)
+        found = tuple(kind for kind, one in zip(found, said, strict=True) if one == word)
+    return found
 
 
 def most_offered(counts: Iterable[OfferCount]) -> tuple[str, str] | None:

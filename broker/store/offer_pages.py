@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from decimal import Decimal
 from statistics import median
 from typing import Any, TypeVarTuple
 
@@ -87,16 +88,21 @@ async def find_slice(
 
 async def find_price_range(session: AsyncSession, wanted: OfferFilter, count: int) -> OfferPrices | None:
     """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
-    asked = narrowed(select(OfferRow.price_per_gpu_hour_micro_usd), wanted)
-    up = asked.order_by(*CHEAPEST_FIRST)
-    first = await session.scalar(up.limit(1))
-    last = await session.scalar(asked.order_by(*(column.desc() for column in CHEAPEST_FIRST)).limit(1))
-    if count < 1 or first is None or last is None:
+    if count < 1:
         return None
-    middle = list(await session.scalars(up.offset((count - 1) // 2).limit(2 - count % 2))) or [last]
-    return OfferPrices(
-        from_micro_usd(first), median(from_micro_usd(usd) for usd in middle), from_micro_usd(last)
-    )
+    up, down = CHEAPEST_FIRST, tuple(column.desc() for column in CHEAPEST_FIRST)
+    ids = narrowed(select(OfferRow.offer_id), wanted)
+    middle = await _prices_of(session, ids.order_by(*up).offset((count - 1) // 2).limit(2 - count % 2))
+    first = await _prices_of(session, ids.order_by(*up).limit(1))
+    last = await _prices_of(session, ids.order_by(*down).limit(1))
+    return OfferPrices(first[0], median(middle or last), last[0]) if first and last else None
+
+
+async def _prices_of(session: AsyncSession, ids: Select[str]) -> tuple[Decimal, ...]:
+    """USD per GPU-hour of the offers ``ids``. These are found first, by an index alone, however many go
+    before them."""
+    prices = select(OfferRow.price_per_gpu_hour_micro_usd).where(OfferRow.offer_id.in_(ids))
+    return tuple(from_micro_usd(micro_usd) for micro_usd in await session.scalars(prices))
 
 
 async def find_cheapest_of_sellers(session: AsyncSession, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:

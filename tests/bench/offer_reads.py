@@ -87,8 +87,13 @@ async def asked(home: Home, table: Table, title: str, times: int) -> None:
         table.add_row(title, name, *line_of((await timed(ask, times + 1))[1:]))
 
 
-async def measure(count: int, url: str, title: str, table: Table, times: int) -> None:
-    """Stores so many offers in the empty database at ``url``, and adds the rows of the table."""
+async def measure(
+    count: int, url: str, title: str, table: Table, times: int, settle: Callable[[str], None] | None = None
+) -> None:
+    """Stores so many offers in the empty database at ``url``, and adds the rows of the table.
+
+    ``settle`` does what the database does by itself within minutes.
+    """
     clock = FakeClock()
     house = House(Path("unused"), clock=clock, offers=(), url=url)
     rules = OfferRules(timedelta(minutes=10), launch_times=load_launch_table())
@@ -97,6 +102,8 @@ async def measure(count: int, url: str, title: str, table: Table, times: int) ->
         store, stored = home.product.store, sum(len(one.batch.offers) for one in sources)
         for source in sources:
             await store_round(store, source, clock)
+        if settle is not None:
+            await asyncio.to_thread(settle, url)
         clock.advance(minutes=6)
         spare_collections()
         await asked(home, table, title, times)
@@ -129,7 +136,8 @@ async def run(console: Console, counts: list[int], times: int, *, postgres: bool
         if postgres:
             server = PostgresServer()
             try:
-                await measure(count, server.create_database(), f"{count:,} PostgreSQL", table, times)
+                url, title = server.create_database(), f"{count:,} PostgreSQL"
+                await measure(count, url, title, table, times, server.analyze)
             finally:
                 server.stop()
     console.print(table)

@@ -20,6 +20,7 @@ from broker.domain.offer_pages import (
     OfferPrices,
     OfferSlice,
     SellersCheapest,
+    matching,
 )
 from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.probing import ProbeReport
@@ -75,7 +76,7 @@ class Offers(Repository):
     def _cheapest(self, wanted: OfferFilter) -> list[Offer]:
         rows = self._tables.offers.values()
         kinds = ((o, OfferCount(o.provider, o.sku.gpu, o.region, str(o.tier), 1)) for o in rows)
-        return sorted((o for o, kind in kinds if wanted.takes(kind)), key=_place)
+        return sorted((o for o, kind in kinds if matching((kind,), wanted)), key=_place)
 
     async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
         feed = self._tables.feeds.get(provider)
