@@ -47,7 +47,7 @@ class _Place:
 
 
 class HttpWebhookSender:
-    """Fulfils ``broker.webhook_ports.WebhookSender``. ``allow_loopback``: this machine too, by plain HTTP."""
+    """Fulfils the port ``WebhookSender``. ``allow_loopback``: this machine too, by plain HTTP."""
 
     def __init__(self, *, allow_loopback: bool = False) -> None:
         self._allow_loopback = allow_loopback

@@ -46,7 +46,7 @@ class Place:
 
 
 class PlanQueue:
-    """Hands the slots of an executor out by turns (``broker.domain.plan_turns``); for one event loop."""
+    """Hands the slots of an executor out by turns (``plan_turns``); for one event loop."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

@@ -2,7 +2,7 @@
 
 A seller that asked more than an order allowed asks as much again; a window that nobody had stays sold out.
 Either is believed for an hour: by then its seller's list has been read many times, and markets have moved.
-Want of machines by the hour is not treated here: it passes sooner, and ``broker.domain.launches`` counts it.
+Want of machines by the hour is not treated here: it passes sooner, and ``launches`` counts it.
 """
 
 from __future__ import annotations

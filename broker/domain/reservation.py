@@ -111,7 +111,7 @@ class Unit:
     ``broker-<install>-<reservation>-<ordinal>-<attempt>``. ``reference`` is the provider's own id.
     ``began_at``: since when its seller counts it, where it says so. ``leaving_at``: when its end was first
     asked for. ``seen_at``: when its provider last showed it running, which passes of the reconciler note.
-    ``gone_at``: when it ended, as well as is known (``broker.domain.ending``), so that the bill of the others
+    ``gone_at``: when it ended, as well as is known (see ``ending``), so that the bill of the others
     goes on without it. ``paid_usd``: of a window what the seller billed (None: it does not say, the offer's
     price counts); of anything zero where it never came up. ``credit_usd``: what leaving a window early gave
     back (a resale, a refund; below zero a charge for leaving). ``price_usd_per_node_hour``: what the seller

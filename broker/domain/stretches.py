@@ -8,7 +8,7 @@ Two rules say when money counts, and they hold for every seller.
 *Billed* is when the seller bills: a window with its order; a minimum term with the lease; each increment as
 it begins. *Amortized* is when it is used: the cost of a window, and of each block of more than an hour that
 is billed at once (a minimum term, a day, a month), is spread evenly over its time, to its end, even where it
-is left before; the cost of a shorter increment counts where it begins (``broker.domain.billing.Meter``).
+is left before; the cost of a shorter increment counts where it begins (``billing.Meter``).
 
 A placement's stretches are rounded once, together. Cents are cut from running totals that are rounded down,
 so nothing that comes later changes what the past has cost.
