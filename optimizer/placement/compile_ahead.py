@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from optimizer.placement.fleets.hourly_bound import least_usd
+from optimizer.placement.fleets.bound import least_usd
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_loops import cheapest_counts, group_levels, joined

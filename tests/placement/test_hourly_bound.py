@@ -16,7 +16,7 @@ from broker.domain.offer import Offer
 from broker.domain.workload import PlanRequest, Redundancy
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
-from optimizer.placement.fleets.hourly_bound import least_usd
+from optimizer.placement.fleets.bound import least_usd
 from optimizer.placement.fleets.model import quick_fleets, termless_fleets
 from optimizer.placement.fleets.promising import MOST_UNITS, on_promising
 from optimizer.placement.problem.estimates import build_estimates

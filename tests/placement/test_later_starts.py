@@ -16,8 +16,7 @@ from broker.domain.workload import FleetLimits, Policy
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.crew.asks import BoundAsk
 from optimizer.placement.fleets.cases import build_fleet_case
-from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.holding import due_s
+from optimizer.placement.fleets.columns import due_s, time_of
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import build_problem

@@ -14,11 +14,9 @@ from broker.domain.plan import CandidateCounts, Obstacle
 from broker.domain.workload import Serving
 from optimizer.placement.crew.asks import BoundAsk
 from optimizer.placement.crew.crew import Crew, Task, nothing
-from optimizer.placement.fleets.bound import FleetBound
+from optimizer.placement.fleets.bound import FleetBound, hourly_bound
 from optimizer.placement.fleets.cases import build_fleet_case
-from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.holding import due_s
-from optimizer.placement.fleets.hourly_bound import hourly_bound
+from optimizer.placement.fleets.columns import due_s, time_of
 from optimizer.placement.fleets.model import earliest_end, is_small
 from optimizer.placement.problem.columns import in_cents
 from optimizer.placement.problem.delays import DelayPrice, delays_usd, keep_price, price_of

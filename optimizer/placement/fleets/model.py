@@ -15,10 +15,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from broker.domain.workload import Serving, TrafficShape
-from optimizer.placement.fleets.bound import FleetBound, in_whole_cents
-from optimizer.placement.fleets.columns import Slot, build_slots_column, time_of
-from optimizer.placement.fleets.holding import ServiceTime, due_s
-from optimizer.placement.fleets.hourly_bound import within_horizon
+from optimizer.placement.fleets.bound import FleetBound, in_whole_cents, within_horizon
+from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch

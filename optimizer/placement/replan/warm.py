@@ -18,8 +18,7 @@ from broker.domain.plan import Placement, Plan
 from broker.domain.workload import Serving, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.carried import Past
-from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.holding import due_s
+from optimizer.placement.fleets.columns import due_s, time_of
 from optimizer.placement.problem.columns import (
     Column,
     Piece,
