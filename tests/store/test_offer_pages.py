@@ -38,7 +38,6 @@ from tests.fakes.clock import FakeClock
 from tests.postgres import PostgresServer
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record
-from tests.store.test_schema import go_to
 
 WORDS = {"gpu": ("H100-SXM-80GB", "L40S"), "region": ("eu", "us"), "provider": ("aws", "vast", "verda")}
 PRICES = ("8", "8.0000001", "8.00000010", "16", "2.5", "0.000001", "3", "1e3")
@@ -235,27 +234,6 @@ async def test_a_page_reads_no_more_rows_than_it_shows(store: Store) -> None:
             told = " ".join(str(row) for row in await connection.execute(text(statement)))
         assert f"ix_offers_{column}_price_rank_offer_id".replace("__", "_") in told
         assert "TEMP B-TREE" not in told
-
-
-async def test_a_database_of_before_is_filled(store: Store) -> None:
-    market = [
-        offer("a", "8.0000001", gpus_per_node=3),
-        replace(offer("b", "8"), stock=Stock(StockLevel.SOME, 2, GpuPool("p", 16))),
-    ]
-    await poll_all(store, market)
-    async with store._engine.connect() as connection:
-        stored = text("SELECT offer_id, price_rank, pool_id, pool_gpus FROM offers ORDER BY offer_id")
-        digests = text("SELECT provider, offers_digest FROM feeds ORDER BY provider")
-        before = [*(await connection.execute(stored)), *(await connection.execute(digests))]
-    await go_to(store, "0023")
-    await store.migrate()
-    async with store._engine.connect() as connection:
-        after = [*(await connection.execute(stored)), *(await connection.execute(digests))]
-
-    blank = {("vast", "0" * 32): ("vast", ""), ("verda", "0" * 32): ("verda", "")}
-    assert [tuple(row) for row in after] == [blank.get(tuple(row), tuple(row)) for row in before]
-    async with store.unit_of_work() as unit:
-        assert await unit.offers.find_current() == (market[1], market[0])
 
 
 @given(st.lists(strategies.exact_usd | strategies.micro_usd, max_size=8), st.sampled_from([1, 3, 7, 8]))

@@ -8,20 +8,18 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import count
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event, text
+from sqlalchemy import event
 
 from broker.domain.offer import Offer, Stock, StockLevel, Tier
 from broker.domain.price_days import PriceDay, days_in
 from broker.domain.window import Window
 from broker.services.prices import PricesService
-from broker.store import Store, create_store
+from broker.store import Store
 from tests.fakes.clock import FakeClock
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record
-from tests.store.test_schema import go_to
 
 DAY = timedelta(days=1)
 TODAY = NOON.date()
@@ -244,26 +242,6 @@ async def test_closes_are_those_of_day_ends_the_same_in_every_call(store: Store)
     dollars = {key: [None if v is None else v // 10**6 for v in many] for key, many in named.items()}
     assert dollars == {"rises": [None, 11, 15, 19, 23], "goes": [None, 7, 7, 7, None]}
     assert len(drawn) == 2
-
-
-@pytest.mark.parametrize("gone", [True, False])
-async def test_points_of_before_the_narrow_rows_are_kept(empty_database_url: str, gone: bool) -> None:
-    store = create_store(empty_database_url)
-    await store.migrate()
-    await say(store, NOON, [offer("aws/a", "24")])
-    await say(store, NOON + HOUR, [] if gone else [offer("aws/a", "25")])
-    async with store.unit_of_work() as unit:
-        before = await unit.offers.find_prices("aws/a", Window(NOON, NOON + DAY))
-    await go_to(store, "0008")
-    async with store._engine.connect() as connection:
-        assert (await connection.execute(text("SELECT count(*) FROM price_points"))).scalar_one() == 2
-    await store.migrate()
-
-    async with store.unit_of_work() as unit:
-        assert await unit.offers.find_prices("aws/a", Window(NOON, NOON + DAY)) == before
-        known = await unit.prices.find_known_at(NOON)
-    await store.close()
-    assert prices(known) == ({} if gone else {"aws/a": 24})
 
 
 async def test_days_before_the_first_point_are_not_gone_through(store: Store) -> None:

@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import ProgrammingError
 
 from broker.domain.errors import StoreTooNew, StoreUnavailable
-from broker.domain.offer import ContractTerms
-from broker.domain.round_news import round_news
-from broker.plan_ports import PlanState
 from broker.store import Store, create_store
 from broker.store.schema import _config
 from broker.store.tables import Row
 from tests.postgres import PostgresServer
-from tests.store.examples import NOON, offer, plan_record
-from tests.store.test_offers import poll, record
 
 
 def differences(connection: Connection) -> list[Any]:
     context = MigrationContext.configure(connection, opts={"compare_type": True})
     return list(compare_metadata(context, Row.metadata))
-
-
-def _step(connection: Connection, go: Callable[[Config, str], None], revision: str) -> None:
-    config = _config()
-    config.attributes["connection"] = connection
-    go(config, revision)
-
-
-async def go_to(store: Store, revision: str) -> None:
-    """Takes a database back to an older revision."""
-    async with store._engine.begin() as connection:
-        await connection.run_sync(_step, command.downgrade, revision)
 
 
 async def test_the_rows_describe_the_migrated_schema(store: Store) -> None:
@@ -104,34 +81,6 @@ async def test_two_that_migrate_at_once_do_it_once(postgres_server: PostgresServ
         await store.close()
 
 
-async def test_offers_of_before_fingerprints_are_kept_and_written_once_more(
-    empty_database_url: str,
-) -> None:
-    store, seen = create_store(empty_database_url), offer("a", observed_at=NOON)
-    contract = ContractTerms("MSA", Decimal(40))
-    agreed = replace(offer("b", "24", observed_at=NOON), contract=contract)
-
-    await store.migrate()
-    await record(store, poll(2), [seen, agreed])
-    async with store._engine.begin() as connection:
-        await connection.run_sync(_step, command.downgrade, "0002")
-        (document,) = (
-            await connection.execute(text("SELECT document FROM offers WHERE offer_id = 'a'"))
-        ).one()
-        await connection.run_sync(_step, command.upgrade, "head")
-    older = json.loads(document) if isinstance(document, str) else document
-    assert datetime.fromisoformat(older["observed_at"]) == NOON
-
-    async with store.unit_of_work() as unit:
-        marks = await unit.offers.open_round("aws")
-        found = await unit.offers.find_current()
-    await store.close()
-    assert {one.offer_id: one for one in found} == {"a": seen, "b": agreed}
-    assert marks["a"].list_usd_per_node_hour == 24
-    assert marks["b"].list_usd_per_node_hour == 40
-    assert len(round_news(marks, [seen, agreed], NOON).offers) == 2
-
-
 async def test_a_migration_can_be_undone(store: Store) -> None:
     def downgrade(connection: Connection) -> list[str]:
         config = _config()
@@ -141,15 +90,3 @@ async def test_a_migration_can_be_undone(store: Store) -> None:
 
     async with store._engine.begin() as connection:
         assert await connection.run_sync(downgrade) == ["alembic_version"]
-
-
-async def test_workloads_of_plans_on_their_way_are_counted_by_the_migration(store: Store) -> None:
-    async with store.unit_of_work() as unit:
-        await unit.plans.add(plan_record("waits", "a", "b", state=PlanState.QUEUED))
-        await unit.plans.add(plan_record("runs", "c", state=PlanState.RUNNING))
-        await unit.plans.add(plan_record("made", "d"))
-        await unit.commit()
-    await go_to(store, "0024")
-    await store.migrate()
-    async with store.unit_of_work() as unit:
-        assert await unit.plans.count_on_their_way("research") == (2, 3)
