@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -130,6 +131,34 @@ def overlap(
     both = max(now - max(min(bought), reservation.start), timedelta(0))
     hours = Decimal(both // timedelta(seconds=1)) / HOUR_S
     return both, to_cents(rate_usd_per_node_hour(reservation) * held * hours)
+
+
+class OpenRows:
+    """Open reservations as they were read at one instant, each with what belongs to it."""
+
+    def __init__(self, rows: Sequence[Reservation]) -> None:
+        self._by_id = {row.reservation_id: row for row in rows}
+        self._bundles: defaultdict[object, list[Reservation]] = defaultdict(list)
+        self._successors: defaultdict[str, list[Reservation]] = defaultdict(list)
+        for row in rows:
+            self._bundles[row.plan_id, row.replaces].append(row)
+            for name in row.replaces:
+                self._successors[name].append(row)
+
+    def find(self, reservation_id: str) -> Reservation | None:
+        """One of them; None for what is not open."""
+        return self._by_id.get(reservation_id)
+
+    def siblings(self, reservation: Reservation) -> tuple[Reservation, ...]:
+        """What is held with ``reservation`` or not at all; nothing where it is of no plan."""
+        if reservation.plan_id is None:
+            return ()
+        bundle = self._bundles.get((reservation.plan_id, reservation.replaces), ())
+        return tuple(row for row in bundle if is_beside(row, reservation))
+
+    def successors(self, reservation: Reservation) -> tuple[Reservation, ...]:
+        """Those that take its place."""
+        return successors_of(reservation, self._successors.get(reservation.reservation_id, ()))
 
 
 def is_beside(other: Reservation, first: Reservation) -> bool:

@@ -23,7 +23,7 @@ from broker.domain.errors import (
 )
 from broker.domain.holding_orders import bought_later
 from broker.domain.market import ChangeKind, OfferChange
-from broker.domain.moving import handover, is_beside, successors_of
+from broker.domain.moving import OpenRows, handover
 from broker.domain.outcome import Outcome
 from broker.domain.prospects import Prospect, prospects_of, stray_prospect
 from broker.domain.reconciling import (
@@ -140,7 +140,6 @@ class ReconcileService:
         self._leasing = Leasing(uow_factory, reservers, clock)
         self._drafting = drafting or Drafting(self._leasing, clock)
         self._next_best = next_best
-        self._replaced: frozenset[str] = frozenset()
         self._missed: dict[str, dict[int, datetime]] = {}
         self._stray_since: dict[tuple[str, str], datetime] = {}
         self._untagged_since: dict[tuple[str, str], datetime] = {}
@@ -165,16 +164,16 @@ class ReconcileService:
             async with self._uow_factory() as uow:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
-            self._replaced = frozenset(key for row in rows for key in row.replaces)
             await self._note_seen(rows, clouds, report.started_at)
-            actions = []
+            actions, known = [], OpenRows(rows)
             for row in rows:
                 if row.offer.provider in clouds:
-                    name, error = await self._try_to_advance(row, clouds)
+                    name, error = await self._try_to_advance(row, clouds, known)
                     if error is not None:
                         errors.append(f"{row.reservation_id}: {error}")
                     if name != Wait.__name__:
                         actions.append((row.reservation_id, name))
+                        known = known if row.plan_id is None else await self._find_open()
             report = replace(
                 report,
                 actions=tuple(actions),
@@ -239,12 +238,18 @@ class ReconcileService:
                 await uow.commit()
                 crash_points.here("reservation.seen.after")
 
+    async def _find_open(self) -> OpenRows:
+        async with self._uow_factory() as uow:
+            return OpenRows(await uow.reservations.find_open())
+
     async def _try_to_advance(
-        self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]
+        self, row: Reservation, clouds: Mapping[str, Sequence[Lease]], known: OpenRows
     ) -> tuple[str, str | None]:
         """The action's name, and what failed: one reservation must not stop the others."""
         try:
-            return await self._advance(row, clouds), None
+            if self._rests(row.reservation_id, clouds, known):
+                return Wait.__name__, None
+            return await self._advance(row, clouds, known), None
         except ConcurrentChange:
             return "overtaken", None
         except BrokerError as error:
@@ -264,9 +269,10 @@ class ReconcileService:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
             found: list[Prospect] = []
+            known = OpenRows(rows)
             for row in rows:
                 if row.offer.provider in clouds:
-                    current, action, sight = await self._decided(row, clouds, second_look=timedelta(0))
+                    current, action, sight = await self._decided(row, clouds, known, timedelta(0))
                     found.extend(prospects_of(current, action, sight.now))
             for provider, leases in clouds.items():
                 mine = [row for row in rows if row.offer.provider == provider]
@@ -276,37 +282,65 @@ class ReconcileService:
                 )
             return tuple(found), unread
 
-    async def _advance(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> str:
+    def _rests(self, name: str, clouds: Mapping[str, Sequence[Lease]], known: OpenRows) -> bool:
+        """Whether nothing is to be done about a reservation as it was read together with all others.
+
+        False where its provider has to be asked about it alone. What is to be done is decided anew, on the
+        row as it stands then.
+        """
+        row = known.find(name)
+        if row is None:
+            return True
+        leases = clouds[row.offer.provider]
+        if missing_units(row, leases) or known.successors(row):
+            return False
+        sight = self._sight(row, leases, known.siblings(row), self._rules.second_look)
+        return isinstance(decide(row, sight), Wait)
+
+    async def _advance(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]], known: OpenRows) -> str:
         """Decides on one reservation as it stands now, and acts; the action's name."""
-        row, action, sight = await self._decided(row, clouds, second_look=self._rules.second_look)
+        row, action, sight = await self._decided(row, clouds, known, self._rules.second_look)
         if not isinstance(action, Wait) and not await self._claim(row):
             return Wait.__name__
         await self._act(row, action, sight)
         return type(action).__name__
 
     async def _decided(
-        self, row: Reservation, clouds: Mapping[str, Sequence[Lease]], *, second_look: timedelta
+        self,
+        row: Reservation,
+        clouds: Mapping[str, Sequence[Lease]],
+        known: OpenRows,
+        second_look: timedelta,
     ) -> tuple[Reservation, Action, Sight]:
         """One reservation as it stands now, what is to be done with it, and what that was decided on."""
         leases = clouds[row.offer.provider]
+        alone = row.plan_id is None and not known.successors(row)
         async with self._uow_factory() as uow:
             row = await uow.reservations.find(row.reservation_id)
-            alone = row.plan_id is None and row.reservation_id not in self._replaced
-            known = () if alone else await uow.reservations.find_open()
-        siblings = tuple(other for other in known if row.plan_id is not None and is_beside(other, row))
+            known = OpenRows(()) if alone else OpenRows(await uow.reservations.find_open())
         shown = [*leases, *await self._second_look(row, leases)]
-        sight = Sight(
+        sight = self._sight(row, shown, known.siblings(row), second_look)
+        successors = known.successors(row)
+        seen = [other for other in successors if await self._is_seen(other, clouds)]
+        return row, handover(row, successors, seen, sight.now) or decide(row, sight), sight
+
+    def _sight(
+        self,
+        row: Reservation,
+        leases: Sequence[Lease],
+        siblings: Sequence[Reservation],
+        second_look: timedelta,
+    ) -> Sight:
+        return Sight(
             now=self._clock.now(),
-            leases=shown,
+            leases=leases,
             idempotency=self._reservers[row.offer.provider].idempotency,
             settle=self._rules.settle,
             quiet_since=quiet_since(row, siblings),
             behind=is_behind(row, siblings),
-            missed=self._missed_since(row, shown),
+            missed=self._missed_since(row, leases),
             second_look=second_look,
         )
-        seen = [other for other in successors_of(row, known) if await self._is_seen(other, clouds)]
-        return row, handover(row, successors_of(row, known), seen, sight.now) or decide(row, sight), sight
 
     async def _is_seen(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> bool:
         """Whether its provider shows all that is held of ``row`` in this pass."""
