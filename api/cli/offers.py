@@ -18,6 +18,7 @@ from api.cli.output import Json, print_json, stdout
 from api.schemas.market import Market, market_to_document
 from broker.catalogue import load_provider_names, resolve_gpu
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.money import price_figure
 from broker.domain.offer import HostKind, Offer, Tier
 from broker.domain.offer_pages import OfferFilter
 from broker.domain.stock_pools import shared
@@ -92,7 +93,7 @@ def print_market(console: Console, market: Market, limit: int) -> None:
         table.add_column("our launches", overflow="fold")
     for offer in shown:
         cells = (
-            f"{offer.price_usd_per_node_hour / offer.sku.gpus_per_node:.3f}",
+            price_figure(offer.price_usd_per_node_hour / offer.sku.gpus_per_node),
             f"{offer.sku.gpus_per_node} × {offer.sku.gpu}",
             offer.provider,
             _where(offer, wide=wide),

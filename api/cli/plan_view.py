@@ -18,7 +18,7 @@ from api.cli.timeline import axis, bar, span_of
 from api.explanations import folded, sentences_together
 from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
 from broker.domain.billing import node_hours
-from broker.domain.money import ZERO
+from broker.domain.money import ZERO, price_words
 from broker.domain.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, Wait
 from broker.domain.window import Window
 from broker.domain.window_use import WindowUse
@@ -105,7 +105,7 @@ def _figures(plan: Plan, request: PlanRequest | None) -> Table:
 def _delay(wait: Wait) -> str:
     later = hours((wait.start - wait.earliest_start) / timedelta(hours=1))
     what = f"{wait.workload} starts {later} after the earliest end of {wait.after}"
-    return f"{usd(wait.delay_usd)} counted, on no bill: {what}, at {usd(wait.usd_per_hour)} an hour"
+    return f"{usd(wait.delay_usd)} counted, on no bill: {what}, at {price_words(wait.usd_per_hour)} an hour"
 
 
 def _quality(plan: Plan) -> str:

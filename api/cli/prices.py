@@ -21,7 +21,7 @@ from api.schemas.prices import NO_HISTORY, day_to_document, forecast_to_document
 from api.schemas.times import parse_time
 from broker.catalogue import resolve_gpu
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.money import price_words
+from broker.domain.money import from_micro_usd, price_figure, price_words
 from broker.domain.offer import Tier
 from broker.domain.price_days import PriceDay, SkuDay
 from broker.domain.window import Window
@@ -35,7 +35,6 @@ ANSWERS = {
     "at": frozenset({"gpu", "tier", "limit"}),
 }
 HISTORY = timedelta(days=30)
-MICRO = 1e6
 
 
 @app.command()
@@ -116,7 +115,7 @@ def _show_days(offer_id: str, since: str | None, until: str | None, as_json: boo
         return
     table = _table("day", "min $/h", "median", "max", "last", "hours on sale", "changes")
     for day in days:
-        figures = (f"{usd / MICRO:,.4f}" for usd in (day.least, day.median, day.most, day.last))
+        figures = (price_figure(from_micro_usd(usd)) for usd in (day.least, day.median, day.most, day.last))
         table.add_row(f"{day.day}", *figures, f"{day.seconds / 3600:.1f}", str(day.changes))
     _print(table, "on no day of that time was it known to be on sale")
 
@@ -135,7 +134,7 @@ def _show_sku(
         return
     table = _table("day", "min $/GPU-h", "median", "max", "offers", "sellers", left="seller")
     for day in days:
-        figures = (f"{usd / MICRO:,.4f}" for usd in (day.least, day.median, day.most))
+        figures = (price_figure(from_micro_usd(usd)) for usd in (day.least, day.median, day.most))
         table.add_row(f"{day.day}", day.provider or "all", *figures, f"{day.offers:,}", str(day.providers))
     _print(table, "nobody was known to sell it in that time")
 
@@ -151,7 +150,8 @@ def print_forecast(console: Console, forecast: OfferForecast) -> None:
     shares = [quantile.share for quantile in forecast.outlooks[0].quantiles]
     table = _table("after", *(f"{share:.0%}" for share in shares))
     for outlook in forecast.outlooks:
-        table.add_row(f"{outlook.hours:g} h", *(f"{q.micro_usd / MICRO:,.4f}" for q in outlook.quantiles))
+        figures = (price_figure(from_micro_usd(quantile.micro_usd)) for quantile in outlook.quantiles)
+        table.add_row(f"{outlook.hours:g} h", *figures)
     console.print(table)
     grounds = forecast.grounds
     words = (

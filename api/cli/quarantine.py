@@ -15,6 +15,7 @@ from api.cli.figures import day_and_time
 from api.cli.output import Json, print_json, stdout
 from api.client import connect
 from api.schemas.provider import QuarantinedForm
+from broker.domain.money import price_figure
 
 app = typer.Typer(add_completion=False)
 
@@ -54,6 +55,6 @@ def print_quarantine(console: Console, entries: Sequence[QuarantinedForm]) -> No
     table.add_column("state", no_wrap=True)
     for entry in entries:
         state = "released" if entry.released_at is not None else "held"
-        price = f"{entry.price_usd_per_node_hour:,.4f}"
+        price = price_figure(entry.price_usd_per_node_hour)
         table.add_row(entry.offer_id, price, entry.reason, day_and_time(entry.since), state)
     console.print(table)

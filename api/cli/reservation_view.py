@@ -19,6 +19,7 @@ from api.client import BrokerClient
 from api.held import Line, lines_of
 from api.schemas.audit import AuditForm
 from api.schemas.reservation import ReservationForm, ShortfallForm
+from broker.domain.money import price_words
 from broker.domain.reservation import OPEN_STATES, ReservationState
 
 UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
@@ -104,8 +105,8 @@ def _price(row: ReservationForm) -> str:
     if price is None:
         return ""
     basis = f" {row.price_basis}" if row.price_basis is not None else ""
-    above = f", above the limit of {usd(limit)}" if limit is not None and price > limit else ""
-    return f", {usd(price)}/node-h{basis}{above}"
+    above = f", above the limit of {price_words(limit)}" if limit is not None and price > limit else ""
+    return f", {price_words(price)}/node-h{basis}{above}"
 
 
 def print_history(console: Console, entries: Sequence[AuditForm]) -> None:

@@ -11,7 +11,7 @@ from statistics import median
 from api.pages.cards import Card
 from api.pages.charts import Charts, both_widths
 from api.pages.curves import Band, Curve, Drawing, curves
-from api.pages.words import counted, price, usd
+from api.pages.words import counted, micro_price, price
 from broker.domain.forecast import Basis, Outlook
 from broker.domain.money import from_micro_usd
 from broker.domain.offer import Offer
@@ -62,27 +62,23 @@ def grounds_words(forecast: OfferForecast) -> str:
 def offer_cards(offer: Offer, days: Sequence[PriceDay], ahead: Sequence[OutlookRow]) -> tuple[Card, ...]:
     """What an offer costs now, did over the days that are shown, and may cost."""
     now = offer.price_usd_per_node_hour
-    cards = [Card("A node-hour now", usd(now), f"{price(now / offer.sku.gpus_per_node)} a GPU", lead=True)]
+    cards = [Card("A node-hour now", price(now), f"{price(now / offer.sku.gpus_per_node)} a GPU", lead=True)]
     if days:
         low, high = min(day.least for day in days), max(day.most for day in days)
         since = f"over {counted(len(days), 'day')} on sale"
         middle = int(median(day.median for day in days))
-        cards.append(Card("Lowest to highest", f"{_usd(low)} to {_usd(high)}", since))
-        cards.append(Card("Median of days", _usd(middle), since))
+        cards.append(Card("Lowest to highest", f"{micro_price(low)} to {micro_price(high)}", since))
+        cards.append(Card("Median of days", micro_price(middle), since))
     if ahead:
         last = ahead[-1]
         cards.append(
             Card(
                 f"On {last.at:%Y-%m-%d}, P10 to P90",
-                f"{usd(last.low_usd)} to {usd(last.high_usd)}",
-                f"P50 {usd(last.middle_usd)}",
+                f"{price(last.low_usd)} to {price(last.high_usd)}",
+                f"P50 {price(last.middle_usd)}",
             )
         )
     return tuple(cards)
-
-
-def _usd(micro: int) -> str:
-    return usd(from_micro_usd(micro))
 
 
 def offer_charts(

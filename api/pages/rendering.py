@@ -20,7 +20,7 @@ from api.pages import TEMPLATES, words
 from api.strategies import strategy
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
-from broker.domain.money import price_words
+from broker.domain.money import price_figure
 from broker.unseen import shown
 from providers.market_clock import MarketClock
 
@@ -46,11 +46,10 @@ templates.env.finalize = _finalized
 templates.env.filters.update(
     usd=words.usd,
     signed_usd=words.signed_usd,
-    node_price=price_words,
     instant=words.instant,
     moment=words.moment,
     price=words.price,
-    micro_usd=words.micro_usd,
+    price_figure=price_figure,
     micro_price=words.micro_price,
     share=words.share,
     figures=words.figures,

@@ -12,7 +12,7 @@ from api.pages.words import counted, moment, usd
 from broker.domain.account import AuditEntry
 from broker.domain.charging import reservation_charges
 from broker.domain.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
-from broker.domain.money import ZERO
+from broker.domain.money import ZERO, price_words
 from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend import ChargeBasis, projection_end
 
@@ -109,7 +109,7 @@ def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
     charges = reservation_charges((reservation,), {}, now, until=projection_end(None, now))
     owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
     to_come = sum((c.usd for c in charges if c.basis is ChargeBasis.PROJECTED), ZERO)
-    price = f"{usd(rate_usd_per_node_hour(reservation))} a node and hour, {price_basis(reservation)}"
+    price = f"{price_words(rate_usd_per_node_hour(reservation))} a node and hour, {price_basis(reservation)}"
     above = ", above its limit" if is_kept_above_limit(reservation) else ""
     to_its_end = "until its end" if reservation.end else "this month, until released"
     return (

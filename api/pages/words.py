@@ -60,11 +60,6 @@ def price(amount: Decimal) -> str:
     return price_words(amount)
 
 
-def micro_usd(amount: int) -> str:
-    """Micro-USD as ``usd``."""
-    return usd(from_micro_usd(amount))
-
-
 def micro_price(amount: int) -> str:
     """Micro-USD as ``price``."""
     return price(from_micro_usd(amount))

@@ -72,6 +72,11 @@ def usd_words(usd: Decimal) -> str:
 
 def price_words(usd_per_hour: Decimal) -> str:
     """A price as people read it: four significant digits, and never less than the cent (``$2.906``)."""
+    return f"${price_figure(usd_per_hour)}"
+
+
+def price_figure(usd_per_hour: Decimal) -> str:
+    """``price_words`` where a column's head says that it is USD (``2.906``)."""
     places = max(2, 3 - usd_per_hour.adjusted()) if usd_per_hour else 2
     whole, _, part = f"{usd_per_hour:,.{places}f}".partition(".")
-    return f"${whole}.{part[:2]}{part[2:].rstrip('0')}"
+    return f"{whole}.{part[:2]}{part[2:].rstrip('0')}"
