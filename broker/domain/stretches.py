@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import accumulate, pairwise
 
 from broker.domain.billing import MICROS_PER_HOUR, Meter, billed_seconds, holding_cost_usd
 from broker.domain.lease_money import billed_offer
@@ -186,17 +187,22 @@ def rounded_stretches(
             else:
                 groups[_placement_key(reservation)].append(stretch)
     for stretches in groups.values():
+        stretches.sort(key=_first_over)
         found.extend(zip(stretches, _shares([stretch.usd for stretch in stretches]), strict=True))
     return tuple(found)
 
 
+def _first_over(stretch: Stretch) -> tuple[datetime, datetime, str, int]:
+    """What is over comes first, so that its share is the same whatever is held, let go or bought later, and
+    in whichever order reservations were read."""
+    segment = stretch.segment
+    return segment.end, segment.start, stretch.reservation.reservation_id, stretch.unit.ordinal
+
+
 def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
-    """The rounded sum of ``exact`` in whole cents: each at least its own, the rest by largest remainder."""
-    total, wholes = int(to_cents(sum(exact, ZERO)) / CENT), [int(usd / CENT) for usd in exact]
-    order = sorted(range(len(exact)), key=lambda i: (wholes[i] * CENT - exact[i], i))
-    for i in order[: total - sum(wholes)]:
-        wholes[i] += 1
-    return tuple(cents * CENT for cents in wholes)
+    """Whole cents that sum to the rounded sum of ``exact``; a share depends on none that comes after it."""
+    sums = [to_cents(usd) for usd in accumulate(exact, initial=ZERO)]
+    return tuple(after - before for before, after in pairwise(sums))
 
 
 def _placement_key(reservation: Reservation) -> tuple[str, ...]:

@@ -146,3 +146,45 @@ def _in_state(row: Reservation, state: str, now: datetime) -> Reservation:
     gone_at = row.start + (now - row.start) / 2 if state == "gone" and now > row.start else None
     gone = replace(unit, state=UnitState.GONE, gone_at=gone_at)
     return replace(row, state=ReservationState.RELEASED, units=(gone,))
+
+
+def _slot(number: int, price: Decimal, hours: float, *, is_over: bool) -> Reservation:
+    """An hour or more of a fleet, with one node; what is not over is not bought yet."""
+    row = _held("1", float(number), 1, hours, number + hours if is_over else None)
+    row = replace(row, reservation_id=f"slot-{number}", offer=an_offer(price=str(price), increment_s=1))
+    if is_over:
+        return row
+    planned = replace(row.units[0], state=UnitState.PLANNED, reference=None, ordered_at=None)
+    return replace(row, state=ReservationState.SCHEDULED, active_at=None, units=(planned,))
+
+
+def _usd_of(rows: list[Reservation], now: datetime, names: set[str]) -> Counter[str]:
+    usd = Counter[str]()
+    for charge in reservation_charges(rows, {}, now):
+        if charge.reservation_id in names:
+            usd[str(charge.reservation_id)] += int(charge.usd * 100)
+    return usd
+
+
+@example([Decimal("0.335")] * 5, 2, 4, 1.0, False)
+@given(
+    prices=st.lists(st.decimals("0.05", "9", places=3), min_size=3, max_size=8),
+    over=st.integers(1, 7),
+    kept=st.integers(1, 8),
+    hours=st.floats(0.1, 9).map(lambda value: round(value, 3)),
+    turned=st.booleans(),
+)
+def test_what_is_over_keeps_its_share_whatever_the_rest_becomes(
+    prices: list[Decimal], over: int, kept: int, hours: float, turned: bool
+) -> None:
+    """Slots of a fleet that are dropped, or become longer, move no cent of those that are over; nor does the
+    order in which they are read."""
+    over = min(over, len(prices) - 1)
+    now = NOON + timedelta(hours=over)
+    past = [_slot(n, prices[n], 1.0, is_over=True) for n in range(over)]
+    coming = [_slot(n, prices[n], 1.0, is_over=False) for n in range(over, len(prices))]
+    changed = [_slot(n, prices[n], hours, is_over=False) for n in range(over, min(kept, len(prices)))]
+    names = {row.reservation_id for row in past}
+    before = _usd_of([*past, *coming], now, names)
+    after = [*past, *changed]
+    assert _usd_of(after[::-1] if turned else after, now, names) == before
