@@ -113,11 +113,7 @@ def charges_of(
         bills[bill_of(row)].append(row)
     # What a draft would have cost on days that are over is spent by nobody any more.
     today = period_of(now.astimezone(UTC), Interval.DAY)
-    counted: dict[tuple[str, str | None], str] = {(r.team, r.workload): "" for r in entries.rows if _holds(r)}
-    for record in entries.records:
-        if record.plan is not None and is_expected(record):
-            for placement in record.plan.placements:
-                counted.setdefault((record.team, placement.workload), record.plan_id)
+    counted = counted_drafts(entries.records, entries.rows)
     coming = (
         charge
         for record in entries.records
@@ -157,6 +153,19 @@ async def gather(
 def bill_of(reservation: Reservation) -> str:
     """What is rounded together: its plan, or itself."""
     return reservation.plan_id or reservation.reservation_id
+
+
+def counted_drafts(
+    records: Iterable[PlanRecord], rows: Iterable[Reservation]
+) -> Mapping[tuple[str, str | None], str]:
+    """The draft whose figures stand for a workload of a team: the first that somebody intends to buy; none
+    (empty) where something of it is held."""
+    found: dict[tuple[str, str | None], str] = {(row.team, row.workload): "" for row in rows if _holds(row)}
+    for record in records:
+        if record.plan is not None and is_expected(record):
+            for placement in record.plan.placements:
+                found.setdefault((record.team, placement.workload), record.plan_id)
+    return found
 
 
 def is_expected(record: PlanRecord) -> bool:

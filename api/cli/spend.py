@@ -200,7 +200,11 @@ def _tell(written: Sequence[tuple[Path, dict[str, Any]]], as_json: bool) -> None
 def print_spend(console: Console, form: SpendForm) -> None:
     """A row a period and group, projected beside actual; the sums below."""
     if not form.items:
-        console.print("no spend")
+        console.print(
+            "No spend: nothing is held in this time, and no draft is intended. Reserve a plan, or count it "
+            "with `broker plans ID --intend`.",
+            soft_wrap=True,
+        )
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False, show_footer=True)
     sums = {basis: _sum(form, basis) for basis in ChargeBasis}

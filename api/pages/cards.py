@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
+from api.held import most_nodes
 from api.pages.words import DASH, counted, usd
 from broker.domain.market import FeedHealth
 from broker.domain.money import ZERO
-from broker.domain.plan import Plan
+from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation
+from broker.ledger import counted_drafts
 from broker.plan_ports import PlanRecord, Standing
 
 SPLIT_BASELINE = "single_shape"
-DRAFTS = frozenset({Standing.DRAFT, Standing.WAITING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +53,21 @@ def overview_cards(
     feeds: Sequence[FeedHealth],
     plans: Sequence[PlanRecord],
     standings: Mapping[str, Standing],
-    reservations: Sequence[Reservation],
+    held: Sequence[Reservation],
+    now: datetime,
 ) -> tuple[Card, ...]:
-    """What the product knows, plans and holds now."""
+    """What the product knows, plans and holds (the open reservations) now; a workload counts once."""
     reserved = [p for p in plans if standings.get(p.plan_id) is Standing.RESERVED]
-    intended = [p for p in plans if p.is_intended and standings.get(p.plan_id) in DRAFTS]
-    counted_ones = [p.plan for p in (*reserved, *intended) if p.plan is not None]
-    saved = [saving for plan in counted_ones if (saving := saved_usd(plan)) is not None]
-    held = [row for row in reservations if row.is_open]
-    nodes = sum(row.nodes for row in held)
+    coming = _coming(plans, held, now)
+    drafts = {record.plan_id for record, _ in coming}
+    ones = [p.plan for p in plans if p.plan is not None and (p in reserved or p.plan_id in drafts)]
+    saved = [saving for plan in ones if (saving := saved_usd(plan)) is not None]
+    intended_usd = sum((placement.cost_usd for _, placement in coming), ZERO)
     return (
         Card(
             "Planned spend",
-            usd(_cost_usd(reserved) + _cost_usd(intended)),
-            f"{usd(_cost_usd(reserved))} reserved, {usd(_cost_usd(intended))} of intended drafts",
+            usd(_cost_usd(reserved) + intended_usd),
+            f"{usd(_cost_usd(reserved))} reserved, {usd(intended_usd)} of intended drafts",
             lead=True,
         ),
         Card(
@@ -73,9 +76,24 @@ def overview_cards(
             "one kind of node for training and serving alike",
             tone="good" if saved else "",
         ),
-        Card("Reservations open", f"{len(held):,}", counted(nodes, "node")),
+        Card("Reservations open", f"{len(held):,}", f"{counted(most_nodes(held), 'node')} at most at once"),
         market_card(feeds),
     )
+
+
+def _coming(
+    plans: Sequence[PlanRecord], held: Sequence[Reservation], now: datetime
+) -> list[tuple[PlanRecord, Placement]]:
+    """What intended drafts would buy, without what is held already and what is over."""
+    drafts = counted_drafts(plans, held)
+    return [
+        (record, placement)
+        for record in plans
+        if record.plan is not None
+        for placement in record.plan.placements
+        if drafts.get((record.team, placement.workload)) == record.plan_id
+        and max(segment.end for segment in placement.segments) > now
+    ]
 
 
 def _cost_usd(plans: Sequence[PlanRecord]) -> Decimal:

@@ -25,7 +25,6 @@ from broker.domain.account import Scope
 from broker.domain.approvals import ApprovalState
 
 SHOWN_LOOKS = 8
-COUNTED_RESERVATIONS = 200
 
 router = page_router()
 
@@ -40,7 +39,7 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
         cards = (market_card(feeds),)
         return show(request, "overview.html", "Overview", cards=cards, as_of=as_of)
     plans = await product.planning.find_current_plans(caller)
-    held = await product.reservations.find_reservations(caller, COUNTED_RESERVATIONS)
+    held = await product.reservations.find_every(caller, open_only=True)
     looks = await product.reoptimize.find_reoptimizations(caller, SHOWN_LOOKS)
     standings = await product.planning.find_standings(plans)
     rows = [plan_row(record, standings.get(record.plan_id)) for record in plans]
@@ -48,7 +47,7 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
         request,
         "overview.html",
         "Overview",
-        cards=overview_cards(feeds, plans, standings, held.items),
+        cards=overview_cards(feeds, plans, standings, held, product.clock.now()),
         plans=rows,
         waiting=sum(row.approval is ApprovalState.WAITING for row in rows),
         looks=looks.items,

@@ -13,24 +13,26 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from api.dependencies import product_of
-from api.pages import budget_view, spend_groups, spend_view
+from api.pages import budget_view, plan_view, spend_groups, spend_view
 from api.pages.forms import act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show
 from api.pages.session import SpendVisitor
 from api.pages.tables import Address, wished_sorting
 from broker.domain.access import team_filter
-from broker.domain.account import Caller
+from broker.domain.account import Caller, Scope
 from broker.domain.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
+from broker.plan_ports import Standing
 from broker.services.intervals import SpendInterval
 from broker.services.spend import Projection
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
 _AMOUNT = re.compile(r"(\d{1,15}|\d{1,3}(,\d{3}){1,4})(\.\d{1,2})?", re.ASCII)
 """US dollars as written here: a comma before three digits alone, whole cents."""
+DRAFTS = frozenset({Standing.DRAFT, Standing.WAITING})
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
 
 router = page_router()
@@ -93,6 +95,7 @@ async def spend_page(
         has_interval=found is not None,
         total_interval=found.total if found is not None else None,
         table=table,
+        drafts=() if table.rows else await _uncounted(request, caller, wanted["team"] or None),
         sorting=sorting,
         rows=spend_groups.group_rows(usd, group, sorting),
         as_of=await product.offers.find_as_of(),
@@ -100,6 +103,20 @@ async def spend_page(
         once=new_once(),
         pace=pace,
         **budgets,
+    )
+
+
+async def _uncounted(request: Request, caller: Caller, team: str | None) -> tuple[plan_view.PlanRow, ...]:
+    """Drafts that nobody intends to buy yet, for whoever may see plans: a first plan costs nothing so far."""
+    if not caller.may(Scope.PLANS_READ):
+        return ()
+    planning = product_of(request).planning
+    records = await planning.find_current_plans(caller, team=team)
+    standings = await planning.find_standings(records)
+    return tuple(
+        plan_view.plan_row(record)
+        for record in records
+        if standings.get(record.plan_id) in DRAFTS and not record.is_intended
     )
 
 

@@ -140,7 +140,7 @@ def test_empty_pages_say_what_to_do(opened: Open) -> None:
     for path, words in (
         ("/", "No plan yet."),
         ("/plans", "No plan yet."),
-        ("/spend", "Nothing is planned or held"),
+        ("/spend", "Nothing is held, and no draft is intended"),
         ("/reservations", "Nothing is reserved."),
     ):
         page.goto(path)
