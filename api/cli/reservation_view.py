@@ -24,6 +24,8 @@ from broker.domain.reservation import OPEN_STATES, ReservationState
 
 UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
 PAUSE_S = 0.5
+MOST_IDS = 4
+"""Names of leases that are told of a fleet."""
 STYLES = {
     ReservationState.ACTIVE: "green",
     ReservationState.HELD: "cyan",
@@ -56,7 +58,7 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
         row = line.first
         named = row.reservation_id if len(line.rows) == 1 else row.workload or row.reservation_id
         under = [row.workload or "-"] if len(line.rows) == 1 else [f"{len(line.rows)} steps"]
-        under += [reference for one in line.rows for reference in one.provider_references]
+        under += _ids(line)
         table.add_row(
             Text.assemble(named, "\n", ("\n".join(under), "dim")),
             Text(str(row.state), STYLES.get(row.state, "")),
@@ -71,6 +73,13 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
     states = Counter(row.state for row in rows)
     told = ", ".join(f"{states[state]} {state}" for state in ReservationState if states[state])
     console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
+
+
+def _ids(line: Line[ReservationForm]) -> list[str]:
+    """What its leases are called at the provider; of a fleet the first few."""
+    ids = [reference for row in line.rows for reference in row.provider_references]
+    more = len(ids) - MOST_IDS if len(line.rows) > 1 else 0
+    return [*ids[:MOST_IDS], f"and {more} more: --each"] if more > 0 else ids
 
 
 def _offer(row: ReservationForm) -> str:
