@@ -34,7 +34,7 @@ from broker.domain.leaving import leaving_bill
 from broker.domain.moving import is_beside
 from broker.domain.outcome import REFUSALS, Outcome
 from broker.domain.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
-from broker.domain.release_words import release_refused
+from broker.domain.release_words import TAKEN, because, release_refused
 from broker.domain.reservation import Idempotency, Lease, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ending import Ending
@@ -452,7 +452,7 @@ class Leasing:
         if failed is not None:
             return await self._release_refused(reservation, failed, actor)
         if reservation.tries and asked:
-            taken = replace(untried(reservation), reason="its seller took the order to end it")
+            taken = replace(untried(reservation), reason=because(reservation, TAKEN))
             return await self._write(taken, "reservation.release_taken", actor, taken.reason)
         return reservation
 

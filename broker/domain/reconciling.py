@@ -31,6 +31,7 @@ from broker.domain.reconciling_actions import (
     Sight,
     Wait,
 )
+from broker.domain.release_words import because
 from broker.domain.reservation import (
     Idempotency,
     Lease,
@@ -140,7 +141,7 @@ def _why_released(reservation: Reservation) -> str:
     if not reservation.tries:
         return reservation.reason
     times = "once" if reservation.tries == 1 else f"{reservation.tries} times"
-    return f"ended at last; its seller had refused {times}"
+    return because(reservation, f"ended at last; its seller had refused {times}")
 
 
 def _will_end_by_itself(reservation: Reservation, now: datetime) -> bool:

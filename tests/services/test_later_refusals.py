@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api.planning_call import plan_call
 from api.schemas.workloads import read_workloads
 from broker.domain.back_off import ORDERS, RELEASES
-from broker.domain.errors import InsufficientCapacity, OrderRejected
+from broker.domain.errors import InsufficientCapacity, OrderRejected, PriceAboveLimit
 from broker.domain.offer import HostKind, Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Lease, Order, Reservation, ReservationState
@@ -225,7 +227,7 @@ async def test_what_has_no_end_is_given_up_after_a_day(house: House) -> None:
 
 async def test_a_release_that_its_seller_refuses_says_so_with_what_it_costs(house: House) -> None:
     house.sell(an_offer(price="2.906"))
-    house.provider.per_order = None
+    house.provider.per_order, house.provider.price_factor = None, Decimal(2)
     row = await house.reservations.reserve_offer(ALICE, "o-1", 2)
     house.provider.fail("release", *[Fault.DOWN] * 5)
     await house.reservations.release(ALICE, row.reservation_id)
@@ -235,15 +237,29 @@ async def test_a_release_that_its_seller_refuses_says_so_with_what_it_costs(hous
     noted = house.tables.reservations[row.reservation_id]
     assert noted.state is S.RELEASING
     assert noted.reason == (
-        "fake refuses to release: down; tried 4 times, next at 12:04 UTC; it bills $5.812 an hour meanwhile"
+        f"released by {ALICE.called}; fake refuses to release: down; tried 4 times, "
+        "next at 12:04 UTC; it bills $11.62 an hour meanwhile"
     )
     refused = [e.detail for e in house.tables.audit if e.action == "reservation.release_refused"]
     assert len(refused) == 1
     assert "fake refuses to release: down" in refused[0]
     await house.settle(4)
     assert house.states() == [S.RELEASED]
-    assert "refuses" not in house.rows()[0].reason
+    assert house.rows()[0].reason == f"released by {ALICE.called}; its seller took the order to end it"
     house.assert_agreement()
+
+
+async def test_why_a_dear_lease_was_given_back_outlives_a_refused_release(house: House) -> None:
+    house.sell(an_offer(price="1"))
+    house.provider.price_factor = Decimal(3)
+    house.provider.fail("release", *[Fault.DOWN] * 5)
+    with pytest.raises(PriceAboveLimit):
+        await house.reservations.reserve_offer(ALICE, "o-1", 1, most_usd_per_node_hour=Decimal("1.05"))
+    await house.settle(8)
+    assert house.states() == [S.RELEASED]
+    assert house.rows()[0].reason == (
+        "fake: charges $3.00 per node-hour; the limit was $1.05; its seller took the order to end it"
+    )
 
 
 @given(st.integers(1, 10_000))
