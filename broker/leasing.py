@@ -326,9 +326,10 @@ class Leasing:
         return await self._write(row, "reservation.granted", actor, span)
 
     async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
-        """Stores a later end."""
-        row = replace(reservation, end=end)
-        return await self._write(row, "reservation.extend", actor, f"until {end.isoformat()}")
+        """Stores a later end, which is what somebody asks for now."""
+        wish = None if reservation.requested is None else replace(reservation.requested, end=end)
+        row = replace(reservation, end=end, requested=wish)
+        return await self._write(row, "reservation.extend", actor, f"until {end:%d %b %Y %H:%M} UTC")
 
     async def abandon(
         self,

@@ -18,7 +18,7 @@ async def test_a_holding_lasts_until_its_later_end(house: House) -> None:
     row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON, NOON + 2 * HOUR)
     for _ in range(2):
         longer = await house.reservations.extend(ALICE, row.reservation_id, NOON + 5 * HOUR)
-        assert longer.end == NOON + 5 * HOUR
+        assert (longer.end, longer.wish.end) == (NOON + 5 * HOUR, NOON + 5 * HOUR)
     house.clock.advance(hours=3)
     await house.settle(1)
     assert house.states() == [ReservationState.ACTIVE]
@@ -27,6 +27,7 @@ async def test_a_holding_lasts_until_its_later_end(house: House) -> None:
     assert house.states() == [ReservationState.RELEASED]
     (line,) = [entry for entry in house.tables.audit if entry.action == "reservation.extend"]
     assert (line.actor, line.object_id) == ("key-alice", row.reservation_id)
+    assert line.detail == "active: until 23 Nov 2026 17:00 UTC"
 
 
 async def test_what_cannot_last_longer_says_the_way_out(house: House) -> None:
