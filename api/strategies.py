@@ -1,4 +1,4 @@
-"""What a plan is compared with, in the words that people read."""
+"""What the planner does, and what a plan is compared with, in the words that people read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ STRATEGIES: Mapping[str, str] = {
     "cheapest_gpu_hour": "cheapest GPU-hour each",
     "converged": "one always-on pool",
 }
+
+
+SEARCHING = "searching"
+STAGES: Mapping[str, str] = {
+    "compiling, once for this version": "compiling, once for this version",
+    "reading the market": "reading the market",
+    "loaded": "preparing",
+    "priced": "preparing",
+    "compared": "comparing strategies",
+}
+"""Steps of the planner that say something to who waits; the others are ways of searching."""
+
+
+def doing(stage: str) -> str:
+    """What the planner does at a stage of its search."""
+    return STAGES.get(stage, SEARCHING)
 
 
 def without_cost(baseline: Baseline) -> str:

@@ -10,14 +10,15 @@ from rich.status import Status
 
 from api.cli.figures import percent, whole_usd
 from api.cli.output import stderr
+from api.strategies import doing
 from broker.plan_ports import Progress
 
 PLAIN_INTERVAL_S = 5.0
 
 
 def describe(progress: Progress) -> str:
-    """``placing  12.3 s  best $123,456  bound $120,000  gap 2.8 %``; what is unknown is left out."""
-    parts = [progress.stage, f"{progress.seconds:.1f} s"]
+    """``searching  12.3 s  best $123,456  bound $120,000  gap 2.8 %``; what is unknown is left out."""
+    parts = [doing(progress.stage), f"{progress.seconds:.1f} s"]
     if progress.incumbent_usd is not None:
         parts.append(f"best {whole_usd(progress.incumbent_usd)}")
     if progress.bound_usd is not None:
@@ -59,6 +60,6 @@ class ProgressLine:
         """Shows how far the solve is."""
         if self._moving is not None:
             self._moving.update(describe(progress))
-        elif progress.stage != self._stage or progress.seconds - self._told_at >= PLAIN_INTERVAL_S:
-            self._stage, self._told_at = progress.stage, progress.seconds
+        elif doing(progress.stage) != self._stage or progress.seconds - self._told_at >= PLAIN_INTERVAL_S:
+            self._stage, self._told_at = doing(progress.stage), progress.seconds
             self._console.print(describe(progress), markup=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from api import errors
 from api.dependencies import SAFE_METHODS, product_of
 from api.explanations import folded, sentences_of
 from api.pages import TEMPLATES, words
-from api.strategies import strategy
+from api.strategies import doing, strategy
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.money import price_figure
@@ -50,6 +50,7 @@ templates.env.filters.update(
     moment=words.moment,
     price=words.price,
     price_figure=price_figure,
+    doing=doing,
     micro_price=words.micro_price,
     share=words.share,
     figures=words.figures,

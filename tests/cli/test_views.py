@@ -119,12 +119,12 @@ def test_progress_is_plain_lines_where_nobody_watches() -> None:
     with ProgressLine(Console(file=text, force_terminal=False, width=120)) as progress:
         progress.say("planning")
         for second in range(12):
-            progress(Progress(float(second), 100.0, 90.0, 0.1, "placing"))
-        progress(Progress(12.0, None, None, None, "checking"))
+            progress(Progress(float(second), 100.0, 90.0, 0.1, ("greedy", "settled")[second % 2]))
+        progress(Progress(12.0, None, None, None, "compared"))
     lines = text.getvalue().splitlines()
     assert lines[0] == "planning"
-    assert lines[1] == "placing  0.0 s  best $100  bound $90  gap 10 %"
-    assert lines[-1] == "checking  12.0 s"
+    assert lines[1] == "searching  0.0 s  best $100  bound $90  gap 10 %"
+    assert lines[-1] == "comparing strategies  12.0 s"
     assert len(lines) == 5
 
 
