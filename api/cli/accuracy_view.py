@@ -11,7 +11,7 @@ from rich.text import Text
 
 from api.cli.accuracy_tables import LEGEND, MISSED, OK, Section, sections
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from optimizer.performance.constant_sources import SourcedConstant
+from optimizer.performance.fitted_store import SourcedConstant
 from optimizer.performance.report import Report
 
 WIDEST = 120

@@ -25,12 +25,14 @@ from optimizer.performance.constants import (
     Software,
     Table,
 )
-from optimizer.performance.releases import Before, EarlyReleases, OlderEngine
 from optimizer.performance.serving_constants import (
+    Before,
     Benchmark,
     ColdStart,
+    EarlyReleases,
     Engine,
     Harness,
+    OlderEngine,
     Queueing,
     ServingRates,
 )

@@ -11,8 +11,7 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 from optimizer.performance.constants import Compute
 from optimizer.performance.scenario import Scenario
-from optimizer.performance.shapes import Shapes, seen_context
-from optimizer.performance.small_kernels import small_kernel_bytes
+from optimizer.performance.shapes import Shapes, seen_context, small_kernel_bytes
 
 USUAL_HEAD = 128.0
 

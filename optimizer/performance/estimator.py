@@ -10,9 +10,8 @@ from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, Training
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.mixes import MixedTable, is_mixed, mixed_estimate, parts_of
-from optimizer.performance.nearby_kernels import load_kernels
 from optimizer.performance.own_plans import OwnServing, OwnTraining
-from optimizer.performance.own_shift import OwnShift
+from optimizer.performance.own_shift import OwnShift, load_kernels
 from optimizer.performance.serving_estimate import ServingConfig, ServingCore
 from optimizer.performance.serving_table import ServingTable
 from optimizer.performance.training_estimate import TrainingCore

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import FITTED, Calibration, load_calibration
+from optimizer.performance.calibration import CONFIG, FITTED, Calibration, load_calibration
 from optimizer.performance.evaluate import regime_group
 from optimizer.performance.fitting import held_by_sources, other_sources
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
@@ -67,6 +70,9 @@ TRAINING_KEYS = {
 }
 
 STEP_PATHS = frozenset({ADAPTER_STEPS, *(f"intervals.{name}" for name in TRAINING_KEYS.values())})
+MEASURED = "intervals"
+
+Value = float | str | Mapping[str, float]
 
 
 def save_folds(fitted: Fitted) -> None:
@@ -250,3 +256,45 @@ def _rounded(values: Mapping[str, float], up: bool = False) -> dict[str, float]:
     """Five digits; ``up`` for half-widths, which end at an error that they hold."""
     least = 0.5 * 10.0 ** (1 - DIGITS) if up else 0.0
     return {path: float(f"{number * (1.0 + least):.{DIGITS - 1}e}") for path, number in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedConstant:
+    """One constant of ``group``: a number, a word, or a table of numbers by architecture, format or kind.
+
+    ``fitted``: what the fit moved, a number for a number and the entries that moved for a table; None where
+    it moved nothing.
+    """
+
+    group: str
+    name: str
+    prior: Value
+    fitted: float | Mapping[str, float] | None
+    source: str
+
+
+def sourced_constants() -> tuple[SourcedConstant, ...]:
+    """Every constant, in the order of the file; half-widths of intervals are measured and not among them."""
+    fitted = tomllib.loads(FITTED.read_text())["values"]
+    groups = tomllib.loads(CONFIG.read_text())
+    return tuple(found for group, table in groups.items() for found in _of_group(group, table, fitted))
+
+
+def _of_group(group: str, table: Any, fitted: Mapping[str, float]) -> Iterator[SourcedConstant]:
+    if group == MEASURED or not isinstance(table, Mapping):
+        return
+    for name, entry in table.items():
+        path = f"{group}.{name}"
+        if not isinstance(entry, Mapping):
+            continue
+        if "value" not in entry:
+            yield from _of_group(path, entry, fitted)
+        elif "source" in entry and entry["value"] != {}:
+            prior = entry["value"]
+            yield SourcedConstant(group, name, prior, _moved(path, prior, fitted), str(entry["source"]))
+
+
+def _moved(path: str, prior: Value, fitted: Mapping[str, float]) -> float | Mapping[str, float] | None:
+    if not isinstance(prior, Mapping):
+        return fitted.get(path)
+    return {key: fitted[f"{path}.{key}"] for key in prior if f"{path}.{key}" in fitted} or None

@@ -19,7 +19,7 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import CONFIG, FITTED, Calibration
 from optimizer.performance.coldstart_rows import cold_starts_table, read_cold_starts
 from optimizer.performance.collective_rows import collectives_table, read_collectives
-from optimizer.performance.families import family
+from optimizer.performance.features import family
 from optimizer.performance.fitting import (
     Problem,
     fit,

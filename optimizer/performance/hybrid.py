@@ -21,16 +21,9 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.evaluate import regime_group
 from optimizer.performance.evidence import noise_floor_percent
+from optimizer.performance.features import Features
 from optimizer.performance.folds import SOURCE, held_out_errors
-from optimizer.performance.nearby import (
-    OUTLIER,
-    Features,
-    Kernel,
-    correlation,
-    inverse_of,
-    leave_out,
-    narrowed,
-)
+from optimizer.performance.nearby import OUTLIER, Kernel, correlation, inverse_of, leave_out, narrowed
 from optimizer.performance.nearby_fit import PAIR, configuration_groups, groups_of
 from optimizer.performance.nearby_rows import MEASURES, features_of, is_evidence, residuals_of, shrunk
 from optimizer.performance.observations import Observation, observations

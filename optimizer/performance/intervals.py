@@ -15,6 +15,8 @@ MOE, OLD, BURST, OBJECTIVE, P95 = "_moe", "_old", "burst", "objective", "_p95"
 FIRST_ALONE, OVERLOAD = "first", "overload"
 WIDER = {BURST: "closed", FIRST_ALONE: "single"}
 GRID_STACK = "eager"
+EIGHTY_PERCENT = 1.2816
+UPPER_QUARTER = 0.6745
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +148,17 @@ def provenance_of(measured: bool, known_gpu: bool, near: Closeness = NO_ROWS) ->
     if measured or near.nearness >= SAME:
         return Provenance.MEASURED
     return Provenance.CALIBRATED if known_gpu or near.shrink <= NEAR else Provenance.MODELLED
+
+
+def memory_margin(half_width: float) -> float:
+    """Factor from predicted memory to its upper quarter (75 %): errors are log-normal, ``half_width``
+    (relative) of their 80 % interval: (1 + w)^(0.6745 / 1.2816)."""
+    margin: float = (1.0 + half_width) ** (UPPER_QUARTER / EIGHTY_PERCENT)
+    return margin
+
+
+def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
+    """How sure it is that a card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
+    80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width))."""
+    room = math.log(card_bytes / held_bytes)
+    return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))

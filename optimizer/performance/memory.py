@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from optimizer.performance import elementwise as xp
@@ -14,8 +13,6 @@ from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes
 
 WEIGHT_BYTES, FROZEN_EIGHT_BIT = 2.0, 1.0
-EIGHTY_PERCENT = 1.2816
-UPPER_QUARTER = 0.6745
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +105,3 @@ def buffer_bytes(layouts: Layouts, dp: Array, memory: Memory) -> Array:
     kinds = [layouts.tp > 1.0, layouts.pp > 1.0, dp * layouts.cp > 1.0, layouts.cp > 1.0, layouts.ep > 1.0]
     count: Array = sum((xp.where(kind, 1.0, 0.0) for kind in kinds), start=xp.zeros_like(layouts.tp))
     return memory.context_bytes + memory.communicator_bytes * count
-
-
-def memory_margin(half_width: float) -> float:
-    """Factor from predicted memory to its upper quarter (75 %): errors are log-normal, ``half_width``
-    (relative) of their 80 % interval: (1 + w)^(0.6745 / 1.2816)."""
-    margin: float = (1.0 + half_width) ** (UPPER_QUARTER / EIGHTY_PERCENT)
-    return margin
-
-
-def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
-    """How sure it is that a card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
-    80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width))."""
-    room = math.log(card_bytes / held_bytes)
-    return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))

@@ -14,37 +14,18 @@ Far from every row the mean is 0 and the variance the prior one: the model is le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.features import ANY, NUMBERS, WORDS, Features
 
-WORDS = ("source", "gpu", "architecture", "model", "family", "engine", "precision", "regime", "metric")
-NUMBERS = ("size", "gpus", "tensor", "pipeline", "expert", "batch", "input", "output")
-ANY = ""
 OUTLIER = 1.5
 ROWS_MOST = 3000
 AT_ONCE = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """Rows by their words [N, C] (``ANY``: not said) and log2 numbers [N, D]."""
-
-    words: NDArray[np.str_]
-    numbers: Array
-
-    @property
-    def count(self) -> int:
-        """N."""
-        return int(self.words.shape[0])
-
-    def at(self, places: NDArray[np.intp] | slice) -> Features:
-        """The rows at ``places``."""
-        return Features(self.words[places], self.numbers[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +38,6 @@ class Kernel:
     noise: float
     lengths: Mapping[str, float]
     narrowing: float = 1.0
-
-
-def stack_features(rows: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]) -> Features:
-    """Features of rows given as words and (positive) numbers by name; what is missing is ``ANY`` or 1."""
-    words = [[row[0].get(name, ANY) for name in WORDS] for row in rows]
-    numbers = [[row[1].get(name, 1.0) for name in NUMBERS] for row in rows]
-    shaped = np.asarray(words, dtype=np.str_).reshape(len(rows), len(WORDS))
-    return Features(shaped, np.log2(np.maximum(as_array(numbers).reshape(len(rows), len(NUMBERS)), 2.0**-10)))
 
 
 def correlation(asked: Features, known: Features, lengths: Mapping[str, float]) -> Array:

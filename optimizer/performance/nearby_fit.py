@@ -8,8 +8,10 @@ normal with a five-fold wider tail of 5 %, moved by coordinate steps in the logs
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,32 +19,31 @@ from numpy.typing import NDArray
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.folds import SOURCE, held_out_errors
-from optimizer.performance.nearby import (
+from optimizer.performance.features import (
+    BLOCKS,
+    FIRST_TOKEN,
+    MEMORY,
     NUMBERS,
-    OUTLIER,
+    STEP,
+    TOKEN_RATE,
+    TOKEN_TIME,
     WORDS,
-    Evidence,
     Features,
+)
+from optimizer.performance.folds import SOURCE, held_out_errors
+from optimizer.performance.measured import data_sha256
+from optimizer.performance.nearby import (
+    OUTLIER,
+    Evidence,
     Kernel,
     correlation,
     inverse_of,
     leave_out,
     narrowed,
 )
-from optimizer.performance.nearby_rows import (
-    BLOCKS,
-    FIRST_TOKEN,
-    MEASURES,
-    MEMORY,
-    STEP,
-    TOKEN_RATE,
-    TOKEN_TIME,
-    features_of,
-    is_evidence,
-    residuals_of,
-)
+from optimizer.performance.nearby_rows import MEASURES, features_of, is_evidence, residuals_of
 from optimizer.performance.observations import observations
+from optimizer.performance.own_shift import KERNELS, load_kernels
 from optimizer.performance.rows import read_rows
 
 MODEL_AND_STACK = WORDS[:7]
@@ -68,6 +69,7 @@ WIDE_SHARE, WIDE = 0.05, 5.0
 OTHER_METRIC = 0.1
 SHARE_INSIDE = 0.8
 FOLDS = 5
+DIGITS = 3
 NARROWINGS = np.linspace(0.0, 2.0, 41)
 
 
@@ -230,3 +232,34 @@ def _surprise(left: Array, variance: Array) -> float:
     narrow = (1.0 - WIDE_SHARE) * np.exp(-0.5 * squares)
     tail = WIDE_SHARE / WIDE * np.exp(-0.5 * squares / WIDE**2)
     return float(-np.mean(np.log((narrow + tail) / np.sqrt(variance) + 1e-12)))
+
+
+def kernels_sha256() -> str:
+    """The fingerprint of the data that the kernels were fitted to."""
+    return str(tomllib.loads(KERNELS.read_text())["data_sha256"])
+
+
+def save_kernels(kernels: Mapping[str, Kernel], on: date) -> None:
+    """Writes the file that ``load_kernels`` reads."""
+    lines = [
+        "# Written by `broker perf fit`: how far a measured row shifts predictions (nearby.py). Chosen by",
+        "# leave-group-out likelihood on fixtures/performance. Variances of natural logs; lengths: distance",
+        "# of two rows that differ in a word, or by one doubling of a number. Not edited by hand.",
+        f'data_sha256 = "{data_sha256()}"',
+        f"fitted_on = {on.isoformat()}",
+        'command = "broker perf fit"',
+    ]
+    for block, kernel in kernels.items():
+        lines += ["", f"[kernels.{block}]", f"variance = {_short(kernel.variance)}"]
+        lines += [f"noise = {_short(kernel.noise)}", f"narrowing = {_short(kernel.narrowing)}"]
+        lines += [f"lengths = {_inline(kernel.lengths)}"]
+    KERNELS.write_text("\n".join(lines) + "\n")
+    load_kernels.cache_clear()
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.{DIGITS - 1}e}")
+
+
+def _inline(lengths: Mapping[str, float]) -> str:
+    return "{ " + ", ".join(f"{name} = {_short(length)}" for name, length in lengths.items()) + " }"

@@ -17,30 +17,31 @@ import numpy as np
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.families import family
+from optimizer.performance.features import (
+    ANY,
+    FIRST_TOKEN,
+    MEMORY,
+    OWN_SOURCE,
+    STEP,
+    TOKEN_RATE,
+    TOKEN_TIME,
+    Described,
+    Features,
+    stack_features,
+    words_of,
+)
 from optimizer.performance.fitting import fit_settings, log_errors
-from optimizer.performance.nearby import ANY, Evidence, Features, stack_features
+from optimizer.performance.nearby import Evidence
 from optimizer.performance.observations import Observation, identifier_front, observations
 from optimizer.performance.rows import ReadRows, read_rows
 from optimizer.performance.serving_reading import ServingRow
 from optimizer.performance.training_rows import TrainingRow
 
-TOKEN_TIME, TOKEN_RATE, FIRST_TOKEN, STEP, MEMORY = (
-    "token_time",
-    "token_rate",
-    "first_token",
-    "step",
-    "memory",
-)
-BLOCKS = (TOKEN_TIME, TOKEN_RATE, FIRST_TOKEN, STEP, MEMORY)
 SHARED: Mapping[str, tuple[str, ...]] = {
     TOKEN_TIME: (TOKEN_TIME, TOKEN_RATE),
     TOKEN_RATE: (TOKEN_TIME, TOKEN_RATE),
 }
-OWN_SOURCE = "own"
 BURST = "offline_burst"
-
-Described = tuple[Mapping[str, str], Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +103,6 @@ def describe_training(
         "expert": expert,
         "batch": micro,
         "input": read.sequence_length,
-    }
-
-
-def words_of(model: ModelShape, gpu: str, gpus: Mapping[str, GpuSpec]) -> dict[str, str]:
-    """What GPU and model say."""
-    return {
-        "gpu": gpu,
-        "architecture": gpus[gpu].arch if gpu in gpus else ANY,
-        "model": model.name,
-        "family": family(model.name),
     }
 
 

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from optimizer.performance.cells import Prediction
 from optimizer.performance.intervals import OVERLOAD
-from optimizer.performance.prediction import Prediction
 from optimizer.performance.rows import ReadRows, is_serving
 from optimizer.performance.serving_reading import RUN
 from optimizer.performance.serving_words import benchmark_of

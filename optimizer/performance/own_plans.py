@@ -16,18 +16,20 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Fabric, FabricKind, Sku
 from broker.domain.workload import Batch, Measurement, Precision, Serving, Training
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.intervals import Closeness
-from optimizer.performance.nearby import Evidence, Features, stack_features
-from optimizer.performance.nearby_rows import (
+from optimizer.performance.features import (
     FIRST_TOKEN,
     OWN_SOURCE,
     STEP,
     TOKEN_RATE,
     TOKEN_TIME,
     Described,
+    Features,
+    stack_features,
     words_of,
 )
+from optimizer.performance.hardware import build_hardware
+from optimizer.performance.intervals import Closeness
+from optimizer.performance.nearby import Evidence
 from optimizer.performance.own_shift import OwnShift
 from optimizer.performance.served_model import Replica
 from optimizer.performance.serving_estimate import (

@@ -18,8 +18,9 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
+from optimizer.performance.features import NUMBERS, WORDS
 from optimizer.performance.fitting import log_errors
-from optimizer.performance.nearby import NUMBERS, OUTLIER, WORDS, Kernel, correlation, inverse_of, leave_out
+from optimizer.performance.nearby import OUTLIER, Kernel, correlation, inverse_of, leave_out
 from optimizer.performance.nearby_rows import MEASURES, features_of, is_evidence, residuals_of
 from optimizer.performance.observations import SERVING_PAIRS, TRAINING_PAIRS, Observation, observations
 from optimizer.performance.rows import ReadRows, is_serving, read_rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask, as_array
-from optimizer.performance.prediction import Prediction
+from optimizer.performance.cells import Prediction
 
 CELL_LEAST = 8
 RANKED = 0.9

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance import serving_reading, serving_rows, training_rows
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.cells import Unreadable
-from optimizer.performance.prediction import Prediction
+from optimizer.performance.cells import Prediction, Unreadable
 
 METRICS = training_rows.METRICS + serving_rows.METRICS
 COLUMNS = ("id", *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")), "fits", "note")

@@ -19,11 +19,11 @@ from optimizer.performance.hardware import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
+    memory_margin,
     provenance_of,
     serving_relative,
     with_interval,
 )
-from optimizer.performance.memory import memory_margin
 from optimizer.performance.queueing import (
     Lengths,
     Load,
@@ -37,15 +37,14 @@ from optimizer.performance.served_model import (
     Format,
     Replica,
     ServedModel,
+    Speculation,
     cache_tokens,
     holds_one,
     sequences_most,
     weight_bytes,
 )
-from optimizer.performance.serving_constants import ServingRates
-from optimizer.performance.serving_words import engine_on
+from optimizer.performance.serving_constants import ServingRates, engine_on
 from optimizer.performance.shapes import build_shape
-from optimizer.performance.speculation import Speculation
 
 TENSOR = (1, 2, 4, 8)
 PIPELINE = (1, 2, 4)

@@ -15,8 +15,7 @@ from optimizer.performance.served_model import (
     once,
     wide_best,
 )
-from optimizer.performance.shapes import experts_touched
-from optimizer.performance.small_kernels import small_kernel_bytes
+from optimizer.performance.shapes import experts_touched, small_kernel_bytes
 
 REFERENCE_BALANCE = 794.5e12 / 3.35e12
 PACKED = frozenset({"int3", "int4", "int5", "int6", "w8a16"})

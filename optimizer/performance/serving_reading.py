@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,10 +13,8 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
-from optimizer.performance.launch_options import NONE_TOLD, LaunchOptions, options_of
 from optimizer.performance.names import find_gpu, find_model
-from optimizer.performance.releases import EarlyReleases
-from optimizer.performance.serving_constants import Harness
+from optimizer.performance.serving_constants import EarlyReleases, Harness
 from optimizer.performance.serving_words import (
     AT_ONCE,
     REGIMES,
@@ -39,6 +38,25 @@ USUAL_REQUESTS = 1000.0  # what benchmark tools of vLLM and SGLang send
 ROOM_FOR_WEIGHTS = 0.75
 NODE_RANKS = 8
 RUN = "run"
+MEMORY = re.compile(
+    r"(?:mem[-_ ]fraction(?:[-_ ]static)?|gpu[-_ ]mem(?:ory)?[-_ ]util(?:ization)?)[ =:]+(0?\.\d+)"
+)
+A_RANK = re.compile(r"max[-_ ]num[-_ ]seqs[ =:]+(\d+)")
+IN_ALL = re.compile(r"max[-_ ]running[-_ ]requests[ =:]+(\d+)")
+BEAMS = re.compile(r"beams?(?:[-_ ](?:width|search))?[ =:]+(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """Share of each card for weights and cache, sequences in flight on a rank at most; 0 where not told.
+    ``beams``: sequences that search for the answer of a request side by side."""
+
+    memory_share: float = 0.0
+    sequences: float = 0.0
+    beams: float = 1.0
+
+
+NONE_TOLD = LaunchOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +265,15 @@ def _objectives_s(
     between = chosen.interactive_itl_p99_s if interactive else chosen.server_itl_p99_s
     first = chosen.interactive_ttft_p99_s if interactive else chosen.server_ttft_p99_s
     return between.get(model.name, np.inf), first.get(model.name, np.inf)
+
+
+def options_of(row: Mapping[str, str], ranks: int) -> LaunchOptions:
+    """What the notes say: vLLM counts sequences by data-parallel rank, SGLang over all ``ranks``."""
+    notes = (row.get("notes") or "").lower()
+    sequences = _told(A_RANK, notes) or _told(IN_ALL, notes) / ranks
+    return LaunchOptions(_told(MEMORY, notes), sequences, max(_told(BEAMS, notes), 1.0))
+
+
+def _told(option: re.Pattern[str], notes: str) -> float:
+    found = option.search(notes)
+    return float(found.group(1)) if found else 0.0

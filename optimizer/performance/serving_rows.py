@@ -11,6 +11,7 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
+from optimizer.performance.cells import Prediction
 from optimizer.performance.closed_loops import uneven_share
 from optimizer.performance.finite_runs import run_share
 from optimizer.performance.hardware import build_hardware
@@ -22,7 +23,6 @@ from optimizer.performance.intervals import (
     ratio_relative,
     serving_row_relative,
 )
-from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving_asked import Answer, Asked, raised

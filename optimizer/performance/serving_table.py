@@ -21,6 +21,7 @@ from optimizer.performance.arrays import Array, Mask, Places, as_array, stacked
 from optimizer.performance.hardware import build_hardware, kinds_of
 from optimizer.performance.queueing import Lengths
 from optimizer.performance.served_model import Format, Replica, ServedModel
+from optimizer.performance.serving_constants import engine_on
 from optimizer.performance.serving_estimate import (
     WAYS,
     ServingConfig,
@@ -37,7 +38,6 @@ from optimizer.performance.serving_estimate import (
     speculation_of,
     within,
 )
-from optimizer.performance.serving_words import engine_on
 from optimizer.performance.shapes import stack_shapes
 
 CELLS_AT_ONCE = 6_000

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import NOTHING, Unreadable, number
-from optimizer.performance.releases import EarlyReleases
-from optimizer.performance.serving_constants import Harness
+from optimizer.performance.serving_constants import EarlyReleases, Harness, engine_on
 
 REGIMES = {
     "offline_max": "offline",
@@ -76,7 +75,6 @@ FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5
 AT_ONCE, DECODE_POOL = "offline_burst", "decode_pool"
 NARROW = frozenset({"fp4", "fp8", "mxfp4"})
 MXFP4 = "mxfp4"
-ON_AMD = {"vllm": "rocm", "vllm_v0": "rocm_v0", "eager": "rocm_v0"}
 LOCAL, INTEGERS = (
     frozenset({"local", "llama_cpp"}),
     frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"}),
@@ -222,11 +220,6 @@ def early_release(
     if model.attention is not Attention.MLA:
         return None
     return calibration.early_latent(*_own_release(row))
-
-
-def engine_on(spec: GpuSpec | None, engine: str) -> str:
-    """The class of an engine on a GPU."""
-    return ON_AMD.get(engine, engine) if spec is not None and spec.vendor == "AMD" else engine
 
 
 def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:

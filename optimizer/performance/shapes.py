@@ -13,6 +13,7 @@ from functools import lru_cache
 from broker.domain.model_shape import Attention, ModelShape
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Places, as_array, number
+from optimizer.performance.constants import Compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +198,19 @@ def experts_touched(shapes: Shapes, tokens: Array) -> Array:
     experts = xp.maximum(shapes.experts, 1.0)
     missed = xp.power(1.0 - xp.minimum(shapes.active_experts / experts, 1.0), tokens)
     return experts * (1.0 - missed)
+
+
+def small_kernel_bytes(
+    shapes: Shapes, compute: Compute, whole: Array | float, routed: Array, eight_bit: bool
+) -> Array:
+    """Bytes a token, average layer and slice that norms, residuals, activation, casts and permutation move
+    in a forward pass. Tensors of the hidden width count ``whole`` times, once for each rank that works on all
+    of them; ``routed``: copies of a token that go to experts; ``eight_bit``: products take 8 or 4 bits, and
+    casts come once a token and once a copy."""
+    hidden = compute.elementwise_bytes_hidden * shapes.hidden
+    copies = shapes.expert_hidden * routed
+    if eight_bit:
+        hidden = hidden + compute.fp8_cast_bytes_hidden * (shapes.hidden + copies)
+    sliced = compute.elementwise_bytes_ffn * shapes.ffn + compute.moe_permute_bytes_hidden * copies
+    size: Array = whole * hidden + sliced + compute.state_bytes_width * shapes.state_width
+    return size

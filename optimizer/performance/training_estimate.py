@@ -23,13 +23,13 @@ from optimizer.performance.hardware import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
+    memory_margin,
     memory_regime,
     provenance_of,
     training_relative,
     with_interval,
 )
 from optimizer.performance.layouts import RECOMPUTE, Layouts, ways_of
-from optimizer.performance.memory import memory_margin
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training import Step, steps_by_sharding

@@ -14,14 +14,12 @@ from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Sku
 from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.cells import Unreadable, needed, number
+from optimizer.performance.cells import Prediction, Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, Hardware, build_hardware
-from optimizer.performance.intervals import training_relative
+from optimizer.performance.intervals import fit_probability, training_relative
 from optimizer.performance.layouts import Layouts, Row, stack_layouts
-from optimizer.performance.memory import fit_probability
 from optimizer.performance.names import find_gpu, find_model, known_model
-from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training import Step, step

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from api.cli.accuracy_view import markdown_constants, markdown_report, print_report
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from optimizer.performance.constant_sources import sourced_constants
+from optimizer.performance.fitted_store import sourced_constants
 from optimizer.performance.fitting import read_parameters
 from optimizer.performance.report import HeldOutLine, Report
 from tests.performance.builders import bundled_report

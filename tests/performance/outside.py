@@ -14,13 +14,12 @@ from broker.domain.sku import Sku
 from broker.domain.workload import Precision
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
-from optimizer.performance.cells import Unreadable
+from optimizer.performance.cells import Prediction, Unreadable
 from optimizer.performance.collective_rows import predict_collectives, read_collectives
 from optimizer.performance.hardware import GIB, build_hardware
 from optimizer.performance.measured import FOLDER
 from optimizer.performance.names import find_model
 from optimizer.performance.observations import Observation, observations
-from optimizer.performance.prediction import Prediction
 from optimizer.performance.rows import predictions, read_rows
 from optimizer.performance.served_model import (
     Replica,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from optimizer.performance.calibration import CONFIG, load_calibration, parse_calibration
-from optimizer.performance.constant_sources import sourced_constants
+from optimizer.performance.fitted_store import sourced_constants
 
 
 def document() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, load_calibration, load_priors
-from optimizer.performance.families import family
+from optimizer.performance.features import family
 from optimizer.performance.fitting import (
     Parameter,
     Problem,

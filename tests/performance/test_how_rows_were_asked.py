@@ -6,9 +6,9 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration
-from optimizer.performance.launch_options import LaunchOptions, options_of
 from optimizer.performance.observations import observations
 from optimizer.performance.rows import predictions, read_rows
+from optimizer.performance.serving_reading import LaunchOptions, options_of
 from optimizer.performance.serving_words import BENCHMARKS, harness_of
 
 CLOSED = {

@@ -14,8 +14,9 @@ from optimizer.performance.activations import activation_bytes, can_start, layer
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_priors
 from optimizer.performance.hardware import build_hardware
+from optimizer.performance.intervals import fit_probability
 from optimizer.performance.layouts import AS_NEEDED, stack_layouts
-from optimizer.performance.memory import buffer_bytes, fit_probability, rank_memory, state_bytes
+from optimizer.performance.memory import buffer_bytes, rank_memory, state_bytes
 from optimizer.performance.rows import predict_rows
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import build_shape

@@ -5,27 +5,23 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration
+from optimizer.performance.features import BLOCKS, NUMBERS, STEP, WORDS, Features, stack_features
 from optimizer.performance.fitted_store import LEAST, half_width
 from optimizer.performance.hybrid import evaluate_hybrid
 from optimizer.performance.intervals import NO_ROWS, Closeness, provenance_of, training_relative
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.nearby import (
-    NUMBERS,
     ROWS_MOST,
-    WORDS,
     Correction,
     Evidence,
-    Features,
     Kernel,
     correlation,
     inverse_of,
     leave_out,
-    stack_features,
 )
-from optimizer.performance.nearby_fit import configuration_groups, fit_kernel
-from optimizer.performance.nearby_kernels import kernels_sha256, load_kernels
-from optimizer.performance.nearby_rows import BLOCKS, STEP
+from optimizer.performance.nearby_fit import configuration_groups, fit_kernel, kernels_sha256
 from optimizer.performance.observations import loop_rates
+from optimizer.performance.own_shift import load_kernels
 from tests.performance.builders import rows_of
 
 KERNEL = Kernel(0.04, 0.001, {"source": 1.0, "gpu": 0.7, "architecture": 0.7, "batch": 0.2})

@@ -11,8 +11,8 @@ from broker.domain.estimate import Provenance
 from broker.domain.workload import Measurement, Precision
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.nearby_kernels import load_kernels
 from optimizer.performance.nearby_rows import evidence_of
+from optimizer.performance.own_predictions import predict_rows_with_own
 from optimizer.performance.own_rows import (
     check_rows,
     completed,
@@ -21,7 +21,7 @@ from optimizer.performance.own_rows import (
     report_of,
     save_own_rows,
 )
-from optimizer.performance.own_shift import OwnShift, predict_rows_with_own
+from optimizer.performance.own_shift import OwnShift, load_kernels
 from optimizer.performance.rows import predict_rows
 from tests.performance.builders import estimator, serving, sku, training
 

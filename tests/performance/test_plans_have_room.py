@@ -13,8 +13,7 @@ from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
 from broker.domain.workload import TrainingStack
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import memory_regime
-from optimizer.performance.memory import fit_probability, memory_margin
+from optimizer.performance.intervals import fit_probability, memory_margin, memory_regime
 from optimizer.performance.training_estimate import software_of
 from tests.placement.market import training
 

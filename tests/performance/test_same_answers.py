@@ -32,7 +32,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.layouts import enumerate_layouts
-from optimizer.performance.roots import crossing
+from optimizer.performance.queueing import crossing
 from optimizer.performance.training import step
 from optimizer.performance.training_estimate import TrainingCore, has_layout
 from optimizer.recall import Recall

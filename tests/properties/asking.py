@@ -11,7 +11,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.model_shape import GpuSpec
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import Calibration, load_calibration
-from optimizer.performance.prediction import Prediction
+from optimizer.performance.cells import Prediction
 from optimizer.performance.rows import predictions, read_rows
 from tests.depth import examples
 
