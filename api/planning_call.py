@@ -15,11 +15,11 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, Quota
 from broker.plan_ports import InForce, PlannedAgain, PlanOptions, ProgressSink
 from broker.settings import Settings
-from optimizer.performance.calibration import load_calibration
+from optimizer.calibration.own.evidence import evidence_of
+from optimizer.calibration.own.rows import completed, load_own_rows
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.nearby_rows import evidence_of
-from optimizer.performance.own_rows import completed, load_own_rows
-from optimizer.performance.own_shift import OwnShift, load_kernels
+from optimizer.performance.own.shift import OwnShift, load_kernels
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.planner import JointPlanner
 

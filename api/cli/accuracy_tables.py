@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from api.cli.plain_table import PlainTable
-from optimizer.performance.report import (
+from optimizer.calibration.evaluation.report import (
     APART,
     COLLECTIVES,
     GRID,

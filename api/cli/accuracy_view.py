@@ -11,8 +11,8 @@ from rich.text import Text
 
 from api.cli.accuracy_tables import LEGEND, MISSED, OK, Section, sections
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from optimizer.performance.fitted_store import SourcedConstant
-from optimizer.performance.report import Report
+from optimizer.calibration.evaluation.fitted_store import SourcedConstant
+from optimizer.calibration.evaluation.report import Report
 
 WIDEST = 120
 NO_ROWS = "no measured rows"

@@ -11,8 +11,8 @@ from rich.table import Table
 from api.cli.accuracy_tables import short_metric, short_regime
 from api.cli.figures import percent
 from api.cli.plain_table import PlainTable, text_lines
-from optimizer.performance.hybrid import HybridLine
-from optimizer.performance.own_rows import OwnReport, Reach
+from optimizer.calibration.evaluation.hybrid import HybridLine
+from optimizer.calibration.own.rows import OwnReport, Reach
 
 
 def print_own_report(console: Console, report: OwnReport) -> None:

@@ -21,22 +21,22 @@ from api.planning_call import load_own_shift
 from api.schemas.csv_reader import read_table
 from broker.catalogue import load_gpus, load_models
 from broker.domain.errors import FieldProblem, InputError
-from optimizer.performance.calibration import load_calibration, load_priors
-from optimizer.performance.evaluate import evaluate_bundled, evaluate_rows
-from optimizer.performance.fitted_store import (
+from optimizer.calibration.evaluation.evaluate import evaluate_bundled, evaluate_rows
+from optimizer.calibration.evaluation.fitted_store import (
     interval_half_widths,
     save_fitted,
     save_folds,
     sourced_constants,
 )
-from optimizer.performance.folds import fit_all
-from optimizer.performance.hybrid import evaluate_hybrid
-from optimizer.performance.measured import beside_rows, bundled_rows
-from optimizer.performance.nearby_fit import fit_kernels, save_kernels
-from optimizer.performance.own_predictions import predict_rows_with_own
-from optimizer.performance.own_rows import check_rows, joined, load_own_rows, report_of, save_own_rows
-from optimizer.performance.own_shift import load_kernels
-from optimizer.performance.rows import COLUMNS
+from optimizer.calibration.evaluation.hybrid import evaluate_hybrid
+from optimizer.calibration.fitting.folds import fit_all
+from optimizer.calibration.own.kernel_fit import fit_kernels, save_kernels
+from optimizer.calibration.own.predictions import predict_rows_with_own
+from optimizer.calibration.own.rows import check_rows, joined, load_own_rows, report_of, save_own_rows
+from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
+from optimizer.calibration.tables.rows import COLUMNS
+from optimizer.performance.constants.calibrated import load_calibration, load_priors
+from optimizer.performance.own.shift import load_kernels
 
 app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
 

@@ -6,7 +6,7 @@ import math
 
 from broker.domain.plan import Placement
 from broker.domain.workload import ServingEngine, WorkloadKind
-from optimizer.performance.calibration import load_priors
+from optimizer.performance.constants.calibrated import load_priors
 
 PORT = 8000
 SERVED = frozenset({WorkloadKind.SERVING, WorkloadKind.BATCH})

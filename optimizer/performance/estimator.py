@@ -8,14 +8,14 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, Training
-from optimizer.performance.calibration import Calibration
-from optimizer.performance.mixes import MixedTable, is_mixed, mixed_estimate, parts_of
-from optimizer.performance.own_plans import OwnServing, OwnTraining
-from optimizer.performance.own_shift import OwnShift, load_kernels
-from optimizer.performance.serving_estimate import ServingConfig, ServingCore
-from optimizer.performance.serving_table import ServingTable
-from optimizer.performance.training_estimate import TrainingCore
-from optimizer.performance.training_table import TrainingTable
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.own.plans import OwnServing, OwnTraining
+from optimizer.performance.own.shift import OwnShift, load_kernels
+from optimizer.performance.serving.estimate import ServingConfig, ServingCore
+from optimizer.performance.serving.mixes import MixedTable, is_mixed, mixed_estimate, parts_of
+from optimizer.performance.serving.table import ServingTable
+from optimizer.performance.training.estimate import TrainingCore
+from optimizer.performance.training.table import TrainingTable
 from optimizer.recall import Recall
 
 __all__ = ["Estimator", "ServingConfig", "ServingTable", "TrainingTable"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from broker.domain.model_shape import ModelShape
 from broker.domain.sku import Sku
 from broker.domain.workload import Precision, Training
-from optimizer.performance.calibration import Calibration
-from optimizer.performance.served_model import stored_bytes
-from optimizer.performance.serving_estimate import format_of
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.serving.estimate import format_of
+from optimizer.performance.serving.served_model import stored_bytes
 from optimizer.performance.shapes import build_shape
 
 GB = 1e9

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.domain.estimate import Estimate, Provenance
-from optimizer.performance.constants import Intervals, Table
+from optimizer.performance.constants.groups import Intervals, Table
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9

@@ -13,7 +13,7 @@ from functools import lru_cache
 from broker.domain.model_shape import Attention, ModelShape
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Places, as_array, number
-from optimizer.performance.constants import Compute
+from optimizer.performance.constants.groups import Compute
 
 
 @dataclass(frozen=True, slots=True)

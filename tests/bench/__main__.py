@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from tests.bench.instances import SIZES, make_offers, make_request
 from tests.bench.planning import Case, Result, measure

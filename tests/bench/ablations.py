@@ -22,7 +22,7 @@ from rich.table import Table
 
 from broker.catalogue import load_gpus
 from broker.plan_ports import LimitClock, PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.start_duals import StartDuals

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from broker.catalogue import load_gpus
 from broker.domain.offer import Tier
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from optimizer.performance.hardware import implied_link, kinds_of
+from optimizer.performance.hardware.sku_arrays import implied_link, kinds_of
 
 PRICES = Path(__file__).resolve().parents[2] / "fixtures" / "market" / "real_prices.csv"
 NODES_MOST = 64

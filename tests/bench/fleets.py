@@ -20,7 +20,7 @@ from api.schemas.market import read_market
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.workload import Serving
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.model import answer_fleet, fleet_columns

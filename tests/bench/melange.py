@@ -35,7 +35,7 @@ from broker.domain.sku import IntraNode, LinkKind, Sku
 from broker.domain.window import Window
 from broker.domain.workload import Measurement, PlanRequest, RequestSize, Serving, Slo, Traffic, TrafficShape
 from broker.plan_ports import PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.fleets.lanes import LaneDemand, LaneMenu, find_lanes
 from optimizer.planner import JointPlanner

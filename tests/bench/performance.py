@@ -24,10 +24,10 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Estimate
 from broker.domain.sku import Sku
 from broker.domain.workload import Serving, Training
-from optimizer.performance.calibration import load_calibration
+from optimizer.calibration.tables.bundled import bundled_rows
+from optimizer.calibration.tables.rows import is_serving, predict_rows
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
-from optimizer.performance.measured import bundled_rows
-from optimizer.performance.rows import is_serving, predict_rows
 from optimizer.recall import Recall
 from tests.bench.company import Market, draw_market
 from tests.bench.estimator_peers import peer_table

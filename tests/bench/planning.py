@@ -20,7 +20,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.crew.crew import MOST_PROCESSES, usable_cores
 from optimizer.planner import JointPlanner

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from broker.catalogue import load_gpus
 from broker.plan_ports import PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 from tests.bench.instances import SIZES

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.queueing import P99, harness
+from optimizer.performance.serving.queueing import P99, harness
 from tests.performance.cases import CASES, Case, one, played, run_at
 
 LOADS, COUNTS = (0.5, 0.9, 1.5, 4.0), (100, 300, 1000)

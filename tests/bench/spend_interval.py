@@ -34,12 +34,12 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.forecast import DailyPrices, Family, Forecaster
 from broker.domain.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
 from broker.domain.offer import Tier
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.evaluate import _evidence
-from optimizer.performance.folds import SOURCE
-from optimizer.performance.measured import beside_rows, bundled_rows
-from optimizer.performance.report import TRAINING
-from optimizer.performance.rows import read_rows
+from optimizer.calibration.evaluation.evaluate import _evidence
+from optimizer.calibration.evaluation.report import TRAINING
+from optimizer.calibration.fitting.folds import SOURCE
+from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
+from optimizer.calibration.tables.rows import read_rows
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.spend_interval import MonteCarlo
 
 DAYS, HORIZON = 420, 56

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from api.cli.accuracy_view import markdown_constants, markdown_report, print_report
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from optimizer.performance.fitted_store import sourced_constants
-from optimizer.performance.fitting import read_parameters
-from optimizer.performance.report import HeldOutLine, Report
+from optimizer.calibration.evaluation.fitted_store import sourced_constants
+from optimizer.calibration.evaluation.report import HeldOutLine, Report
+from optimizer.calibration.fitting.gauss_newton import read_parameters
 from tests.performance.builders import bundled_report
 
 pytestmark = pytest.mark.xdist_group("report")

@@ -13,19 +13,19 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
+from optimizer.calibration.evaluation.evaluate import evaluate_bundled
+from optimizer.calibration.evaluation.report import Report
+from optimizer.calibration.tables.serving_reading import ServingRow, read_row
+from optimizer.calibration.tables.serving_rows import predict_serving
+from optimizer.calibration.tables.serving_words import products_of
 from optimizer.performance.arrays import Array, as_array, stacked
-from optimizer.performance.calibration import Calibration, load_calibration, load_priors
+from optimizer.performance.constants.calibrated import Calibration, load_calibration, load_priors
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.evaluate import evaluate_bundled
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import Layouts, ways_of
-from optimizer.performance.report import Report
-from optimizer.performance.served_model import Format, Replica, ServedModel
-from optimizer.performance.serving import decode_step
-from optimizer.performance.serving_reading import ServingRow, read_row
-from optimizer.performance.serving_rows import predict_serving
-from optimizer.performance.serving_words import products_of
+from optimizer.performance.hardware.sku_arrays import build_hardware
+from optimizer.performance.serving.served_model import Format, Replica, ServedModel
+from optimizer.performance.serving.steps import decode_step
 from optimizer.performance.shapes import build_shape
+from optimizer.performance.training.layouts import Layouts, ways_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
 EARLIEST, DEADLINE = datetime(2026, 11, 24, tzinfo=UTC), datetime(2026, 12, 20, tzinfo=UTC)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optimizer.calibration.regimes.load import Answer, Asked, places_of
+from optimizer.calibration.regimes.regimes import capacity
+from optimizer.calibration.regimes.short_runs import short_run
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.calibration import load_priors
-from optimizer.performance.queueing import Lengths
-from optimizer.performance.served_model import ServedModel
-from optimizer.performance.serving_asked import Answer, Asked, places_of
-from optimizer.performance.serving_regimes import capacity
-from optimizer.performance.short_runs import short_run
+from optimizer.performance.constants.calibrated import load_priors
+from optimizer.performance.serving.queueing import Lengths
+from optimizer.performance.serving.served_model import ServedModel
 from tests.performance import simulation
 from tests.performance.builders import served
 

@@ -12,23 +12,23 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.model_shape import ModelShape
 from broker.domain.sku import Sku
 from broker.domain.workload import Precision
+from optimizer.calibration.fitting.collectives import predict_collectives, read_collectives
+from optimizer.calibration.tables.bundled import FOLDER
+from optimizer.calibration.tables.cells import Prediction, Unreadable
+from optimizer.calibration.tables.names import find_model
+from optimizer.calibration.tables.observations import Observation, observations
+from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.cells import Prediction, Unreadable
-from optimizer.performance.collective_rows import predict_collectives, read_collectives
-from optimizer.performance.hardware import GIB, build_hardware
-from optimizer.performance.measured import FOLDER
-from optimizer.performance.names import find_model
-from optimizer.performance.observations import Observation, observations
-from optimizer.performance.rows import predictions, read_rows
-from optimizer.performance.served_model import (
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import GIB, build_hardware
+from optimizer.performance.serving.estimate import format_of
+from optimizer.performance.serving.served_model import (
     Replica,
     ServedModel,
     cache_bytes_per_token,
     cache_tokens,
     weight_bytes_per_gpu,
 )
-from optimizer.performance.serving_estimate import format_of
 from optimizer.performance.shapes import build_shape
 
 STEP, PEAK, CACHE = "step time", "peak memory", "cache memory"

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.queueing import Lengths, arrivals, mean_context
-from optimizer.performance.served_model import ServedModel
-from optimizer.performance.serving import decode_step, prefill
+from optimizer.performance.serving.queueing import Lengths, arrivals, mean_context
+from optimizer.performance.serving.served_model import ServedModel
+from optimizer.performance.serving.steps import decode_step, prefill
 
 CLIENT_S = 0.001
 Tokens = NDArray[np.int64]

@@ -10,8 +10,8 @@ import pytest
 
 from broker.domain.estimate import Parallelism
 from broker.domain.workload import Measurement, Precision, Serving, Slo
-from optimizer.performance.serving_estimate import ServingConfig
-from optimizer.performance.serving_table import ServingTable
+from optimizer.performance.serving.estimate import ServingConfig
+from optimizer.performance.serving.table import ServingTable
 from tests.performance.builders import batch, estimator, serving, sku
 
 H200 = "H200-SXM-141GB"

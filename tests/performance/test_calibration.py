@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from optimizer.performance.calibration import CONFIG, load_calibration, parse_calibration
-from optimizer.performance.fitted_store import sourced_constants
+from optimizer.calibration.evaluation.fitted_store import sourced_constants
+from optimizer.performance.constants.calibrated import CONFIG, load_calibration, parse_calibration
 
 
 def document() -> dict[str, Any]:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from optimizer.calibration.fitting.cold_starts import cold_starts_table, read_cold_starts
+from optimizer.calibration.fitting.table_fit import held_out_by_source, interval_of_others
+from optimizer.calibration.tables.bundled import cold_start_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration, load_priors
-from optimizer.performance.coldstart import PAGE_CACHE, STREAMER, Start, cold_start_s, weights_s
-from optimizer.performance.coldstart_rows import cold_starts_table, read_cold_starts
-from optimizer.performance.measured import cold_start_rows
-from optimizer.performance.table_fit import held_out_by_source, interval_of_others
+from optimizer.performance.constants.calibrated import load_calibration, load_priors
+from optimizer.performance.serving.cold_start import PAGE_CACHE, STREAMER, Start, cold_start_s, weights_s
 
 CONSTANTS = load_calibration().coldstart
 ONE, GIB = as_array(1.0), float(2**30)

@@ -5,14 +5,14 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.sku import Fabric, FabricKind
+from optimizer.calibration.fitting.collectives import collectives_table, read_collectives
+from optimizer.calibration.fitting.table_fit import held_out_by_source
+from optimizer.calibration.tables.bundled import bundled_rows, sweep_rows
+from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration, load_priors
-from optimizer.performance.collective_rows import collectives_table, read_collectives
-from optimizer.performance.hardware import Hardware, build_hardware
-from optimizer.performance.measured import bundled_rows, sweep_rows
-from optimizer.performance.network import all_reduce_s, ramped, reduce_scatter_s
-from optimizer.performance.rows import predict_rows
-from optimizer.performance.table_fit import held_out_by_source
+from optimizer.performance.constants.calibrated import load_calibration, load_priors
+from optimizer.performance.hardware.collectives import all_reduce_s, ramped, reduce_scatter_s
+from optimizer.performance.hardware.sku_arrays import Hardware, build_hardware
 from tests.performance.builders import sku
 
 CALIBRATION = load_calibration()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.catalogue import load_gpus
 from broker.domain.estimate import Provenance
 from broker.domain.workload import Batch, Serving, SpeculativeDecoding
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from tests.depth import examples
 from tests.performance.builders import batch, serving, sku

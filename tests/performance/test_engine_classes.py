@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from tests.performance.builders import read, values_of
 
 

@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import FITTED, load_calibration, load_priors
-from optimizer.performance.features import family
-from optimizer.performance.fitting import (
+from optimizer.calibration.evaluation.ranking import spearman
+from optimizer.calibration.evaluation.report import Report
+from optimizer.calibration.fitting.folds import (
+    GROUPS,
+    LEFT_OUT,
+    MODEL,
+    SOURCE,
+    fitted_sha256,
+    fold_name,
+    load_folds,
+)
+from optimizer.calibration.fitting.gauss_newton import (
     Parameter,
     Problem,
     fit,
@@ -23,20 +31,12 @@ from optimizer.performance.fitting import (
     thinned,
     weights_of,
 )
-from optimizer.performance.folds import (
-    GROUPS,
-    LEFT_OUT,
-    MODEL,
-    SOURCE,
-    fitted_sha256,
-    fold_name,
-    load_folds,
-)
-from optimizer.performance.measured import bundled_rows, data_sha256
-from optimizer.performance.observations import Observation, observations
-from optimizer.performance.ranking import spearman
-from optimizer.performance.report import Report
-from optimizer.performance.rows import read_rows
+from optimizer.calibration.tables.bundled import bundled_rows, data_sha256
+from optimizer.calibration.tables.observations import Observation, observations
+from optimizer.calibration.tables.rows import read_rows
+from optimizer.performance.arrays import as_array
+from optimizer.performance.constants.calibrated import FITTED, load_calibration, load_priors
+from optimizer.performance.own.features import family
 from tests.performance.builders import bundled_report, rows_of
 
 MANY_ROWS = 40

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.goodput import (
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.training.goodput import (
     Saving,
     checkpoint_bytes,
     daly_interval_s,

@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.measured import table_rows
-from optimizer.performance.ranking import RATE, STALLED
-from optimizer.performance.rows import predict_rows
+from optimizer.calibration.evaluation.ranking import RATE, STALLED
+from optimizer.calibration.tables.bundled import table_rows
+from optimizer.calibration.tables.rows import predict_rows
+from optimizer.performance.constants.calibrated import load_calibration
 from tests.performance.builders import FIXTURES
 
 LAYOUT = ("model", "gpus_total", "tp", "pp", "dp", "micro_batch", "grad_accum", "global_batch")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus
 from broker.domain.sku import IntraNode, LinkKind
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import (
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import (
     GIB,
     build_hardware,
     implied_link,

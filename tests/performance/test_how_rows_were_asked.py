@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.observations import observations
-from optimizer.performance.rows import predictions, read_rows
-from optimizer.performance.serving_reading import LaunchOptions, options_of
-from optimizer.performance.serving_words import BENCHMARKS, harness_of
+from optimizer.calibration.tables.observations import observations
+from optimizer.calibration.tables.rows import predictions, read_rows
+from optimizer.calibration.tables.serving_reading import LaunchOptions, options_of
+from optimizer.calibration.tables.serving_words import BENCHMARKS, harness_of
+from optimizer.performance.constants.calibrated import load_calibration
 
 CLOSED = {
     "kind": "serving",

@@ -10,16 +10,16 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.model_shape import Attention, ModelShape
-from optimizer.performance.activations import activation_bytes, can_start, layer_bytes, stage_layers
+from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_priors
-from optimizer.performance.hardware import build_hardware
+from optimizer.performance.constants.calibrated import load_priors
+from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.intervals import fit_probability
-from optimizer.performance.layouts import AS_NEEDED, stack_layouts
-from optimizer.performance.memory import buffer_bytes, rank_memory, state_bytes
-from optimizer.performance.rows import predict_rows
-from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import build_shape
+from optimizer.performance.training.activations import activation_bytes, can_start, layer_bytes, stage_layers
+from optimizer.performance.training.layouts import AS_NEEDED, stack_layouts
+from optimizer.performance.training.memory import buffer_bytes, rank_memory, state_bytes
+from optimizer.performance.training.scenario import Run, Scenario
 from tests.performance.builders import rows_of, sku
 
 PRIORS = load_priors()

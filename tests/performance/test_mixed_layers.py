@@ -10,14 +10,11 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.model_shape import CacheIndex, ModelShape
-from optimizer.performance.activations import layer_bytes
+from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.compute import layer_forward
-from optimizer.performance.hardware import GIB, build_hardware
-from optimizer.performance.rows import predict_rows
-from optimizer.performance.scenario import Run, Scenario
-from optimizer.performance.served_model import (
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import GIB, build_hardware
+from optimizer.performance.serving.served_model import (
     ServedModel,
     cache_bytes_per_token,
     cache_room,
@@ -25,9 +22,12 @@ from optimizer.performance.served_model import (
     concurrency,
     held_bytes,
 )
-from optimizer.performance.serving import decode_step
+from optimizer.performance.serving.steps import decode_step
 from optimizer.performance.shapes import build_shape, read_context, seen_context
-from optimizer.performance.training import step
+from optimizer.performance.training.activations import layer_bytes
+from optimizer.performance.training.compute import layer_forward
+from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.step import step
 from tests.performance.builders import decode_s, layouts_of, served, sku
 
 SHORT, LONG = as_array([1000.0]), as_array([100_000.0])

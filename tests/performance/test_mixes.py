@@ -9,7 +9,7 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.workload import RequestSize, Serving, Traffic, TrafficShape
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from tests.performance.builders import batch, serving, sku
 

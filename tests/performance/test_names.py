@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.cells import Unreadable
-from optimizer.performance.names import find_gpu, find_model
-from optimizer.performance.rows import COLUMNS, predict_rows
-from optimizer.performance.serving_words import engine_of, formats_of, regime_of
+from optimizer.calibration.tables.cells import Unreadable
+from optimizer.calibration.tables.names import find_gpu, find_model
+from optimizer.calibration.tables.rows import COLUMNS, predict_rows
+from optimizer.calibration.tables.serving_words import engine_of, formats_of, regime_of
+from optimizer.performance.constants.calibrated import load_calibration
 
 GPUS = {
     "NVIDIA H100 80GB HBM3": "H100-SXM-80GB",

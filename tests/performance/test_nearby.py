@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.features import BLOCKS, NUMBERS, STEP, WORDS, Features, stack_features
-from optimizer.performance.fitted_store import LEAST, half_width
-from optimizer.performance.hybrid import evaluate_hybrid
+from optimizer.calibration.evaluation.fitted_store import LEAST, half_width
+from optimizer.calibration.evaluation.hybrid import evaluate_hybrid
+from optimizer.calibration.own.kernel_fit import configuration_groups, fit_kernel, kernels_sha256
+from optimizer.calibration.tables.bundled import data_sha256
+from optimizer.calibration.tables.observations import loop_rates
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.intervals import NO_ROWS, Closeness, provenance_of, training_relative
-from optimizer.performance.measured import data_sha256
-from optimizer.performance.nearby import (
+from optimizer.performance.own.features import BLOCKS, NUMBERS, STEP, WORDS, Features, stack_features
+from optimizer.performance.own.gaussian_process import (
     ROWS_MOST,
     Correction,
     Evidence,
@@ -19,9 +21,7 @@ from optimizer.performance.nearby import (
     inverse_of,
     leave_out,
 )
-from optimizer.performance.nearby_fit import configuration_groups, fit_kernel, kernels_sha256
-from optimizer.performance.observations import loop_rates
-from optimizer.performance.own_shift import load_kernels
+from optimizer.performance.own.shift import load_kernels
 from tests.performance.builders import rows_of
 
 KERNEL = Kernel(0.04, 0.001, {"source": 1.0, "gpu": 0.7, "architecture": 0.7, "batch": 0.2})

@@ -5,9 +5,14 @@ import numpy as np
 from broker.catalogue import load_gpus
 from broker.domain.sku import Fabric, FabricKind
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import Hardware, build_hardware
-from optimizer.performance.network import all_reduce_s, all_to_all_s, dispatch_once_s, reduce_scatter_s
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.collectives import (
+    all_reduce_s,
+    all_to_all_s,
+    dispatch_once_s,
+    reduce_scatter_s,
+)
+from optimizer.performance.hardware.sku_arrays import Hardware, build_hardware
 from tests.performance.builders import rows_of, sku
 
 CALIBRATION = load_calibration()

@@ -9,11 +9,9 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.errors import InputError
 from broker.domain.estimate import Provenance
 from broker.domain.workload import Measurement, Precision
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.estimator import Estimator
-from optimizer.performance.nearby_rows import evidence_of
-from optimizer.performance.own_predictions import predict_rows_with_own
-from optimizer.performance.own_rows import (
+from optimizer.calibration.own.evidence import evidence_of
+from optimizer.calibration.own.predictions import predict_rows_with_own
+from optimizer.calibration.own.rows import (
     check_rows,
     completed,
     joined,
@@ -21,8 +19,10 @@ from optimizer.performance.own_rows import (
     report_of,
     save_own_rows,
 )
-from optimizer.performance.own_shift import OwnShift, load_kernels
-from optimizer.performance.rows import predict_rows
+from optimizer.calibration.tables.rows import predict_rows
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.performance.own.shift import OwnShift, load_kernels
 from tests.performance.builders import estimator, serving, sku, training
 
 Row = dict[str, str]

@@ -11,10 +11,10 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
 from broker.domain.workload import TrainingStack
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.intervals import fit_probability, memory_margin, memory_regime
-from optimizer.performance.training_estimate import software_of
+from optimizer.performance.training.estimate import software_of
 from tests.placement.market import training
 
 ESTIMATOR = Estimator(load_gpus(), load_calibration())

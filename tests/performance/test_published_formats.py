@@ -14,10 +14,10 @@ from broker.domain.sku import IntraNode, LinkKind, Sku
 from broker.domain.workload import Precision, Slo, Traffic, TrafficShape
 from broker.model_config import model_from_hf_config
 from optimizer.performance.arrays import number
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.served_model import Replica, ServedModel, weight_bytes
-from optimizer.performance.serving_estimate import ServingCore, format_of
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import build_hardware
+from optimizer.performance.serving.estimate import ServingCore, format_of
+from optimizer.performance.serving.served_model import Replica, ServedModel, weight_bytes
 from optimizer.performance.shapes import build_shape
 from tests.placement.market import serving
 

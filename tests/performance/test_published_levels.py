@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.rows import predict_rows
+from optimizer.calibration.tables.rows import predict_rows
+from optimizer.performance.constants.calibrated import load_calibration
 
 # By release, GPU and format: tensor degree and milliseconds at 128 and at 2,048 tokens.
 FIRST_TOKENS_MS: dict[tuple[str, str, str], dict[str, tuple[tuple[int, float], tuple[int, float]]]] = {

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.evaluation.evaluate import evaluate_rows
+from optimizer.calibration.regimes.closed_loops import closed_loop
+from optimizer.calibration.regimes.load import Answer, places_of
+from optimizer.calibration.regimes.regimes import offline, open_loop, single_stream
+from optimizer.calibration.tables.bundled import bundled_rows
+from optimizer.calibration.tables.observations import RATIO_REGIME
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.closed_loops import closed_loop
-from optimizer.performance.evaluate import evaluate_rows
-from optimizer.performance.measured import bundled_rows
-from optimizer.performance.observations import RATIO_REGIME
-from optimizer.performance.queueing import (
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.serving.queueing import (
     P95,
     P99,
     Lengths,
@@ -26,9 +28,7 @@ from optimizer.performance.queueing import (
     load_at_rate,
     most_under,
 )
-from optimizer.performance.served_model import ServedModel
-from optimizer.performance.serving_asked import Answer, places_of
-from optimizer.performance.serving_regimes import offline, open_loop, single_stream
+from optimizer.performance.serving.served_model import ServedModel
 from tests.performance import simulation
 from tests.performance.builders import served
 from tests.performance.cases import (

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.evaluate import evaluate_rows
-from optimizer.performance.rows import COLUMNS, predict_rows
+from optimizer.calibration.evaluation.evaluate import evaluate_rows
+from optimizer.calibration.tables.rows import COLUMNS, predict_rows
+from optimizer.performance.constants.calibrated import load_calibration
 from tests.performance.builders import rows_of
 
 

@@ -13,13 +13,13 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.sku import Fabric, FabricKind, Form
 from broker.domain.workload import Precision
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import stack_layouts
-from optimizer.performance.scenario import Run, Scenario
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.shapes import build_shape
-from optimizer.performance.training import step
-from optimizer.performance.training_estimate import TrainingCore
+from optimizer.performance.training.estimate import TrainingCore
+from optimizer.performance.training.layouts import stack_layouts
+from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.step import step
 from tests.performance.builders import ETHERNET, estimator, sku, training
 from tests.performance.pairs import (
     Ratios,

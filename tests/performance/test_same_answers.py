@@ -28,13 +28,13 @@ from broker.domain.workload import (
 )
 from optimizer.performance import elementwise
 from optimizer.performance.arrays import as_array, number, smooth_max
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import enumerate_layouts
-from optimizer.performance.queueing import crossing
-from optimizer.performance.training import step
-from optimizer.performance.training_estimate import TrainingCore, has_layout
+from optimizer.performance.hardware.sku_arrays import build_hardware
+from optimizer.performance.serving.queueing import crossing
+from optimizer.performance.training.estimate import TrainingCore, has_layout
+from optimizer.performance.training.layouts import enumerate_layouts
+from optimizer.performance.training.step import step
 from optimizer.recall import Recall
 from tests.performance.builders import batch, estimator, serving, sku, training
 

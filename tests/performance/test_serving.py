@@ -11,9 +11,9 @@ from broker.domain.plan import Obstacle
 from broker.domain.workload import Batch, Measurement, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
 from optimizer.performance.estimator import ServingTable
-from optimizer.performance.hardware import GIB
-from optimizer.performance.served_model import cache_tokens, weight_bytes
-from optimizer.performance.serving import decode_step
+from optimizer.performance.hardware.sku_arrays import GIB
+from optimizer.performance.serving.served_model import cache_tokens, weight_bytes
+from optimizer.performance.serving.steps import decode_step
 from optimizer.performance.shapes import build_shape, experts_touched
 from tests.performance.builders import batch, estimator, rows_of, served, serving, sku
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus
+from optimizer.calibration.regimes.closed_loops import closed_loop
+from optimizer.calibration.regimes.finite_runs import run_share
+from optimizer.calibration.regimes.load import Asked, limit_of
+from optimizer.calibration.regimes.regimes import offline
+from optimizer.calibration.tables.cells import Unreadable
+from optimizer.calibration.tables.serving_rows import predict_serving
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.cells import Unreadable
-from optimizer.performance.closed_loops import closed_loop
-from optimizer.performance.finite_runs import run_share
-from optimizer.performance.queueing import Lengths, mean_context
-from optimizer.performance.served_model import ServedModel, cache_tokens, concurrency, expert_reach
-from optimizer.performance.serving import decode_step, prefill
-from optimizer.performance.serving_asked import Asked, limit_of
-from optimizer.performance.serving_regimes import offline
-from optimizer.performance.serving_rows import predict_serving
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.serving.queueing import Lengths, mean_context
+from optimizer.performance.serving.served_model import ServedModel, cache_tokens, concurrency, expert_reach
+from optimizer.performance.serving.steps import decode_step, prefill
 from tests.performance import builders
 from tests.performance.builders import read, values_of
 

@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 
 from broker.catalogue import load_gpus
+from optimizer.calibration.tables.serving_words import products_of
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.served_model import Format, concurrency
-from optimizer.performance.serving import decode_step, prefill
-from optimizer.performance.serving_products import expert_product_rate, product_rate
-from optimizer.performance.serving_words import products_of
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import build_hardware
+from optimizer.performance.serving.products import expert_product_rate, product_rate
+from optimizer.performance.serving.served_model import Format, concurrency
+from optimizer.performance.serving.steps import decode_step, prefill
 from tests.performance import builders
 from tests.performance.builders import sku
 

@@ -14,9 +14,9 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.model_shape import GpuSpec, ModelShape
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.rows import predict_rows, read_rows
-from optimizer.performance.serving_reading import ServingRow
+from optimizer.calibration.tables.rows import predict_rows, read_rows
+from optimizer.calibration.tables.serving_reading import ServingRow
+from optimizer.performance.constants.calibrated import load_calibration
 
 ROWS = 1500
 ENGINES = """vLLM|vllm 0.6.3|VLLM-V1|SGLang|sgl|TensorRT-LLM|trtllm|TRT-LLM PyTorch|llama.cpp|llama-cpp-python

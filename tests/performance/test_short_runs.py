@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.evaluation.evaluate import evaluate_rows
+from optimizer.calibration.regimes.fluid import course_of, stay_s
+from optimizer.calibration.regimes.regimes import capacity, open_loop
+from optimizer.calibration.regimes.short_runs import short_run
+from optimizer.calibration.tables.bundled import bundled_rows
+from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.course import course_of, stay_s
-from optimizer.performance.evaluate import evaluate_rows
-from optimizer.performance.measured import bundled_rows
-from optimizer.performance.queueing import P90, P99, Lengths, arrivals, harness
-from optimizer.performance.rows import predict_rows
-from optimizer.performance.serving_regimes import capacity, open_loop
-from optimizer.performance.short_runs import short_run
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.serving.queueing import P90, P99, Lengths, arrivals, harness
 from tests.performance import simulation
 from tests.performance.cases import (
     CASES,

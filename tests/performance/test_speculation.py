@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from optimizer.performance.arrays import as_array
-from optimizer.performance.served_model import Speculation
+from optimizer.performance.serving.served_model import Speculation
 from tests.performance import builders
 
 served = partial(builders.served, precision="fp8", cache_bytes=1.0)

@@ -10,9 +10,9 @@ import pytest
 from broker.catalogue import load_gpus
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Batch, Measurement, Precision, Serving, ServingEngine, TrainingStack
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.training_estimate import software_of
+from optimizer.performance.training.estimate import software_of
 from tests.performance.builders import batch, estimator, serving, sku, training
 
 H100, MI300X = sku("H100-SXM-80GB"), sku("MI300X-192GB")

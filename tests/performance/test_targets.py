@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from optimizer.calibration.evaluation.errors import Entry, Evidence, coverage, percent
+from optimizer.calibration.evaluation.report import GridReport
+from optimizer.calibration.evaluation.targets import figures, load_targets, parse_targets
 from optimizer.performance.arrays import as_array
-from optimizer.performance.evidence import Entry, Evidence, coverage, percent
-from optimizer.performance.report import GridReport
-from optimizer.performance.targets import figures, load_targets, parse_targets
 
 ITL = "time per output token"
 

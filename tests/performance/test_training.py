@@ -11,14 +11,14 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism, Provenance
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Measurement, Precision
+from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import enumerate_layouts
-from optimizer.performance.rows import predict_rows
-from optimizer.performance.scenario import Run, Scenario
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.shapes import build_shape
-from optimizer.performance.training import step
+from optimizer.performance.training.layouts import enumerate_layouts
+from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.step import step
 from tests.performance.builders import ETHERNET, estimator, layouts_of, rows_of, sku, training
 
 Errors = NDArray[np.float64]

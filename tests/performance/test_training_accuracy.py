@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.calibration import Calibration, load_calibration
-from optimizer.performance.fitting import log_errors
-from optimizer.performance.folds import SOURCE, load_folds
-from optimizer.performance.measured import table_rows
-from optimizer.performance.observations import Observation, identifier_front, observations
-from optimizer.performance.ranking import (
+from optimizer.calibration.evaluation.ranking import (
     RANKED,
     cell_correlations,
     cells_of,
     reachable_correlations,
     steady_correlations,
 )
-from optimizer.performance.rows import predict_rows, predictions, read_rows
+from optimizer.calibration.fitting.folds import SOURCE, load_folds
+from optimizer.calibration.fitting.gauss_newton import log_errors
+from optimizer.calibration.tables.bundled import table_rows
+from optimizer.calibration.tables.observations import Observation, identifier_front, observations
+from optimizer.calibration.tables.rows import predict_rows, predictions, read_rows
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.constants.calibrated import Calibration, load_calibration
 from tests.performance.builders import FIXTURES, rows_of
 
 Rows = list[dict[str, str]]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import GIB, usable_memory_bytes
-from optimizer.performance.memory import WEIGHT_BYTES
-from optimizer.performance.rows import predict_rows
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import GIB, usable_memory_bytes
+from optimizer.performance.training.memory import WEIGHT_BYTES
 
 Row = dict[str, str]
 GPUS = ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB", "B200-SXM-180GB", "GB200-186GB", "MI300X-192GB")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.rows import predict_rows
-from optimizer.performance.training_rows import read_row
+from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.tables.training_rows import read_row
+from optimizer.performance.constants.calibrated import load_calibration
 
 A100 = {
     "gpu": "A100-SXM-80GB",

@@ -8,14 +8,14 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from broker.domain.sku import Fabric, FabricKind
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.data_parallel import shard_ranks
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import FULLY_SHARDED, HYBRID, Row, stack_layouts
-from optimizer.performance.scenario import Run, Scenario
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.shapes import build_shape
-from optimizer.performance.training import Step, step
-from optimizer.performance.training_estimate import TrainingCore, bottleneck_of, breakdown_of
+from optimizer.performance.training.data_parallel import shard_ranks
+from optimizer.performance.training.estimate import TrainingCore, bottleneck_of, breakdown_of
+from optimizer.performance.training.layouts import FULLY_SHARDED, HYBRID, Row, stack_layouts
+from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.step import Step, step
 from tests.performance.builders import INFINIBAND, estimator, sku, training
 
 PARTS = ("compute", "memory_bound", "tensor", "expert", "pipeline", "data", "bubble", "optimizer", "between")

@@ -25,7 +25,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Placement, Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 

@@ -19,7 +19,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, Redundancy
 from broker.plan_ports import LimitClock, PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines.baselines import Simpler, build_baselines
 from optimizer.placement.columns.candidates import build_candidates

@@ -28,7 +28,7 @@ from broker.domain.workload import (
     TrafficShape,
 )
 from broker.plan_ports import PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules.check import check_plan
 from optimizer.planner import JointPlanner

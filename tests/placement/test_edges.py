@@ -15,9 +15,9 @@ from broker.catalogue import load_gpus
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Sku
 from broker.domain.workload import Policy, Precision, RequestSize, Serving, Traffic, TrafficShape
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.serving_estimate import ServingCore
+from optimizer.performance.serving.estimate import ServingCore
 from tests.placement.market import T0, batch, offer, plan, planner, request, serving, training
 
 CORE = ServingCore(load_gpus(), load_calibration())

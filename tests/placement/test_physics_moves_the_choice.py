@@ -40,7 +40,7 @@ from broker.domain.workload import (
     Workload,
 )
 from broker.plan_ports import PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 

@@ -15,7 +15,7 @@ from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.plan import Plan
 from broker.plan_ports import PlanOptions
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 

@@ -20,7 +20,7 @@ from broker.domain.learned import Basis, Learned
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Obstacle, Plan
 from broker.domain.workload import Precision, Serving, Training
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from tests.json_patch import patched
 from tests.placement.teams import NAMES, WORK, asked, document, market, offers, plan_of, planned
 

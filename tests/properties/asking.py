@@ -9,10 +9,10 @@ from hypothesis import settings
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.model_shape import GpuSpec
+from optimizer.calibration.tables.cells import Prediction
+from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.performance.arrays import Array
-from optimizer.performance.calibration import Calibration, load_calibration
-from optimizer.performance.cells import Prediction
-from optimizer.performance.rows import predictions, read_rows
+from optimizer.performance.constants.calibrated import Calibration, load_calibration
 from tests.depth import examples
 
 FEW = settings(max_examples=examples(10), derandomize=True, deadline=None)

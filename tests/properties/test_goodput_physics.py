@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.goodput import (
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.training.goodput import (
     Saving,
     checkpoint_share,
     daly_interval_s,

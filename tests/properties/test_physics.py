@@ -13,17 +13,17 @@ from broker.domain.estimate import Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind
 from broker.domain.workload import Precision
-from optimizer.performance.activations import activation_bytes
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.memory import state_bytes
-from optimizer.performance.scenario import Run, Scenario
-from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
-from optimizer.performance.serving import decode_step
+from optimizer.performance.hardware.sku_arrays import build_hardware
+from optimizer.performance.serving.served_model import Format, Replica, ServedModel, cache_tokens
+from optimizer.performance.serving.steps import decode_step
 from optimizer.performance.shapes import build_shape
-from optimizer.performance.training import step
+from optimizer.performance.training.activations import activation_bytes
+from optimizer.performance.training.memory import state_bytes
+from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.step import step
 from tests.depth import examples
 from tests.performance.builders import INFINIBAND, estimator, layouts_of, serving, sku, training
 

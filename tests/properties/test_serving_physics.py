@@ -13,8 +13,8 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.sku import IntraNode, LinkKind
 from broker.domain.workload import Batch, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.served_model import (
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.serving.served_model import (
     cache_bytes_per_token,
     weight_bytes,
 )

@@ -14,12 +14,12 @@ from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind
 from broker.domain.workload import Precision
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import stack_layouts
-from optimizer.performance.scenario import Run, Scenario
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.shapes import build_shape
-from optimizer.performance.training import Step, step
+from optimizer.performance.training.layouts import stack_layouts
+from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.step import Step, step
 from tests.performance.builders import INFINIBAND, estimator, sku, training
 from tests.properties.asking import (
     CARDS,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus
 from broker.domain.model_shape import GpuSpec
-from optimizer.performance.calibration import Calibration, load_calibration
-from optimizer.performance.hardware import GIB, build_hardware
+from optimizer.performance.constants.calibrated import Calibration, load_calibration
+from optimizer.performance.hardware.sku_arrays import GIB, build_hardware
 from tests.performance.builders import rows_of, sku
 from tests.properties.asking import (
     BETWEEN,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.domain.workload import Batch, Serving, Training, Workload
-from optimizer.performance.hardware import usable_memory_bytes
+from optimizer.performance.hardware.sku_arrays import usable_memory_bytes
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import duration
 from optimizer.placement.explain.extract import estimate_of, replicas_of

@@ -21,7 +21,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, RequestSize, Serving
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.mixes import parts_of
+from optimizer.performance.serving.mixes import parts_of
 from optimizer.placement.fleets.cases import Replicas, hourly_demand
 from optimizer.placement.fleets.lanes import LaneDemand, LaneMenu, find_lanes
 from optimizer.placement.problem.estimates import Estimates, build_estimates

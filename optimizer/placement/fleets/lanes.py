@@ -1,10 +1,10 @@
 """Which kind of unit should take which sizes of request, where a gateway can tell them apart.
 
-Load adds up (``optimizer.performance.mixes``): a unit that serves ``r`` requests/s of a size alone is busy
-for 1 / r of a second with each. A lane is the part of each size that goes to one kind of unit, the same in
-every hour; as many units stand in it as its load asks for, and its spares. That is Mélange's programme
-(arXiv 2404.14527) with parts of any size in place of slices, over levels of demand in place of one, and with
-redundancy: a small MIP. U kinds of unit, S sizes of request, L levels of demand.
+Load adds up (``optimizer.performance.serving.mixes``): a unit that serves ``r`` requests/s of a size alone
+is busy for 1 / r of a second with each. A lane is the part of each size that goes to one kind of unit, the
+same in every hour; as many units stand in it as its load asks for, and its spares. That is Mélange's
+programme (arXiv 2404.14527) with parts of any size in place of slices, over levels of demand in place of
+one, and with redundancy: a small MIP. U kinds of unit, S sizes of request, L levels of demand.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from broker.domain.estimate import Estimate
 from broker.domain.node_launch import ColdStart, NodeLaunch, cold_start_of, with_launch
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Serving, Training
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
 from optimizer.performance.host_needs import weights_gb
-from optimizer.performance.serving_estimate import ServingConfig
+from optimizer.performance.serving.estimate import ServingConfig
 from optimizer.placement.problem.host_room import runs_without_room, services_without_room
 from optimizer.placement.problem.menus import menu_counts
 from optimizer.placement.problem.problem import Floats, OfferTable, Problem

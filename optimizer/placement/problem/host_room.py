@@ -12,9 +12,9 @@ import numpy as np
 
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Serving, Training
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
-from optimizer.performance.serving_estimate import ServingConfig
+from optimizer.performance.serving.estimate import ServingConfig
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 

@@ -14,7 +14,7 @@ from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Placement
 from broker.domain.transfer import Place
 from broker.domain.workload import Batch, Serving, Training, Workload, part_of
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import weights_gb
 from optimizer.placement.rules.case import Case, Known, run_end, usable_stretches
 from optimizer.placement.rules.holding import LATE_LIMIT

@@ -1,0 +1,142 @@
+"""How right predictions become with measured rows nearby: the correction of ``nearby.py``, cross-validated.
+
+Protocol. The model's constants are those of the fold without the row's source. The correction is trained on
+the other rows' residuals, five folds, whole *configuration groups* held out: rows of one source, model, GPU,
+engine class, GPU count, tensor and pipeline degree are one group, which differ in load, lengths, precision
+and release; they are never on both sides. Two harder protocols beside it: every (model, GPU) pair held out as
+a whole, and a correction that sees rows of the row's own source only (a user with one harness).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.domain.model_shape import GpuSpec, ModelShape
+from optimizer.calibration.evaluation.errors import noise_floor_percent
+from optimizer.calibration.evaluation.evaluate import regime_group
+from optimizer.calibration.fitting.folds import SOURCE, held_out_errors
+from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of, shrunk
+from optimizer.calibration.own.kernel_fit import PAIR, configuration_groups, groups_of
+from optimizer.calibration.tables.observations import Observation, observations
+from optimizer.calibration.tables.rows import predictions, read_rows
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.own.features import Features
+from optimizer.performance.own.gaussian_process import (
+    OUTLIER,
+    Kernel,
+    correlation,
+    inverse_of,
+    leave_out,
+    narrowed,
+)
+
+FOLDS = 5
+SPLITS = ("group", "pair", "own")
+
+
+@dataclass(frozen=True, slots=True)
+class HybridLine:
+    """Median errors of a regime in percent: of the model (held out by source), then with rows of other
+    configuration groups nearby, of other (model, GPU) pairs, of the row's own source alone.
+    ``coverage``: share of measured values inside the shrunk 80 % interval (first protocol)."""
+
+    regime: str
+    metric: str
+    rows: int
+    model_percent: float
+    group_percent: float
+    pair_percent: float
+    own_percent: float
+    coverage: float
+    narrower: float
+    noise_floor_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Errors left in logs [O] by protocol, half-widths in logs [O] before and after the correction."""
+
+    errors: Mapping[str, Array]
+    before: Array
+    after: Array
+
+
+def evaluate_hybrid(
+    rows: Sequence[Mapping[str, str]],
+    calibration: Calibration,
+    kernels: Mapping[str, Kernel],
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> tuple[HybridLine, ...]:
+    """One line a regime and metric, as ``HeldOutLine`` has them."""
+    read = read_rows(rows, calibration, gpus, models)
+    observed = [o for o in observations(rows) if is_evidence(o)]
+    errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
+    found = predictions(read, calibration, gpus)
+    lines: list[HybridLine] = []
+    for metric in dict.fromkeys(o.metric for o in observed):
+        places = [i for i, o in enumerate(observed) if o.metric == metric and np.isfinite(errors[i])]
+        mine = [observed[i] for i in places]
+        spread = as_array([found[o.place].spread[o.column] for o in mine])
+        features = features_of(mine, rows, read, gpus)
+        kernel = kernels[MEASURES[metric].block]
+        residuals = residuals_of(mine, errors[places])
+        left = _left(metric, kernel, features, residuals, np.log1p(spread))
+        lines += _lines(metric, mine, residuals, left)
+    return tuple(sorted(lines, key=lambda line: (line.regime, line.metric)))
+
+
+def _left(metric: str, kernel: Kernel, features: Features, residuals: Array, half: Array) -> _Left:
+    """What is left of ``residuals`` under each protocol."""
+    known = np.clip(residuals, -OUTLIER, OUTLIER)
+    covariance = kernel.variance * correlation(features, features, kernel.lengths)
+    groups, inverse = configuration_groups(features) % FOLDS, inverse_of(covariance, kernel.noise)
+    mean, variance = leave_out(inverse, known, groups)
+    pairs, _ = leave_out(inverse, known, groups_of(features, PAIR) % FOLDS)
+    own = np.zeros_like(known)
+    for members in _sources(features):
+        block = inverse_of(covariance[np.ix_(members, members)], kernel.noise)
+        own[members] = leave_out(block, known[members], groups[members])[0]
+    errors = {"group": residuals - mean, "pair": residuals - pairs, "own": residuals - own}
+    return _Left(errors, half, shrunk(half, narrowed(variance, kernel), metric))
+
+
+def _sources(features: Features) -> list[NDArray[np.intp]]:
+    numbers = groups_of(features, ("source",))
+    return [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
+
+
+def _lines(metric: str, mine: Sequence[Observation], residuals: Array, left: _Left) -> list[HybridLine]:
+    regimes: dict[str, list[int]] = defaultdict(list)
+    for index, o in enumerate(mine):
+        regimes[regime_group(o)].append(index)
+    return [_line(regime, metric, members, residuals, left) for regime, members in regimes.items()]
+
+
+def _line(regime: str, metric: str, members: Sequence[int], residuals: Array, left: _Left) -> HybridLine:
+    after = left.after[members]
+    sign = MEASURES[metric].sign
+    group, pair, own = (_median(sign * left.errors[name][members]) for name in SPLITS)
+    return HybridLine(
+        regime=regime,
+        metric=metric,
+        rows=len(members),
+        model_percent=_median(sign * residuals[members]),
+        group_percent=group,
+        pair_percent=pair,
+        own_percent=own,
+        coverage=float(np.mean(np.abs(left.errors["group"][members]) <= after)),
+        narrower=float(np.median(after / left.before[members])),
+        noise_floor_percent=noise_floor_percent(metric, regime),
+    )
+
+
+def _median(left: Array) -> float:
+    """Median absolute error in percent of the measured value; ``left`` is log(measured / predicted)."""
+    return float(np.median(100.0 * np.abs(np.expm1(-left))))

@@ -1,0 +1,169 @@
+"""Closed loops: clients that each have one request in flight.
+
+Arrays over rows; tokens/s of one copy, times in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from optimizer.calibration.regimes.load import Answer, Asked, before_engine_s, limit_for
+from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.serving.first_token import SATURATED, Prompts, Spread, burst_mean, first_token
+from optimizer.performance.serving.queueing import Arrivals, Lengths, arrivals, load_at, mean_context, met_cv2
+from optimizer.performance.serving.served_model import ServedModel
+from optimizer.performance.serving.steps import decode_step
+
+MANY_CLIENTS = 16.0
+WIDEST = 0.7  # of its mean a median of times between tokens, each a mean over an answer, is at least
+
+
+def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+    """``asked.batch`` clients, each with one request in flight: those beyond the cache wait for a place.
+
+    All clients start at once, so that the first of ``rounds`` prompts meets a queue of them all; then they
+    spread over ``_window`` of a cycle, where a prompt finds the B − 1 others as if they came at random
+    (arrival theorem), or they stay together (``_in_waves``). Means over the run hold both, and what engines
+    compile on the first prompts; medians are the later rounds'. Others' prompts that a prompt waits for do
+    not slow its answer too: time between tokens = step + ((B − 1)·prefill − waited)/output.
+    """
+    batch = np.minimum(np.maximum(asked.batch, 1.0), limit_for(served, lengths, asked.batch))
+    known = arrivals(served, lengths)
+    step = decode_step(served, batch, mean_context(served, lengths)).total
+    cycle_s = lengths.output_tokens * step + batch * known.joining(batch).work
+    spread_s = uneven_share(known.output_cv, asked) * cycle_s
+    known = _kept_together(served, known, batch, spread_s, asked)
+    before, jitter = before_engine_s(served, asked), served.calibration.queueing.itl_jitter
+    load = load_at(served, lengths, batch, before, known)
+    prompts = known.joining(batch)
+    others = np.maximum(batch - 1.0, 0.0)
+    rate = load.requests_per_s * others / batch
+    window = _window(served, known, prompts, asked, step, load.requests_per_s)
+    packed = known.prompts.joining(batch / lengths.output_tokens / window)
+    later = _later(served, packed, step, np.minimum(others, 1.0), rate, window, asked)
+    shared = known.prompts.joining(known.prompts.in_a_step(batch))
+    later, waited = _in_waves(served, shared, batch, spread_s, later, rate)
+    tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
+    burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
+    once = 1.0 / np.maximum(asked.rounds, 1.0)
+    all_at_once = once > 0.5
+    mean_queue, median_queue = _queued(batch, asked, all_at_once)
+    place_s = 1.0 / np.maximum(load.requests_per_s, 1e-9)
+    mean = once * burst + (1.0 - once) * later.mean + mean_queue * place_s
+    median = np.where(all_at_once, burst, later.p50) + median_queue * place_s
+    shown = np.where(asked.of_means > 0, mean, median)
+    paced = batch / (lengths.output_tokens * tpot + later.mean)
+    return Answer(
+        np.where(all_at_once, load.requests_per_s, paced) * lengths.output_tokens,
+        Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
+        _closed_spread(served, tpot, known, prompts, rate).at_least(np.maximum(step, WIDEST * tpot), jitter),
+        np.ones_like(shown, dtype=np.bool_),
+        mean,
+    )
+
+
+def _kept_together(
+    served: ServedModel, known: Arrivals, batch: Array, spread_s: Array, asked: Asked
+) -> Arrivals:
+    """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
+    prompts = known.prompts
+    waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
+    return replace(known, prompts=prompts.joined(waves, prompts.in_a_step(batch)))
+
+
+def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array) -> Array:
+    """Share of the prompts that come as one wave: what prefill cannot follow while answers end."""
+    left = np.maximum(1.0 - spread_s / (batch * prompts.work), 0.0)
+    share: Array = served.engine.prompts_first * left
+    return share
+
+
+def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> tuple[Array, Array]:
+    """Requests that a mean and a median one wait for before there is a place for them.
+
+    Clients beyond ``batch`` places queue in every round. Requests that come together once get places in turn:
+    the median one is the half-way one in the line, the mean wait (N − B)²/2N.
+    """
+    beyond = np.maximum(asked.batch - batch, 0.0)
+    mean = beyond**2 / (2.0 * np.maximum(asked.batch, 1.0))
+    median = np.maximum(asked.batch / 2.0 - batch, 0.0)
+    return np.where(all_at_once, mean, beyond), np.where(all_at_once, median, beyond)
+
+
+def _compiled_s(served: ServedModel, asked: Asked) -> Array:
+    """What a run's first prompts wait for: kernels compiled and tuned on its shapes, experts' above all."""
+    return served.engine.burst_s * np.where(served.shapes.experts > 0, 1.0, asked.burst_dense)
+
+
+def _in_waves(
+    served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array, later: Spread, rate: Array
+) -> tuple[Spread, Array]:
+    """First tokens after the first round, and the others' prefill that they waited for.
+
+    Where waiting prompts stop decoding until none is left (``prompts_first``), answers that began together
+    and are as long end together: all B prompts come at once again, k of them share a step, and a prompt's
+    step is on average the (B/k + 1)/2-th: (B + k)/2 prefills. Answers that end over ``spread_s`` bring
+    the prompts one by one; a queue is left of what prefill cannot follow meanwhile, 1 − spread/(B·prefill).
+    """
+    met = np.minimum(rate * prompts.work, SATURATED) * np.maximum(later.mean - prompts.latency, 0.0)
+    together = prompts.in_a_step(batch)
+    behind = ((batch + together) / 2.0 - 1.0) * prompts.work
+    share = _queued_share(served, prompts, batch, spread_s)
+    mean = later.mean + share * np.maximum(behind - met, 0.0)
+    return Spread(mean, later.cv2 * (later.mean / mean) ** 2), met + share * np.maximum(behind - met, 0.0)
+
+
+def _window(
+    served: ServedModel, known: Arrivals, prompts: Prompts, asked: Asked, step: Array, requests_per_s: Array
+) -> Array:
+    """Share of a cycle over which the clients' prompts come, half-way through a run that they start together.
+
+    Their first answers begin one after the other, over w + s·n/M each; then answers of unequal length spread
+    them: √12·c·√(rounds/2) of a cycle, as a uniform density of that standard deviation.
+    """
+    burst = (prompts.work + step * prompts.steps) * requests_per_s
+    window: Array = np.hypot(
+        burst, uneven_share(known.output_cv, asked, served.calibration.queueing.uneven_least)
+    )
+    return np.minimum(window, 1.0)
+
+
+def uneven_share(output_cv: Array, asked: Asked, least: float = 0.0) -> Array:
+    """Share of a cycle that answers of unequal length set clients apart, half-way through a run."""
+    uneven = np.maximum(output_cv, least)
+    share: Array = np.minimum(np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven, 1.0)
+    return share
+
+
+def _later(
+    served: ServedModel,
+    prompts: Prompts,
+    step: Array,
+    busy: Array,
+    rate: Array,
+    window: Array,
+    asked: Asked,
+) -> Spread:
+    """First tokens after the first round, under ``rate`` packed into ``window`` of each cycle.
+
+    Prompts of a whole step budget pace one another: they are not packed.
+    """
+    constants = served.calibration.queueing
+    shared = 1.0 - np.minimum(prompts.steps, 1.0)
+    packed = rate * (1.0 + shared * (1.0 / window - 1.0))
+    packed = np.minimum(packed, np.maximum(constants.prefill_load_most / prompts.work, rate))
+    fixed = Spread(before_engine_s(served, asked), as_array(constants.ttft_jitter**2))
+    engine = served.engine
+    steps = np.where(asked.batch >= MANY_CLIENTS, engine.polled_by_many_steps, engine.polled_steps)
+    return first_token(prompts, packed, step, busy, fixed, steps * asked.polled)
+
+
+def _closed_spread(
+    served: ServedModel, tpot: Array, known: Arrivals, prompts: Prompts, rate: Array
+) -> Spread:
+    """Time between tokens where the sequences in flight do not vary: only the prompts met do."""
+    met = met_cv2(rate * prompts.work, prompts.work, prompts.work_cv, known.output_tokens * tpot)
+    cv2 = met * (1.0 + known.output_cv**2) + served.calibration.queueing.itl_jitter**2
+    return Spread(tpot, cv2)

@@ -1,0 +1,64 @@
+"""The bundled tables of published measurements, and their fingerprint."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "performance"
+TABLES = ("train_measured.csv.gz", "train_grid.csv.gz", "serving_measured.csv.gz", "decode_pools.csv.gz")
+BESIDE = (
+    "published_training.csv",
+    "reported_training.csv",
+    "published_serving.csv",
+    "published_open_loops.csv",
+    "reported_serving.csv",
+)
+SWEEPS, COLD_STARTS, CACHES = "comm_measured.csv.gz", "coldstart.csv", "kv_capacity.csv"
+
+
+def bundled_rows() -> list[dict[str, str]]:
+    """The rows of every table that constants are fitted to, in order."""
+    return [row for name in TABLES for row in table_rows(FOLDER / name)]
+
+
+def beside_rows() -> list[dict[str, str]]:
+    """The rows that no constant is fitted to: with the others they tell how far a prediction may be off."""
+    return [row for name in BESIDE for row in table_rows(FOLDER / name)]
+
+
+def sweep_rows() -> list[dict[str, str]]:
+    """The measured collectives, that links and fabrics are fitted to."""
+    return table_rows(FOLDER / SWEEPS)
+
+
+def cold_start_rows() -> list[dict[str, str]]:
+    """The measured phases of engine start-up."""
+    return table_rows(FOLDER / COLD_STARTS)
+
+
+def cache_rows() -> list[dict[str, str]]:
+    """The measured capacities of key-value caches."""
+    return table_rows(FOLDER / CACHES)
+
+
+def table_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of one table, compressed or not."""
+    return list(csv.DictReader(io.StringIO(table_bytes(path).decode())))
+
+
+def table_bytes(path: Path) -> bytes:
+    """The contents of one table, compressed or not."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
+
+
+def data_sha256() -> str:
+    """SHA-256 over the tables' contents (not their compression), in order."""
+    digest = hashlib.sha256()
+    for name in (*TABLES, *BESIDE, SWEEPS, COLD_STARTS):
+        digest.update(table_bytes(FOLDER / name))
+    return digest.hexdigest()

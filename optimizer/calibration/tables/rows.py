@@ -1,0 +1,91 @@
+"""Rows of published tables → predictions: the columns of ``broker perf predict`` (contract, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.domain.model_shape import GpuSpec, ModelShape
+from optimizer.calibration.tables import serving_reading, serving_rows, training_rows
+from optimizer.calibration.tables.cells import Prediction, Unreadable
+from optimizer.performance.constants.calibrated import Calibration
+
+METRICS = training_rows.METRICS + serving_rows.METRICS
+COLUMNS = ("id", *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")), "fits", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """Rows in the core's words, by their place in the table; ``unreadable`` says why of the others."""
+
+    count: int
+    training: Mapping[int, training_rows.TrainingRow]
+    serving: Mapping[int, serving_reading.ServingRow]
+    unreadable: Mapping[int, str]
+
+    def at(self, places: Collection[int]) -> ReadRows:
+        """The same table with only these rows readable; the others stay blank."""
+        wanted = frozenset(places)
+        return ReadRows(
+            self.count,
+            {place: row for place, row in self.training.items() if place in wanted},
+            {place: row for place, row in self.serving.items() if place in wanted},
+            self.unreadable,
+        )
+
+
+def read_rows(
+    rows: Sequence[Mapping[str, str]],
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> ReadRows:
+    """Every row that can be read; names of software and engines become classes of ``calibration``."""
+    training: dict[int, training_rows.TrainingRow] = {}
+    serving: dict[int, serving_reading.ServingRow] = {}
+    unreadable: dict[int, str] = {}
+    for index, row in enumerate(rows):
+        try:
+            if is_serving(row):
+                serving[index] = serving_reading.read_row(row, calibration, gpus, models)
+            else:
+                training[index] = training_rows.read_row(row, calibration, gpus, models)
+        except Unreadable as reason:
+            unreadable[index] = str(reason)
+    return ReadRows(len(rows), training, serving, unreadable)
+
+
+def predictions(read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> list[Prediction]:
+    """One prediction a row, in order; unreadable rows have only a note."""
+    found = [Prediction(note=read.unreadable.get(place, "")) for place in range(read.count)]
+    trained = training_rows.predict_training(list(read.training.values()), calibration, gpus)
+    served = serving_rows.predict_serving(list(read.serving.values()), calibration, gpus)
+    for place, prediction in (
+        *zip(read.training, trained, strict=True),
+        *zip(read.serving, served, strict=True),
+    ):
+        found[place] = prediction
+    return found
+
+
+def predict_rows(
+    rows: Sequence[Mapping[str, str]],
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> list[dict[str, str]]:
+    """One dict a row with the keys of ``COLUMNS``, in the order of ``rows``.
+
+    Layout columns that are given are used as they are, blank ones searched. A row that cannot be
+    predicted has blanks and the reason in ``note``.
+    """
+    found = predictions(read_rows(rows, calibration, gpus, models), calibration, gpus)
+    return [
+        {"id": row.get("id", "")} | {name: cells.get(name, "") for name in COLUMNS[1:]}
+        for row, cells in zip(rows, (prediction.written() for prediction in found), strict=True)
+    ]
+
+
+def is_serving(row: Mapping[str, str]) -> bool:
+    """By ``kind``; grid rows have none and are training rows."""
+    return row.get("kind", "") == "serving" or (not row.get("kind") and bool(row.get("regime")))

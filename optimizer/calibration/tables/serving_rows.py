@@ -1,0 +1,240 @@
+"""Serving rows → predictions (contract, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from broker.domain.model_shape import GpuSpec
+from broker.domain.sku import Sku
+from optimizer.calibration.regimes.closed_loops import uneven_share
+from optimizer.calibration.regimes.finite_runs import run_share
+from optimizer.calibration.regimes.load import Answer, Asked, raised
+from optimizer.calibration.regimes.regimes import ANSWERS, capacity
+from optimizer.calibration.tables.cells import Prediction
+from optimizer.calibration.tables.serving_reading import RUN, ServingRow
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.hardware.sku_arrays import build_hardware
+from optimizer.performance.intervals import (
+    BURST,
+    FIRST_ALONE,
+    OBJECTIVE,
+    OVERLOAD,
+    ratio_relative,
+    serving_row_relative,
+)
+from optimizer.performance.serving.queueing import P90, P95, P99, Lengths
+from optimizer.performance.serving.served_model import Format, Replica, ServedModel, cache_tokens
+from optimizer.performance.shapes import stack_shapes
+
+METRICS = (
+    "pred_output_tokens_per_s_total",
+    "pred_ttft_ms_p50",
+    "pred_ttft_ms_p95",
+    "pred_tpot_ms_p50",
+    "pred_tpot_ms_p95",
+)
+FIRST_MEDIAN, FIRST_MEAN = "pred_ttft_ms_p50", "pred_ttft_ms_mean"
+RATIOS = {
+    f"pred_{name}_{end}_over_p50": (name, normal)
+    for name in ("ttft", "tpot")
+    for end, normal in (("p90", P90), ("p95", P95), ("p99", P99))
+}
+RATIO_KEYS = {column: column.removeprefix("pred_").removesuffix("_over_p50") for column in RATIOS}
+TENSOR = (1, 2, 4, 8)
+CROWDED, CROWDED_ABOVE = "crowded", 64.0
+FEW, FEW_UP_TO = "few", 8.0
+RUNS_AT_ONCE = 256
+OVER_CAPACITY = {
+    False: "over capacity: the state at the limit is given",
+    True: "over capacity: requests queue until the last one has come",
+}
+
+
+def predict_serving(
+    rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> list[Prediction]:
+    """Predictions in the order of ``rows``; rows of one format, engine and regime are computed together.
+
+    A row without a layout is computed in every tensor degree; the one of the largest capacity stands.
+    """
+    ways = [(index, way) for index, row in enumerate(rows) for way in _ways(row)]
+    found: list[tuple[float, Prediction] | None] = [None] * len(rows)
+    groups: dict[tuple[str, str, str, str, str], list[int]] = {}
+    for place, (_, way) in enumerate(ways):
+        key = (way.dense, way.experts, way.products, way.engine, way.answered_as)
+        groups.setdefault(key, []).append(place)
+    for members in (part for group in groups.items() for part in _parts(*group)):
+        results = _predict_group([ways[i][1] for i in members], calibration, gpus)
+        for place, result in zip(members, results, strict=True):
+            index = ways[place][0]
+            best = found[index]
+            if best is None or result[0] > best[0]:
+                found[index] = result
+    return [entry[1] for entry in found if entry is not None]
+
+
+def _parts(key: tuple[str, ...], members: Sequence[int]) -> Iterator[Sequence[int]]:
+    """A group, or parts of one whose rows take much memory."""
+    most = RUNS_AT_ONCE if key[-1] == RUN else len(members)
+    return (members[start : start + most] for start in range(0, len(members), most))
+
+
+def _ways(row: ServingRow) -> list[ServingRow]:
+    if row.layout_given:
+        return [row]
+    total = round(row.tp * row.pp * row.dp * row.copies)
+    degrees = [tp for tp in TENSOR if total % (tp * row.pp * row.dp) == 0]
+    per_copy = [(tp, tp * row.pp * row.dp) for tp in degrees]
+    return [
+        replace(row, tp=tp, copies=total / gpus, sku=_resized(row.sku, gpus)) for tp, gpus in per_copy
+    ] or [row]
+
+
+def _resized(sku: Sku, gpus: int) -> Sku:
+    return replace(sku, gpus_per_node=max(1, min(gpus, 8)))
+
+
+def _predict_group(
+    rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> list[tuple[float, Prediction]]:
+    """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
+    served = _served(rows, calibration, gpus)
+    lengths = Lengths(
+        as_array([max(r.input_tokens * r.harness.mean_share, 1.0) for r in rows]),
+        as_array([max(r.output_tokens * r.harness.mean_share, 1.0) for r in rows]),
+        as_array([_cv(r, r.harness.input_cv) for r in rows]),
+        as_array([_cv(r, r.harness.output_cv) for r in rows]),
+        as_array([r.harness.cached_share for r in rows]),
+    )
+    copies = as_array([row.copies for row in rows])
+    asked = Asked(
+        as_array([row.batch for row in rows]) / copies,
+        as_array([row.request_rate for row in rows]) / copies,
+        as_array([row.requests for row in rows]) / copies,
+        as_array([_rounds(row) for row in rows]),
+        as_array([row.harness.of_means for row in rows]),
+        as_array([row.objective_s for row in rows]),
+        as_array([0.0 if row.in_process else served.engine.harness_s for row in rows]),
+        as_array([row.harness.polled.get(gpus[row.sku.gpu].arch, 0.0) for row in rows]),
+        as_array([row.harness.burst_dense for row in rows]),
+        as_array([row.harness.longest_output for row in rows]),
+        first_objective_s=as_array([row.first_objective_s for row in rows]),
+    )
+    ends = as_array([row.ends for row in rows])
+    uneven = uneven_share(as_array([_cv(r, r.harness.output_cv) for r in rows]), asked)
+    asked = replace(asked, parted=np.maximum(ends, uneven if rows[0].regime == "closed" else 0.0))
+    answer = ANSWERS[rows[0].answered_as](served, lengths, asked)
+    kept = run_share(served, lengths, asked, answer.tokens_per_s)
+    answer = replace(answer, tokens_per_s=answer.tokens_per_s * kept)
+    fits = cache_tokens(raised(served)) >= lengths.input_tokens + lengths.output_tokens
+    searched = not all(row.layout_given for row in rows)
+    most = capacity(served, lengths) * copies if searched else copies
+    shown = _shown(answer, copies)
+    return [
+        (
+            float(most[index]),
+            _prediction(
+                row,
+                {name: float(column[index]) for name, column in shown.items()},
+                bool(answer.stable[index]),
+                bool(fits[index]),
+                calibration,
+            ),
+        )
+        for index, row in enumerate(rows)
+    ]
+
+
+def _shown(answer: Answer, copies: Array) -> dict[str, Array]:
+    """The columns of ``METRICS`` and ``RATIOS``, and the mean first token."""
+    ttft, tpot = answer.ttft, answer.tpot
+    first_mean = ttft.p50 if answer.first_mean is None else answer.first_mean
+    columns = (
+        answer.tokens_per_s * copies,
+        1e3 * ttft.p50,
+        1e3 * ttft.quantile(P95),
+        1e3 * tpot.p50,
+        1e3 * tpot.quantile(P95),
+    )
+    spreads = {"ttft": ttft, "tpot": tpot}
+    ratios = {
+        column: spreads[name].quantile(normal) / spreads[name].p50
+        for column, (name, normal) in RATIOS.items()
+    }
+    return dict(zip(METRICS, columns, strict=True)) | {FIRST_MEAN: 1e3 * first_mean} | ratios
+
+
+def _cv(row: ServingRow, value: float) -> float:
+    return value if row.input_tokens <= row.harness.varied_up_to else 0.0
+
+
+def _rounds(row: ServingRow) -> float:
+    """Requests of each client of a closed loop: as the row says, else as the harness usually sends."""
+    return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.harness.rounds
+
+
+def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> ServedModel:
+    kinds = list(dict.fromkeys(row.sku for row in rows))
+    place = {kind: index for index, kind in enumerate(kinds)}
+    hw = build_hardware(kinds, gpus, calibration).take(np.asarray([place[row.sku] for row in rows]))
+    replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp", "ep")))
+    form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
+    shapes = stack_shapes([row.model for row in rows])
+    inside = as_array([0.0 if row.burst else row.harness.inside for row in rows])
+    early = [(row.early.prompts, row.early.layer_s) if row.early else (1.0, 0.0) for row in rows]
+    return ServedModel(
+        shapes,
+        form,
+        replica,
+        hw,
+        calibration,
+        rows[0].engine,
+        inside=inside,
+        early_prompts=as_array([prompts for prompts, _ in early]),
+        early_layer_s=as_array([layer_s for _, layer_s in early]),
+        buffered=as_array([float(row.buffered) for row in rows]),
+        memory_told=as_array([row.options.memory_share for row in rows]),
+        sequences_told=as_array([row.options.sequences for row in rows]),
+        beams=as_array([row.options.beams for row in rows]),
+    )
+
+
+def _kind(row: ServingRow, stable: bool) -> str:
+    """The regime as intervals tell them apart."""
+    if row.burst:
+        return BURST
+    if row.in_process:
+        return FIRST_ALONE
+    if np.isfinite(row.objective_s):
+        return OBJECTIVE
+    if row.answered_as == RUN and not stable:
+        return OVERLOAD
+    if row.regime != "closed":
+        return row.regime
+    return CROWDED if row.batch > CROWDED_ABOVE else FEW if row.batch <= FEW_UP_TO else row.regime
+
+
+def _prediction(
+    row: ServingRow, values: Mapping[str, float], stable: bool, fits: bool, calibration: Calibration
+) -> Prediction:
+    known = row.sku.gpu in calibration.calibrated_gpus
+    kind = _kind(row, stable)
+    old = calibration.is_old(row.engine) or row.early is not None
+    relative = serving_row_relative(kind, known, calibration.intervals, row.model.is_moe, old)
+    spread = dict(zip(METRICS, relative, strict=True))
+    spread[FIRST_MEAN] = spread[FIRST_MEDIAN]
+    for column, name in RATIO_KEYS.items():
+        spread[column] = ratio_relative(name, calibration.intervals, old, kind == OVERLOAD)
+    beyond = "" if stable else OVER_CAPACITY[row.answered_as == RUN]
+    notes = (row.note, beyond)
+    return Prediction(
+        values=values,
+        spread=spread,
+        fits=fits,
+        note="; ".join(note for note in notes if note),
+        stable=stable,
+    )

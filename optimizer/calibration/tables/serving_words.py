@@ -1,0 +1,260 @@
+"""What the words of published serving rows mean: number formats, regimes, engines, sizes left blank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.serving import EarlyReleases, Harness, engine_on
+
+REGIMES = {
+    "offline_max": "offline",
+    "offline_burst": "closed",
+    "closed_loop": "closed",
+    "open_loop": "open",
+    "open_loop_slo": "open",
+    "single_stream": "single",
+    "single_stream_ttft": "single",
+    "static_batch": "static",
+    "decode_pool": "decode",
+}
+OTHER_REGIMES = (
+    ("decode", "decode_pool"),
+    ("offline", "offline_max"),
+    ("throughput", "offline_max"),
+    ("burst", "offline_burst"),
+    ("server", "open_loop_slo"),
+    ("interactive", "open_loop_slo"),
+    ("poisson", "open_loop"),
+    ("open", "open_loop"),
+    ("closed", "closed_loop"),
+    ("concurren", "closed_loop"),
+    ("single", "single_stream"),
+    ("static", "static_batch"),
+    ("batch", "static_batch"),
+)
+FORMAT_WORDS = (
+    ("mxfp4", "mxfp4"),
+    ("fp4", "fp4"),
+    ("w8a16", "w8a16"),
+    ("int8", "int8"),
+    ("fp8", "fp8"),
+    ("float8", "fp8"),
+    ("e4m3", "fp8"),
+    ("e5m2", "fp8"),
+    ("w8a8", "int8"),
+    ("q8", "w8a16"),
+    ("8bit", "w8a16"),
+    ("8-bit", "w8a16"),
+    ("q6", "int6"),
+    ("6bit", "int6"),
+    ("q5", "int5"),
+    ("5bit", "int5"),
+    ("q3", "int3"),
+    ("3bit", "int3"),
+    ("int4", "int4"),
+    ("w4a", "int4"),
+    ("awq", "int4"),
+    ("gptq", "int4"),
+    ("4bit", "int4"),
+    ("4-bit", "int4"),
+    ("nf4", "int4"),
+    ("q4", "int4"),
+    ("exl2", "int4"),
+    ("bf16", "bf16"),
+    ("bfloat16", "bf16"),
+    ("fp16", "fp16"),
+    ("float16", "fp16"),
+    ("f16", "fp16"),
+    ("half", "fp16"),
+)
+FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5", "int4", "int3")
+AT_ONCE, DECODE_POOL = "offline_burst", "decode_pool"
+NARROW = frozenset({"fp4", "fp8", "mxfp4"})
+MXFP4 = "mxfp4"
+LOCAL, INTEGERS = (
+    frozenset({"local", "llama_cpp"}),
+    frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"}),
+)
+BENCHMARKS = ("mlperf",)
+DATA_SETS = (
+    ("openorca", "dialogue"),
+    ("open-orca", "dialogue"),
+    ("sharegpt", "chats"),
+    ("wildchat", "chats"),
+    ("lmsys-chat", "chats"),
+)
+DRAWN, RANGED, CHATS = "drawn", "ranged", "chats"
+FEW_TOKENS = 16.0
+RANGED_MEAN, WHOLE = 0.9, 1e-6
+NATIVE_FORMATS = (
+    ("gpt-oss", MXFP4),
+    ("deepseek-v3", "fp8"),
+    ("deepseek-r1", "fp8"),
+    ("kimi-k2", "fp8"),
+    ("minimax-m", "fp8"),
+)
+CACHE_WORDS = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5, "fp16": 2.0, "bf16": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Number formats of dense weights and of experts, and what was assumed."""
+
+    dense: str
+    experts: str
+    note: str = ""
+
+
+def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Formats:
+    """As the row says; else as its model's name says; else as the model was published. Raises Unreadable.
+
+    MXFP4 checkpoints keep everything but their experts in 16 bits; tables that call gpt-oss FP4 or FP8 mean
+    that checkpoint, the only one there is.
+    """
+    wide = "bf16" if spec.bf16_tflops else "fp16"
+    told, note = (row.get("weight_precision") or "").strip(), ""
+    dense = format_named(told)
+    if told and dense is None:
+        raise Unreadable(f"weight precision {told!r} is not known")
+    if dense is None:
+        dense = format_named(row.get("model", "")) or _native(model.name.lower(), wide)
+        note = f"weight precision not given, {dense} assumed"
+    experts = format_named(row.get("moe_precision") or "")
+    if dense in NARROW and _native(model.name.lower(), wide) == MXFP4:
+        dense, experts = MXFP4, None
+    narrow = "fp4" if experts == MXFP4 else experts
+    if dense == MXFP4:
+        return Formats(wide, narrow or "fp4", note) if model.is_moe else Formats("fp4", "fp4", note)
+    return Formats(dense, narrow or dense, note)
+
+
+def format_named(text: str) -> str | None:
+    """The number format that a text names, None where it names none."""
+    return next((name for word, name in FORMAT_WORDS if word in text.lower()), None)
+
+
+def _native(model: str, wide: str) -> str:
+    return next((name for word, name in NATIVE_FORMATS if model.startswith(word)), wide)
+
+
+def cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) -> float:
+    """Bytes of a cached number, as given; else 16 bit, but 8 bit for 8- and 4-bit checkpoints on Blackwell
+    and in TensorRT-LLM."""
+    told = format_named(row.get("kv_precision") or "")
+    given = CACHE_WORDS.get(told or "")
+    if given is not None:
+        return given
+    small = engine == "tensorrt_llm" or spec.arch.startswith("Blackwell")
+    return 1.0 if small and dense in {"fp8", "fp4"} else 2.0
+
+
+def products_of(dense: str, engine: str = "") -> str:
+    """The format that products run in: weights that are only stored in 4 or 8 bits widen, but local engines
+    multiply quantised weights as 8-bit integers."""
+    if engine in LOCAL and dense in INTEGERS:
+        return "int8"
+    return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16", "int8": "int8"}.get(dense, "bf16")
+
+
+def benchmark_of(row: Mapping[str, str]) -> str:
+    """The benchmark whose lengths are known by model, told by the row's source; blank where there is none."""
+    source = (row.get("source") or "").lower()
+    return next((name for name in BENCHMARKS if name in source), "")
+
+
+def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
+    """The regime's published name, and a note where it was told from other cells. Raises Unreadable."""
+    text = (row.get("regime") or "").strip().lower()
+    if text == "open_loop" and _all_at_once(row):
+        return AT_ONCE, "arrivals without end: all requests at once"
+    if text in REGIMES:
+        return text, ""
+    named = next((name for word, name in OTHER_REGIMES if word in text), None)
+    if named is None and text:
+        raise Unreadable(f"regime {text!r} is not one of {', '.join(REGIMES)}")
+    if named is None:
+        named = _told_by_load(row)
+        return named, f"regime not given, {named} assumed"
+    return named, ""
+
+
+def _all_at_once(row: Mapping[str, str]) -> bool:
+    """Whether arrivals have no rate but a number: benchmark tools send them together."""
+    unbound = (row.get("request_rate") or "").strip().lower() in {"inf", "infinity"}
+    return unbound and bool(number(row, "num_requests"))
+
+
+def _told_by_load(row: Mapping[str, str]) -> str:
+    if (row.get("request_rate") or "").strip().lower() not in NOTHING:
+        return "open_loop"
+    size = number(row, "concurrency_or_batch")
+    if size is None:
+        return "offline_max"
+    return "closed_loop" if size > 1.0 else "single_stream"
+
+
+def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
+    """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
+    return engine_on(spec, calibration.engine_of(*_own_release(row), row.get("regime") or ""))
+
+
+def release_of(row: Mapping[str, str]) -> tuple[str, str, str]:
+    """Source, engine and release of a row, blank where it does not tell."""
+    return row.get("source") or "", row.get("engine") or "", row.get("engine_version") or ""
+
+
+def _own_release(row: Mapping[str, str]) -> tuple[str, str, str]:
+    """The same without the release in tables of disaggregated deployments, which give the orchestrator's."""
+    source, engine, release = release_of(row)
+    return source, engine, "" if (row.get("regime") or "") == DECODE_POOL else release
+
+
+def early_release(
+    row: Mapping[str, str], model: ModelShape, calibration: Calibration
+) -> EarlyReleases | None:
+    """What the row's release takes longer where it was among the first with such a model's kernels."""
+    if model.attention is not Attention.MLA:
+        return None
+    return calibration.early_latent(*_own_release(row))
+
+
+def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
+    """How the row's makers asked, told by its source; else by the data set that it names; else by its
+    lengths: means that are no whole numbers were drawn, and are taken as means, and whole ones that nobody
+    would ask for are means of a data set."""
+    found = calibration.harness_of(row.get("source") or "")
+    lengths = [number(row, name) or 0.0 for name in ("isl", "osl")]
+    drawn = any(length % 1.0 for length in lengths)
+    if found is calibration.harnesses[calibration.default_harness]:
+        text = " ".join(row.get(name) or "" for name in ("source_detail", "notes")).lower()
+        named = next((name for word, name in DATA_SETS if word in text), None)
+        if named is None and drawn:
+            named = RANGED if all(_is_ranged(length) for length in lengths) else DRAWN
+        found = _as_chats(found, lengths, calibration) if named is None else calibration.harnesses[named]
+    return replace(found, mean_share=1.0) if drawn else found
+
+
+def _as_chats(found: Harness, lengths: Sequence[float], calibration: Calibration) -> Harness:
+    """The same where prompts or answers vary as chats do, those of a mean length that nobody asks for."""
+    chats = calibration.harnesses[CHATS]
+    odd_prompts, odd_answers = (_is_odd(length) for length in lengths)
+    if odd_prompts:
+        found = replace(found, input_cv=chats.input_cv)
+    if odd_answers:
+        found = replace(found, output_cv=chats.output_cv, longest_output=chats.longest_output)
+    return found
+
+
+def _is_odd(tokens: float) -> bool:
+    """Whether a length of more than a few tokens is a multiple of neither 5 nor 8."""
+    return tokens > FEW_TOKENS and bool(tokens % 5.0) and bool(tokens % 8.0)
+
+
+def _is_ranged(tokens: float) -> bool:
+    """Whether a mean length is that of a whole one's last fifth, as InferenceMAX draws them."""
+    nominal = tokens / RANGED_MEAN
+    return tokens > 0.0 and abs(nominal - round(nominal)) < WHOLE

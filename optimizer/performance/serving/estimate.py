@@ -1,0 +1,400 @@
+"""The most that a replica serves, and one configuration's estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.model_shape import GpuSpec, PackedExperts
+from broker.domain.sku import Sku
+from broker.domain.workload import Batch, Precision, Serving, ServingEngine
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array, number
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.serving import ServingRates, engine_on
+from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
+from optimizer.performance.intervals import (
+    NO_ROWS,
+    Closeness,
+    memory_margin,
+    provenance_of,
+    serving_relative,
+    with_interval,
+)
+from optimizer.performance.serving.cold_start import cold_start_s
+from optimizer.performance.serving.queueing import (
+    Lengths,
+    Load,
+    Objective,
+    batch_limit,
+    harness,
+    load_at_rate,
+    most_under,
+)
+from optimizer.performance.serving.served_model import (
+    Format,
+    Replica,
+    ServedModel,
+    Speculation,
+    cache_tokens,
+    holds_one,
+    sequences_most,
+    weight_bytes,
+)
+from optimizer.performance.shapes import build_shape
+
+TENSOR = (1, 2, 4, 8)
+PIPELINE = (1, 2, 4)
+DEGREES = tuple((tp, pp) for pp in PIPELINE for tp in TENSOR)
+WAYS = (*((tp, pp, 1) for tp, pp in DEGREES), *((tp, 1, tp) for tp in TENSOR if tp > 1))
+
+
+@dataclass(frozen=True, slots=True)
+class ServingConfig:
+    """A way to serve one replica: ``gpus_per_replica`` = ``tp`` × ``pp``. ``dp``: attention ranks inside the
+    tensor group that have requests of their own and share the experts."""
+
+    precision: Precision
+    gpus_per_replica: int
+    tp: int
+    pp: int
+    dp: int = 1
+
+    @property
+    def layout(self) -> Parallelism:
+        """The degrees; attention ranks hold whole experts."""
+        return Parallelism(tp=self.tp, pp=self.pp, dp=self.dp, ep=self.tp if self.dp > 1 else 1)
+
+
+def replica_of(layout: Parallelism) -> Replica:
+    """A layout of plans, which count attention ranks inside the tensor group."""
+    return Replica(number(layout.tp // layout.dp), number(layout.pp), number(layout.dp), number(layout.ep))
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The most a replica serves, one entry a case; ``requests_per_s`` 0 where memory or latency forbid."""
+
+    requests_per_s: Array
+    cold_start_s: Array
+    cache_tokens: Array
+    batch_most: Array
+    load: Load
+
+
+def lengths_of(workload: Serving | Batch) -> Lengths:
+    """Tokens in and out of a mean request, and what of its prompt the prefix cache holds."""
+    source = workload.traffic if isinstance(workload, Serving) else workload
+    cached = number(workload.prefix_cache_hit_share)
+    return Lengths(number(source.input_tokens), number(max(source.output_tokens, 1)), cached_share=cached)
+
+
+def speculation_of(workload: Serving | Batch) -> Speculation | None:
+    """The draft of a workload; None for plain decoding."""
+    draft = workload.speculation
+    if draft is None:
+        return None
+    return Speculation(number(draft.drafted_tokens), number(draft.acceptance), number(draft.draft_cost))
+
+
+def objective_of(workload: Serving | Batch) -> Objective:
+    """The latency objective in seconds; none for batch work, and none between tokens where there is one."""
+    if isinstance(workload, Batch):
+        return Objective(number(math.inf), number(math.inf))
+    between = math.inf if has_one_token(workload) else workload.slo.itl_p95_ms / 1e3
+    return Objective(number(workload.slo.ttft_p95_ms / 1e3), number(between))
+
+
+def has_one_token(workload: Serving | Batch) -> bool:
+    """Whether every answer is one token: no time passes between tokens."""
+    return float(lengths_of(workload).output_tokens) <= 1.0
+
+
+def format_of(precision: Precision, calibration: Calibration, packed: PackedExperts | None = None) -> Format:
+    """Weights in ``precision``, cache in 16 bit; INT4 weights widen to 16 bit in the products.
+
+    ``packed``: a checkpoint whose experts alone are packed; its products are in the format of the rest.
+    """
+    cache = number(calibration.serving.kv_bytes)
+    if packed is not None:
+        return Format(packed.rest, packed.precision, cache, packed.rest, packed.bytes_each)
+    products = Precision.BF16 if precision is Precision.INT4 else precision
+    return Format(precision.value, precision.value, cache, products.value)
+
+
+def runs_engine(spec: GpuSpec | None, engine: ServingEngine) -> bool:
+    """Whether the engine is made for the GPU."""
+    return engine is not ServingEngine.TENSORRT_LLM or spec is None or spec.vendor == "NVIDIA"
+
+
+def has_format(
+    spec: GpuSpec | None, precision: Precision, rates: ServingRates, packed: PackedExperts | None = None
+) -> bool:
+    """Whether kernels for ``precision`` exist on the GPU.
+
+    INT4 needs some 16-bit format, and engines that unpack it there; so do experts in MXFP4 (``packed``) of a
+    checkpoint whose rest the GPU computes in.
+    """
+    if spec is None:
+        return False
+    if packed is not None and precision is Precision.FP4:
+        has_kernels = spec.arch in rates.mxfp4_kernels or bool(spec.fp4_tflops)
+        return has_kernels and has_format(spec, Precision(packed.rest), rates)
+    if precision is Precision.INT4 and spec.arch in rates.without_int4:
+        return False
+    peaks = {
+        Precision.BF16: spec.bf16_tflops,
+        Precision.FP16: spec.fp16_tflops,
+        Precision.FP8: spec.fp8_tflops,
+        Precision.FP4: spec.fp4_tflops,
+        Precision.INT4: spec.bf16_tflops or spec.fp16_tflops,
+    }
+    return bool(peaks[precision])
+
+
+def can_serve(
+    spec: GpuSpec | None, workload: Serving | Batch, precision: Precision, rates: ServingRates
+) -> bool:
+    """Whether the workload may be served in the precision, and its engine does so on the GPU."""
+    packed = workload.model.packed_in(precision)
+    allowed = precision in workload.precisions and has_format(spec, precision, rates, packed)
+    return allowed and runs_engine(spec, workload.engine)
+
+
+def allowed_degrees(sku: Sku, tp: int, pp: int, dp: int = 1) -> bool:
+    """Tensor groups tile a node; pipelines join whole nodes (or eights of a larger one) by the fabric;
+    attention ranks are the GPUs of a whole node."""
+    node = sku.gpus_per_node
+    if node % tp:
+        return False
+    if dp > 1:
+        return pp == 1 and dp == tp == node
+    if pp == 1:
+        return True
+    if tp != min(node, max(TENSOR)):
+        return False
+    gpus = tp * pp
+    if gpus <= node:
+        return node % gpus == 0
+    nodes = -(-gpus // node)
+    return sku.fabric is not None and nodes <= sku.fabric.max_nodes
+
+
+def measurement_for(workload: Serving | Batch, gpu: str, gpus: int) -> float | None:
+    """The user's own requests/s of a replica of ``gpus`` GPUs of that kind; None without one."""
+    output = float(lengths_of(workload).output_tokens)
+    for measured in workload.measured:
+        if measured.gpu == gpu and measured.gpus == gpus:
+            if measured.requests_per_s:
+                return measured.requests_per_s
+            if measured.tokens_per_s:
+                return measured.tokens_per_s / output
+    return None
+
+
+class RateShift(Protocol):
+    """What own measurements say about replicas in plans, M cases."""
+
+    def moves(self, workload: Serving | Batch) -> bool:
+        """Whether anything was measured at all."""
+        ...
+
+    def log_shifts(
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        gpus: Sequence[str],
+        replica: Replica,
+        batch: Array,
+    ) -> tuple[Array, Array]:
+        """Logs of the factors on the time of a token and of the first one [M], at ``batch`` in flight."""
+        ...
+
+    def closeness(
+        self, workload: Serving | Batch, precision: Precision, gpu: str, replica: Replica, batch: Array
+    ) -> Closeness:
+        """How near the measurements are to one replica."""
+        ...
+
+
+class ServingCore:
+    """Serving physics bound to a GPU table and constants."""
+
+    def __init__(
+        self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: RateShift | None = None
+    ) -> None:
+        self.gpus, self.calibration, self.own = gpus, calibration, own
+        self._hardware = SingleHardware(gpus, calibration)
+
+    def most(
+        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
+    ) -> Most:
+        """The most that one replica serves within the objective; ``gpu``: its name.
+
+        Own measurements nearby stretch the times: the model answers for the objective over the stretch, and
+        its rates are divided by it.
+        """
+        served, lengths = self._served(workload, precision, replica, hw, gpu), lengths_of(workload)
+        batch, wanted = isinstance(workload, Batch), objective_of(workload)
+        limit = self.limit(served, lengths)
+        found = self.most_of(served, lengths, wanted, limit, batch)
+        if self.own is None or not self.own.moves(workload):
+            return found
+        logs = self.own.log_shifts(workload, precision, [gpu], replica, found.load.batch)
+        token, first = (number(math.exp(log[0])) for log in logs)
+        tighter = self.most_of(served, lengths, within(wanted, token, first), limit, batch)
+        return _stretched(tighter, token, first)
+
+    def sequences_told(self, engine: str, batch: bool) -> Array:
+        """Sequences in flight that a replica is started for: a service's few, as many as the engine takes on
+        any card where latency does not matter."""
+        most = self.calibration.engines[engine].batch_most
+        return number(most if batch else self.calibration.serving.batch_most)
+
+    def limit(self, served: ServedModel, lengths: Lengths) -> Array:
+        """Sequences in flight at most; under 1 where memory forbids even one, at its upper quarter."""
+        margin = memory_margin(self.calibration.intervals.kv)
+        held = holds_one(served, lengths.input_tokens + lengths.output_tokens, margin)
+        return xp.where(held, batch_limit(served, lengths, sequences_most(served)), 0.0)
+
+    def most_of(
+        self, served: ServedModel, lengths: Lengths, objective: Objective, limit: Array, batch: bool
+    ) -> Most:
+        """The same for any cases that share formats; ``limit``: of sequences in flight."""
+        rates = self.calibration.serving
+        share = rates.batch_load_most if batch else rates.load_most
+        load, possible = most_under(served, lengths, objective, limit, share, harness(served))
+        ceiling = rates.offline_requests_per_s if batch else rates.front_end_requests_per_s
+        rate = xp.where(possible, xp.minimum(load.requests_per_s, ceiling), 0.0)
+        return Most(rate, self.cold_start(served), cache_tokens(served), limit, load)
+
+    def cold_start(self, served: ServedModel) -> Array:
+        """Seconds from a node to its first token."""
+        dense, experts = weight_bytes(served)
+        depth = served.shapes.layers / served.replica.pp
+        return cold_start_s(dense + experts, served.replica.gpus, self.calibration.coldstart, depth)
+
+    def engine_class(self, workload: Serving | Batch, gpu: str) -> str:
+        """The class of constants of a workload's engine on a GPU."""
+        return engine_on(self.gpus.get(gpu), workload.engine.value)
+
+    def _served(
+        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
+    ) -> ServedModel:
+        shapes = build_shape(workload.model)
+        form = format_of(precision, self.calibration, workload.model.packed_in(precision))
+        engine, draft = self.engine_class(workload, gpu), speculation_of(workload)
+        told = self.sequences_told(engine, isinstance(workload, Batch))
+        return ServedModel(shapes, form, replica, hw, self.calibration, engine, draft, sequences_told=told)
+
+    def estimate(
+        self,
+        workload: Serving | Batch,
+        sku: Sku,
+        precision: Precision,
+        layout: Parallelism,
+        usd_per_replica_hour: float,
+    ) -> Estimate | None:
+        """The metrics of the contract for one replica; None when it does not fit."""
+        tp, pp, dp = layout.tp, layout.pp, layout.dp
+        able = can_serve(self.gpus.get(sku.gpu), workload, precision, self.calibration.serving)
+        shares = dp == 1 or workload.model.is_moe
+        if not (able and shares and allowed_degrees(sku, tp, pp, dp)):
+            return None
+        hw, replica = self._hardware.of(sku), replica_of(layout)
+        most = self.most(workload, precision, replica, hw, sku.gpu)
+        measured = measurement_for(workload, sku.gpu, tp * pp)
+        rate = measured if measured is not None else float(most.requests_per_s)
+        if rate <= 0:
+            return None
+        load = most.load
+        if measured is not None:
+            served = self._served(workload, precision, replica, hw, sku.gpu)
+            load = _measured_load(served, lengths_of(workload), most, measured)
+        value = self._metrics(workload, most, load, rate, hw, sku.gpu, usd_per_replica_hour)
+        # No published row tells how often drafts are kept: what they make of a rate is modelled alone.
+        known, near = bool(hw.calibrated) and workload.speculation is None, NO_ROWS
+        if self.own is not None and self.own.moves(workload):
+            near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
+        relative = serving_relative(
+            isinstance(workload, Batch),
+            known,
+            measured is not None,
+            self.calibration.intervals,
+            workload.model.is_moe,
+            near,
+        )
+        return with_interval(value, relative, provenance_of(measured is not None, known, near))
+
+    def _metrics(
+        self,
+        workload: Serving | Batch,
+        most: Most,
+        load: Load,
+        rate: float,
+        hw: Hardware,
+        gpu: str,
+        usd: float,
+    ) -> dict[str, float]:
+        tokens_per_s = rate * float(lengths_of(workload).output_tokens)
+        objective = objective_of(workload)
+        engine = self.calibration.engines[self.engine_class(workload, gpu)]
+        between = 1e3 * float(xp.minimum(load.itl_p95_s, objective.itl_p95_s))
+        return {
+            "requests_per_s_per_replica": rate,
+            "ttft_p95_ms": 1e3 * float(xp.minimum(load.ttft_p95_s, objective.ttft_p95_s)),
+            **({} if has_one_token(workload) else {"itl_p95_ms": between}),
+            "tokens_per_s": tokens_per_s,
+            "memory_gb_per_gpu": engine.memory_share * float(hw.memory_bytes) / 1e9,
+            "kv_tokens": max(float(xp.floor(most.cache_tokens)), 0.0),
+            "usd_per_million_tokens": usd / (3600.0 * tokens_per_s) * 1e6,
+            "cold_start_s": float(most.cold_start_s),
+        }
+
+    def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
+        """What keeps the rate from being higher: front end, memory, first tokens, or the longest part of a
+        step."""
+        most = self.most(workload, precision, replica, self._hardware.of(sku), sku.gpu)
+        load, rates = most.load, self.calibration.serving
+        if 0.0 < float(most.requests_per_s) < float(load.requests_per_s):
+            return "the engine's front end"
+        share = rates.batch_load_most if isinstance(workload, Batch) else rates.load_most
+        ran_out = float(load.batch) >= float(most.batch_most) * share * 0.999
+        if ran_out and float(most.batch_most) < rates.batch_most:
+            return "cache memory"
+        if float(load.ttft_p95_s) >= 0.999 * float(objective_of(workload).ttft_p95_s):
+            return "time to first token"
+        part = load.step
+        parts = {
+            "HBM bandwidth": part.weights + part.cache,
+            "compute": part.compute,
+            "tensor-parallel links": part.links,
+            "launch overhead": part.overhead,
+            "prefill interference": load.itl_mean_s - part.total,
+        }
+        return max(parts, key=lambda name: float(parts[name]))
+
+
+def within(wanted: Objective, token: Array, first: Array) -> Objective:
+    """What the model has to meet where tokens take ``token`` and first tokens ``first`` times as long."""
+    return Objective(wanted.ttft_p95_s / first, wanted.itl_p95_s / token)
+
+
+def _measured_load(served: ServedModel, lengths: Lengths, most: Most, rate: float) -> Load:
+    """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
+    limit = xp.maximum(most.batch_most, 1.0)
+    return load_at_rate(served, lengths, number(rate), limit, harness(served))[0]
+
+
+def _stretched(found: Most, token: Array, first: Array) -> Most:
+    """The same replica when tokens take ``token`` times and first tokens ``first`` times as long."""
+    load = replace(
+        found.load,
+        requests_per_s=found.load.requests_per_s / token,
+        itl=found.load.itl.times(token),
+        ttft=found.load.ttft.times(first),
+    )
+    return replace(found, requests_per_s=found.requests_per_s / token, load=load)

@@ -1,0 +1,264 @@
+"""From a step to held hours: goodput, headroom, start-up, the user's own figures; one estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.model_shape import GpuSpec
+from broker.domain.sku import Sku
+from broker.domain.workload import Measurement, Precision, Training, TrainingStack
+from optimizer.performance.arrays import Array, Mask, as_array, number
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.groups import Software
+from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
+from optimizer.performance.intervals import (
+    NO_ROWS,
+    Closeness,
+    memory_margin,
+    memory_regime,
+    provenance_of,
+    training_relative,
+    with_interval,
+)
+from optimizer.performance.shapes import Shapes, build_shape
+from optimizer.performance.training.compute import model_flops_per_token
+from optimizer.performance.training.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
+from optimizer.performance.training.layouts import RECOMPUTE, Layouts, ways_of
+from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.step import Step, steps_by_sharding
+
+TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8, Precision.FP4})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run on one SKU at one node count in one layout: its step in plain numbers, and true step time."""
+
+    workload: Training
+    shapes: Shapes
+    hw: Hardware
+    nodes: int
+    step: Step
+    step_s: float
+    measured: bool
+    closeness: Closeness = NO_ROWS
+
+
+class StepShift(Protocol):
+    """What own measurements say about steps in plans; degrees are tp pp dp cp ep micro-batch recompute."""
+
+    def moves(self, workload: Training) -> bool:
+        """Whether anything was measured at all."""
+        ...
+
+    def log_shift(
+        self, workload: Training, gpus: Sequence[str], counts: Array, degrees: NDArray[np.int64]
+    ) -> Array:
+        """Log of the factor on the step [M], on ``counts`` of ``gpus`` [M] in layouts ``degrees`` [M, 7]."""
+        ...
+
+    def closeness(self, workload: Training, gpu: str, count: float, degrees: NDArray[np.int64]) -> Closeness:
+        """How near the measurements are to one run; ``degrees`` [1, 7]."""
+        ...
+
+
+def run_of(workload: Training) -> Run:
+    """Whole sequences a step, at least one."""
+    sequences = max(1, round(workload.global_batch_tokens / workload.sequence_length))
+    return Run(number(workload.sequence_length), number(sequences), workload.precision.value)
+
+
+def can_train(hw: Hardware, workload: Training) -> Mask:
+    """Where the run's products have units, and for FP4 a published recipe: NVFP4 on Blackwell."""
+    if workload.precision not in TRAINABLE:
+        return np.zeros_like(hw.gpus_per_node, dtype=np.bool_)
+    able: Mask = np.asarray(hw.peak[workload.precision.value]) > 0.0
+    return able & (np.asarray(hw.trains_fp4) > 0.0) if workload.precision is Precision.FP4 else able
+
+
+def software_of(workload: Training) -> str:
+    """The class of constants of a workload's stack; ZeRO counts as sharding, as published rows of it do."""
+    sharded = workload.software is TrainingStack.DEEPSPEED
+    return (TrainingStack.FSDP if sharded else workload.software).value
+
+
+def has_layout(workload: Training, tp: ArrayLike, pp: ArrayLike) -> Mask:
+    """Which tensor and pipeline degrees the stack has: ZeRO shares states and data alone (DeepSpeed's
+    trainers; tensor and pipeline parallelism with it are Megatron-DeepSpeed's)."""
+    alone: Mask = (np.asarray(tp) == 1) & (np.asarray(pp) == 1)
+    return alone | (workload.software is not TrainingStack.DEEPSPEED)
+
+
+def step_tokens(workload: Training) -> float:
+    """Tokens of one optimizer step."""
+    run = run_of(workload)
+    return float(run.sequences * run.sequence_length)
+
+
+def measurement_for(workload: Training, gpu: str, gpus: int) -> Measurement | None:
+    """The user's figure on that GPU, the nearest in GPU count; None without one."""
+    known = [m for m in workload.measured if m.gpu == gpu and m.tokens_per_s]
+    return min(known, key=lambda m: (abs(math.log(gpus / m.gpus)), m.gpus), default=None)
+
+
+def held_hours(
+    workload: Training,
+    step_s: Array,
+    nodes: Array,
+    gpus_per_node: Array,
+    interruptions: Array,
+    calibration: Calibration,
+) -> Array:
+    """Hours that nodes are held: tokens·(1 + headroom)/(tokens/s·goodput), and the start-up."""
+    goodput = _goodput(workload, nodes, gpus_per_node, interruptions, calibration)[0]
+    rate = step_tokens(workload) / step_s * goodput
+    with np.errstate(divide="ignore"):
+        running = workload.tokens * (1.0 + workload.headroom) / rate
+    return (running + calibration.goodput.startup_s) / 3600.0
+
+
+def _goodput(
+    workload: Training, nodes: Array, gpus_per_node: Array, interruptions: Array, calibration: Calibration
+) -> tuple[Array, Array]:
+    """Useful share of held time, and the share that saves block."""
+    failures = failures_per_hour(nodes, gpus_per_node, interruptions, calibration)
+    plan = saving(
+        number(workload.model.total_params),
+        nodes,
+        gpus_per_node,
+        workload.checkpoint_every_minutes,
+        failures,
+        calibration,
+    )
+    return goodput_share(plan, failures), checkpoint_share(plan)
+
+
+class TrainingCore:
+    """Training physics bound to a GPU table and constants."""
+
+    def __init__(
+        self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: StepShift | None = None
+    ) -> None:
+        self.gpus, self.calibration, self.own = gpus, calibration, own
+        self._hardware = SingleHardware(gpus, calibration)
+
+    def software(self, workload: Training) -> Software:
+        """The class of stack that the workload runs."""
+        return self.calibration.software[software_of(workload)]
+
+    def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
+        """The workload's steps in ``layouts`` on ``hw``, which holds their memory at its upper quarter."""
+        shapes, run = build_shape(workload.model), run_of(workload)
+        half_width = self.calibration.intervals.training_memory[memory_regime(software_of(workload))]
+        margin = memory_margin(half_width)
+        return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
+
+    def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
+        """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
+        if sku.gpu not in self.gpus:
+            return None
+        hw = self._hardware.of(sku)
+        gpus = nodes * sku.gpus_per_node
+        degrees = layout.tp * layout.pp * layout.cp * layout.dp
+        if nodes > hw.nodes_most or degrees != gpus or not can_train(hw, workload):
+            return None
+        if not has_layout(workload, layout.tp, layout.pp):
+            return None
+        layouts = ways_of(layout)
+        one = self.scenario(workload, layouts[0], hw)
+        others = [replace(one, layouts=way) for way in layouts[1:]]
+        ways = steps_by_sharding([one, *others], number(gpus))
+        measured = measurement_for(workload, sku.gpu, gpus)
+        trusted = measured is not None and gpus >= measured.gpus
+        able = [way for way in ways if way.divides and (way.fits or trusted)]
+        best = min(able or ways[:1], key=lambda way: float(way.total))
+        shapes = one.shapes
+        if measured is not None and (trusted or able):
+            rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
+            return Case(workload, shapes, hw, nodes, best, step_tokens(workload) / rate, measured=True)
+        if not able:
+            return None
+        step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(best.total))
+        return Case(workload, shapes, hw, nodes, best, step_s, measured=False, closeness=closeness)
+
+    def _shifted(
+        self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
+    ) -> tuple[float, Closeness]:
+        """The step moved by own measurements nearby, and how near they are."""
+        if self.own is None or not self.own.moves(workload):
+            return step_s, NO_ROWS
+        degrees = degrees_of(layout)
+        shift = self.own.log_shift(workload, [gpu], as_array([gpus]), degrees)
+        return float(step_s * np.exp(shift)[0]), self.own.closeness(workload, gpu, float(gpus), degrees)
+
+    def estimate(self, case: Case, interruptions_per_hour: float) -> Estimate:
+        """The metrics of the contract for one case."""
+        workload, calibration, hw = case.workload, self.calibration, case.hw
+        nodes, per_node = number(case.nodes), hw.gpus_per_node
+        interruptions = number(interruptions_per_hour)
+        goodput, blocked = _goodput(workload, nodes, per_node, interruptions, calibration)
+        tokens_per_s = step_tokens(workload) / case.step_s
+        peak = float(hw.peak[workload.precision.value] * nodes * per_node)
+        flops = float(model_flops_per_token(case.shapes, number(workload.sequence_length)))
+        hours = held_hours(workload, number(case.step_s), nodes, per_node, interruptions, calibration)
+        value = {
+            "step_s": case.step_s,
+            "mfu": tokens_per_s * flops / peak,
+            "tokens_per_s": tokens_per_s,
+            "hours": float(hours),
+            "memory_gb_per_gpu": float(case.step.held_bytes) / 1e9,
+            "communication_share": float(case.step.communication / case.step.total),
+            "checkpoint_share": float(blocked),
+            "goodput": float(goodput),
+        }
+        known, near = bool(hw.calibrated), case.closeness
+        relative = training_relative(
+            workload.model.is_moe,
+            known,
+            case.measured,
+            calibration.intervals,
+            near,
+            software=software_of(workload),
+        )
+        return with_interval(value, relative, provenance_of(case.measured, known, near))
+
+
+def degrees_of(layout: Parallelism) -> NDArray[np.int64]:
+    """The layout's degrees [1, 7], as ``StepShift`` takes them."""
+    recompute = RECOMPUTE.index(layout.recompute)
+    row = (layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.micro_batch, recompute)
+    return np.asarray([row], dtype=np.int64)
+
+
+def breakdown_of(case: Case) -> dict[str, float]:
+    """Seconds of a modelled step by what takes them; they add up to its total.
+
+    What checkpoints block is no part of a step: ``checkpoint_share`` of the estimate.
+    """
+    found, fabric = case.step, "fabric" if case.nodes > 1 else "links inside the node"
+    parts = {
+        "compute": found.compute,
+        "HBM bandwidth": found.memory_bound,
+        "tensor-parallel links": found.tensor,
+        "expert dispatch": found.expert,
+        "pipeline hand-over": found.pipeline,
+        fabric: found.data,
+        "pipeline bubble": found.bubble,
+        "optimizer": found.optimizer,
+        "input and synchronisation": found.between,
+    }
+    seconds = {name: float(part) for name, part in parts.items()}
+    return seconds | {"slow nodes and virtualisation": float(found.total) - sum(seconds.values())}
+
+
+def bottleneck_of(case: Case) -> str:
+    """The part that takes most of the step."""
+    parts = breakdown_of(case)
+    return max(parts, key=parts.__getitem__)

@@ -1,0 +1,62 @@
+"""What a training step is computed from: the model, the batch, the layouts, the hardware, the constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizer.performance.arrays import Array
+from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.groups import Compute, Network, Software
+from optimizer.performance.hardware.sku_arrays import Hardware
+from optimizer.performance.shapes import Shapes
+from optimizer.performance.training.layouts import Layouts
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a step is made of: tokens a sequence, sequences a step, the format of the products.
+
+    ``adapters``: only small adapters are trained (LoRA), so weights have no gradients and no states.
+    ``zero_bubble``: pipelines run weight gradients in the gaps of 1F1B. ``hides_dispatch``: tokens travel to
+    their experts while another micro-batch computes on what multiprocessors are left (DualPipe).
+    ``dispatches_once``: a token crosses the fabric once a node, however many experts it has there (DeepEP).
+    """
+
+    sequence_length: Array
+    sequences: Array
+    number_format: str
+    adapters: bool = False
+    zero_bubble: bool = False
+    hides_dispatch: bool = False
+    dispatches_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One or many training steps; the arrays of the parts broadcast against each other.
+
+    ``memory_margin``: what a card must hold over the predicted memory; 1 where a layout is known to run.
+    """
+
+    shapes: Shapes
+    run: Run
+    layouts: Layouts
+    hw: Hardware
+    software: Software
+    calibration: Calibration
+    memory_margin: float = 1.0
+
+    @property
+    def compute(self) -> Compute:
+        """The compute constants."""
+        return self.calibration.compute
+
+    @property
+    def network(self) -> Network:
+        """The network constants."""
+        return self.calibration.network
+
+    @property
+    def rank_tokens(self) -> Array:
+        """Tokens of one micro-batch on one rank before tensor slicing: b·S/c."""
+        return self.layouts.micro_batch * self.run.sequence_length / self.layouts.cp

@@ -1,0 +1,333 @@
+"""Training over every workload, SKU and node count at once, the best layout of each.
+
+W workloads, S SKUs, N node counts, L layouts. SKUs that the physics cannot tell apart are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.plan import Obstacle
+from broker.domain.sku import Sku
+from broker.domain.workload import Training
+from optimizer.performance.arrays import Array, Mask, Places, as_array
+from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware, kinds_of
+from optimizer.performance.training.estimate import (
+    Case,
+    TrainingCore,
+    bottleneck_of,
+    can_train,
+    has_layout,
+    held_hours,
+    measurement_for,
+    run_of,
+    step_tokens,
+)
+from optimizer.performance.training.layouts import FULL_RECOMPUTE, Layouts, enumerate_layouts, recompute_word
+from optimizer.performance.training.step import footprint, step
+
+CELLS_AT_ONCE = 24_000
+DEGREES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Best step [S, N], its degrees [S, N, 7] (tp pp dp cp ep micro-batch recompute), whether each node count
+    [S, N] would fit were there a fabric, and how many layouts [S] were compared."""
+
+    step_s: Array
+    degrees: NDArray[np.int64]
+    fits_joined: Mask
+    tried: NDArray[np.int64]
+
+    def copied(self) -> _Found:
+        """One whose steps and degrees can change."""
+        return replace(self, step_s=self.step_s.copy(), degrees=self.degrees.copy())
+
+
+class TrainingTable:
+    """Estimates of W×S×N; ``hours`` (no spot interruptions) is inf where the run does not fit."""
+
+    def __init__(
+        self,
+        core: TrainingCore,
+        workloads: Sequence[Training],
+        skus: Sequence[Sku],
+        node_counts: Sequence[int],
+    ) -> None:
+        self._core, self._workloads, self._skus = core, tuple(workloads), tuple(skus)
+        self.node_counts: NDArray[np.int64] = np.asarray(node_counts, dtype=np.int64)
+        kinds, self._kind = kinds_of(skus)
+        number = {kind: index for index, kind in enumerate(kinds)}
+        self._known = [kind for kind in kinds if kind.gpu in core.gpus]
+        shape = (len(workloads), len(kinds), len(node_counts))
+        hours, self._step_s = np.full(shape, np.inf), np.full(shape, np.inf)
+        self._degrees: NDArray[np.int64] = np.ones((*shape, DEGREES), dtype=np.int64)
+        self._joined: Mask = np.zeros(shape, dtype=np.bool_)
+        self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
+        self._tried: NDArray[np.int64] = np.zeros(shape[:2], dtype=np.int64)
+        if self._known and len(node_counts):
+            places = np.asarray([number[kind] for kind in self._known], dtype=np.intp)
+            self._fill(places, hours)
+        self.hours: Array = hours[:, self._kind, :]
+        self.fits: Mask = np.isfinite(self.hours)
+        self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
+
+    def withhold(self, without_room: Mask) -> None:
+        """Takes away node counts [W, S, N] for which hosts have no room."""
+        self._without_room |= (self.fits & without_room).any(axis=2)
+        self.hours = np.where(without_room, np.inf, self.hours)
+        self.fits = np.isfinite(self.hours)
+
+    def _fill(self, places: Places, hours: Array) -> None:
+        hw = build_hardware(self._known, self._core.gpus, self._core.calibration)
+        nodes = as_array(self.node_counts)
+        searched: dict[Hashable, _Found] = {}
+        for w, workload in enumerate(self._workloads):
+            has_format = can_train(hw, workload)
+            self._formats[w, places] = has_format
+            able = np.flatnonzero(has_format)
+            if not able.size:
+                continue
+            key = _physics_of(workload)
+            kinds = [self._known[k] for k in able]
+            if key not in searched:
+                searched[key] = search(self._core, workload, kinds, hw.take(able), nodes)
+            found, where = searched[key], places[able]
+            if workload.measured or self._core.own is not None:
+                found = found.copied()
+                _shift(self._core, workload, kinds, nodes, found)
+                for index, kind in enumerate(kinds):
+                    _overlay_measured(workload, kind, nodes, hw.nodes_most[able[index]], index, found)
+            self._step_s[w, where], self._degrees[w, where] = found.step_s, found.degrees
+            self._joined[w, where], self._tried[w, where] = found.fits_joined, found.tried
+            per_node = hw.gpus_per_node[able][:, None]
+            hours[w, where] = held_hours(
+                workload, found.step_s, nodes, per_node, as_array(0.0), self._core.calibration
+            )
+
+    @property
+    def candidates(self) -> NDArray[np.int64]:
+        """Layouts [W, S] that were compared, over all node counts that the fabric joins."""
+        return self._tried[:, self._kind]
+
+    @property
+    def startup_hours(self) -> float:
+        """Held hours of each start of a run, in ``hours`` once."""
+        return self._core.calibration.goodput.startup_s / 3600.0
+
+    def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> Array:
+        """Held hours at spot interruptions per NODE-hour; the shape of the rates."""
+        return held_hours(
+            self._workloads[w],
+            as_array(self._step_s[w, self._kind[s], n]),
+            as_array(self.node_counts[n]),
+            as_array(self._skus[s].gpus_per_node),
+            as_array(interruptions_per_hour),
+            self._core.calibration,
+        )
+
+    def hours_of_offers(self, w: int, s: Places, interruptions_per_hour: Array) -> Array:
+        """Held hours [O, N] of offers [O] of SKUs ``s``, each at its own interruptions per node-hour."""
+        step_s = self._step_s[w, self._kind[s]]
+        offer, size = np.nonzero(np.isfinite(step_s))
+        per_node = as_array([sku.gpus_per_node for sku in self._skus])[s]
+        hours = np.full(step_s.shape, np.inf)
+        hours[offer, size] = held_hours(
+            self._workloads[w],
+            step_s[offer, size],
+            as_array(self.node_counts[size]),
+            per_node[offer],
+            interruptions_per_hour[offer],
+            self._core.calibration,
+        )
+        return hours
+
+    def hours_at_each(self, w: int, s: Places, n: Places, interruptions_per_hour: Array) -> Array:
+        """Held hours [M] of pairs of SKU and node count, each at its own interruptions per node-hour."""
+        per_node = as_array([sku.gpus_per_node for sku in self._skus])
+        return held_hours(
+            self._workloads[w],
+            self._step_s[w, self._kind[s], n],
+            as_array(self.node_counts[n]),
+            per_node[s],
+            interruptions_per_hour,
+            self._core.calibration,
+        )
+
+    def layout(self, w: int, s: int, n: int) -> Parallelism:
+        """The layout of the least step time."""
+        tp, pp, dp, cp, ep, micro, recompute = (int(d) for d in self._degrees[w, self._kind[s], n])
+        word = recompute_word(recompute)
+        return Parallelism(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro, recompute=word)
+
+    def estimate(self, w: int, s: int, n: int, interruptions_per_hour: float = 0.0) -> Estimate:
+        """Metrics of the contract with their interval. Raises ValueError where the run does not fit."""
+        return self._core.estimate(self._case(w, s, n), interruptions_per_hour)
+
+    def bottleneck(self, w: int, s: int, n: int) -> str:
+        """The part that takes most of a step, in plain words."""
+        return bottleneck_of(self._case(w, s, n))
+
+    def obstacle(self, w: int, s: int, among: Mask | None = None) -> Obstacle | None:
+        """Why none of the node counts ``among`` [N] fits (all, where nothing is said); None when one does."""
+        counts = np.ones(len(self.node_counts), dtype=np.bool_) if among is None else among
+        if bool(self.fits[w, s, counts].any()):
+            return None
+        if self._without_room[w, s]:
+            return Obstacle.DISK
+        if self._skus[s].gpu not in self._core.gpus:
+            return Obstacle.GPU_UNKNOWN
+        if not self._formats[w, self._kind[s]]:
+            return Obstacle.PRECISION
+        return Obstacle.FABRIC if self._joined[w, self._kind[s], counts].any() else Obstacle.MEMORY
+
+    def _case(self, w: int, s: int, n: int) -> Case:
+        found = None
+        if self.fits[w, s, n]:
+            found = self._core.case(
+                self._workloads[w], self._skus[s], int(self.node_counts[n]), self.layout(w, s, n)
+            )
+        if found is None:
+            raise ValueError(f"{self._workloads[w].name} does not fit {self._skus[s].name} there")
+        return found
+
+
+def _physics_of(workload: Training) -> Hashable:
+    """What a step depends on: runs that differ in tokens, dates or policy share their search."""
+    sequences = float(run_of(workload).sequences)
+    return workload.model, workload.sequence_length, sequences, workload.precision, workload.software
+
+
+def search(
+    core: TrainingCore, workload: Training, kinds: Sequence[Sku], hw: Hardware, nodes: Array
+) -> _Found:
+    """The best layout of each kind and node count. Kinds that share a node size, and whether there is a
+    fabric, are searched together."""
+    found = _Found(
+        np.full((len(kinds), nodes.size), np.inf),
+        np.ones((len(kinds), nodes.size, DEGREES), dtype=np.int64),
+        np.zeros((len(kinds), nodes.size), dtype=np.bool_),
+        np.zeros(len(kinds), dtype=np.int64),
+    )
+    groups: dict[tuple[int, bool], list[int]] = {}
+    for index, kind in enumerate(kinds):
+        groups.setdefault((kind.gpus_per_node, kind.fabric is None), []).append(index)
+    for (per_node, _), members in groups.items():
+        group = np.asarray(members, dtype=np.intp)
+        deepest = _deepest_pipelines(workload, per_node, hw.memory_bytes[group], core)
+        layouts = _layouts(workload, per_node, int(deepest.max()))
+        chunk = max(1, CELLS_AT_ONCE // (nodes.size * layouts.tp.size))
+        for start in range(0, group.size, chunk):
+            part = slice(start, start + chunk)
+            block = _Block(layouts, deepest[part], hw.take(group[part]), nodes, per_node)
+            _search_block(core, workload, block, group[part], found)
+    return found
+
+
+def _shift(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: Array, found: _Found) -> None:
+    """Own measurements move the steps near them, after the layouts are chosen."""
+    if core.own is None or not core.own.moves(workload):
+        return
+    s, n = np.nonzero(np.isfinite(found.step_s))
+    if not s.size:
+        return
+    counts = nodes[n] * as_array([kind.gpus_per_node for kind in kinds])[s]
+    gpus = [kinds[index].gpu for index in s.tolist()]
+    found.step_s[s, n] *= np.exp(core.own.log_shift(workload, gpus, counts, found.degrees[s, n]))
+
+
+def _deepest_pipelines(
+    workload: Training, per_node: int, memory_bytes: Array, core: TrainingCore
+) -> NDArray[np.int64]:
+    """Stages worth trying on each kind: as many as weights and gradients may ask, and twice that.
+
+    Memory is rounded down to a power of two.
+    """
+    weights = core.software(workload).weight_grad_bytes_per_param * workload.model.total_params
+    memory = GIB * np.exp2(np.trunc(np.log2(memory_bytes / GIB)))
+    need = weights / (min(per_node, 8) * 0.5 * memory)
+    depth = np.ceil(np.log2(np.maximum(need, 1.0))) + 1.0
+    return np.left_shift(1, np.maximum(depth, 1.0).astype(np.int64))
+
+
+def _layouts(workload: Training, per_node: int, stages_most: int) -> Layouts:
+    """Layouts for a node size."""
+    model = workload.model
+    experts = model.experts if model.is_moe else 0
+    every = enumerate_layouts(
+        per_node, model.layers, model.heads, experts, workload.sequence_length, stages_most
+    )
+    return every.take(np.flatnonzero(has_layout(workload, every.tp, every.pp)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Kinds [K] of one node size, node counts [N] and layouts [L] that are compared together."""
+
+    layouts: Layouts
+    stages_most: NDArray[np.int64]
+    hw: Hardware
+    nodes: Array
+    per_node: int
+
+
+def _search_block(
+    core: TrainingCore, workload: Training, block: _Block, members: Places, found: _Found
+) -> None:
+    """Memory first, which hardly depends on the kind; times only of layouts that fit somewhere."""
+    hw, layouts = block.hw.across(2), block.layouts
+    gpus = (block.nodes * block.per_node)[:, None]
+    held = footprint(core.scenario(workload, layouts, hw), gpus)
+    allowed = layouts.pp <= block.stages_most[:, None, None]
+    possible = np.broadcast_to(held.fits & held.divides & allowed, _shape(block))
+    joined = block.nodes[None, :] <= block.hw.nodes_most[:, None]
+    found.fits_joined[members] = possible.any(axis=2)
+    found.tried[members] = allowed.sum(axis=(1, 2)) * joined.sum(axis=1)
+    possible = possible & joined[:, :, None]
+    sizes, kept = np.flatnonzero(possible.any(axis=(0, 2))), np.flatnonzero(possible.any(axis=(0, 1)))
+    if not kept.size:
+        return
+    layouts, gpus = layouts.take(kept), gpus[sizes]
+    each = step(core.scenario(workload, layouts, hw), gpus)
+    times = np.where(possible[:, sizes[:, None], kept], each.total, np.inf)
+    best = np.argmin(times, axis=2)
+    where = members[:, None], sizes
+    found.step_s[where] = np.take_along_axis(times, best[:, :, None], axis=2)[:, :, 0]
+    found.degrees[where] = _degrees(layouts, best, gpus[:, 0])
+
+
+def _shape(block: _Block) -> tuple[int, int, int]:
+    return block.stages_most.size, block.nodes.size, block.layouts.tp.size
+
+
+def _degrees(layouts: Layouts, best: Places, gpus: Array) -> NDArray[np.int64]:
+    dp = np.maximum(gpus[None, :] // layouts.ranks_per_copy[best], 1.0)
+    words = np.minimum(layouts.recompute, FULL_RECOMPUTE)
+    parts = (layouts.tp, layouts.pp, None, layouts.cp, layouts.ep, layouts.micro_batch, words)
+    columns = [dp if part is None else part[best] for part in parts]
+    return np.stack(columns, axis=2).astype(np.int64)
+
+
+def _overlay_measured(
+    workload: Training, kind: Sku, nodes: Array, nodes_most: float, index: int, found: _Found
+) -> None:
+    """The user's own rate in place of the model's; it also shows that the run fits from that size on."""
+    for n, count in enumerate(nodes):
+        gpus = int(count) * kind.gpus_per_node
+        measured = measurement_for(workload, kind.gpu, gpus)
+        if measured is None or count > nodes_most:
+            continue
+        fits = bool(np.isfinite(found.step_s[index, n]))
+        if not fits and gpus < measured.gpus:
+            continue
+        found.step_s[index, n] = step_tokens(workload) / (
+            (measured.tokens_per_s or 0.0) / measured.gpus * gpus
+        )
+        if not fits:
+            found.degrees[index, n] = (1, 1, gpus, 1, 1, 1, 0)
