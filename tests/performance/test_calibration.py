@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from optimizer.calibration.evaluation.fitted_store import sourced_constants
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.constants.calibrated import CONFIG, load_calibration, parse_calibration
 
 
@@ -80,11 +81,11 @@ def test_older_releases_of_an_engine_follow_the_newer_ones() -> None:
 
 
 def test_frameworks_map_to_software_classes() -> None:
-    calibration = load_calibration()
-    assert calibration.software_of("Megatron-LM 2022 +sequence-parallel") == "megatron_2022"
-    assert calibration.software_of("llm-foundry/Composer") == "fsdp"
-    assert calibration.software_of("something new") == calibration.default_software
-    assert set(calibration.software_by_framework.values()) <= set(calibration.software)
+    calibration, words = load_calibration(), load_table_constants()
+    assert words.software_of("Megatron-LM 2022 +sequence-parallel") == "megatron_2022"
+    assert words.software_of("llm-foundry/Composer") == "fsdp"
+    assert words.software_of("something new") == calibration.default_software
+    assert set(words.software_by_framework.values()) <= set(calibration.software)
 
 
 def test_every_engineering_prior_of_training_gives_a_reason() -> None:

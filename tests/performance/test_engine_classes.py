@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.calibration.table_constants import load_table_constants
 from tests.performance.builders import read, values_of
 
 
@@ -25,7 +25,7 @@ from tests.performance.builders import read, values_of
 def test_first_releases_with_latent_caches_are_told_by_version_or_month(
     engine: str, release: str, among: bool
 ) -> None:
-    assert (load_calibration().early_latent("", engine, release) is not None) == among
+    assert (load_table_constants().early_latent("", engine, release) is not None) == among
     cells = {"engine": engine, "engine_version": release, "regime": "single_stream"}
     assert (read(model="DeepSeek-R1", **cells).early is not None) == among
     assert read(model="Llama-3.1-70B", **cells).early is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.observations import observations
 from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.calibration.tables.serving_reading import LaunchOptions, options_of
@@ -38,16 +39,14 @@ CLOSED = {
     ],
 )
 def test_lengths_and_words_tell_the_harness(cells: dict[str, str], name: str) -> None:
-    calibration = load_calibration()
-    found, known = harness_of(CLOSED | cells, calibration), calibration.harnesses[name]
+    found, known = harness_of(CLOSED | cells), load_table_constants().harnesses[name]
     assert (found.input_cv, found.output_cv) == (known.input_cv, known.output_cv)
     assert found.longest_output == known.longest_output
 
 
 def test_a_mean_length_is_not_cut_to_the_mean_of_nominal_ones_again() -> None:
-    calibration = load_calibration()
-    nominal = harness_of(CLOSED | {"source": "inferencemax"}, calibration)
-    told = harness_of(CLOSED | {"source": "inferencemax", "isl": "921.6", "osl": "921.6"}, calibration)
+    nominal = harness_of(CLOSED | {"source": "inferencemax"})
+    told = harness_of(CLOSED | {"source": "inferencemax", "isl": "921.6", "osl": "921.6"})
     assert (nominal.mean_share, told.mean_share) == (0.9, 1.0)
 
 
@@ -71,12 +70,11 @@ def test_means_are_compared_with_means_and_no_measured_cell_is_read() -> None:
 def test_lengths_that_nobody_asks_for_are_means_of_chats(
     isl: str, osl: str, prompts_vary: bool, answers_vary: bool
 ) -> None:
-    calibration = load_calibration()
-    chats = calibration.harnesses["chats"]
-    found = harness_of(CLOSED | {"isl": isl, "osl": osl}, calibration)
+    chats = load_table_constants().harnesses["chats"]
+    found = harness_of(CLOSED | {"isl": isl, "osl": osl})
     assert found.input_cv == (chats.input_cv if prompts_vary else 0.0)
     assert found.output_cv == (chats.output_cv if answers_vary else 0.0)
-    assert harness_of(CLOSED | {"source": "aic-lab", "isl": isl, "osl": osl}, calibration).output_cv == 0.0
+    assert harness_of(CLOSED | {"source": "aic-lab", "isl": isl, "osl": osl}).output_cv == 0.0
 
 
 @pytest.mark.parametrize(
@@ -105,12 +103,13 @@ def test_a_benchmark_s_lengths_stand_in_for_those_that_a_row_leaves_open() -> No
     calibration, gpus = load_calibration(), load_gpus()
     rows = [open_row | {"source": "mlperf-v5.1"}, open_row | {"source": "somebody"}]
     asked, usual = read_rows(rows, calibration, gpus, load_models()).serving.values()
-    mlperf = calibration.benchmarks["mlperf"]
+    benchmarks = load_table_constants().benchmarks
+    mlperf = benchmarks["mlperf"]
     assert asked.input_tokens == mlperf.input_tokens["Mixtral-8x7B"]
     assert asked.output_tokens == mlperf.output_tokens["Mixtral-8x7B"]
     assert (usual.input_tokens, usual.output_tokens) == (512.0, 256.0)
     assert "365 assumed" in asked.note
-    assert set(BENCHMARKS) == set(calibration.benchmarks)
+    assert set(BENCHMARKS) == set(benchmarks)
 
 
 def test_rows_of_a_benchmark_count_whether_they_tell_lengths_or_not() -> None:

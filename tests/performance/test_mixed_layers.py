@@ -10,6 +10,7 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.model_shape import CacheIndex, ModelShape
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
@@ -104,8 +105,7 @@ def test_an_engine_that_keeps_states_apart_runs_out_of_them_first() -> None:
     ],
 )
 def test_buffers_of_states_by_release_and_vendor(release: str, gpu: str, copies: float) -> None:
-    calibration = load_calibration()
-    kept = as_array([float(calibration.buffers_states("", "SGLang", release))])
+    kept = as_array([float(load_table_constants().buffers_states("", "SGLang", release))])
     model = replace(served("Qwen3.6-27B", gpu), engine_class="sglang", buffered=kept)
     plain = replace(model, engine_class="vllm")
     added = held_bytes(model, SHORT) - held_bytes(plain, SHORT)

@@ -151,7 +151,7 @@ def test_regimes(cells: dict[str, str], regime: str) -> None:
 def test_engines_by_release_and_vendor() -> None:
     def of(release: str, gpu: str = "H100-SXM-80GB", **cells: str) -> str:
         row = {"source": "somebody", "engine": "vLLM", "engine_version": release} | cells
-        return engine_of(row, load_gpus()[gpu], load_calibration())
+        return engine_of(row, load_gpus()[gpu])
 
     assert [of(r) for r in ("0.7.3", "2024-01", "v0.6.2", "0.2.7")] == ["vllm_v0"] * 4
     assert [of(r) for r in ("0.2.6", "2023-11", "v0.1.4")] == ["eager"] * 3
@@ -163,7 +163,7 @@ def test_engines_by_release_and_vendor() -> None:
 def test_engines_of_tensorrt_are_told_by_their_own_releases() -> None:
     def of(release: str, **cells: str) -> str:
         row = {"source": "somebody", "engine": "TensorRT-LLM", "engine_version": release} | cells
-        return engine_of(row, load_gpus()["H100-SXM-80GB"], load_calibration())
+        return engine_of(row, load_gpus()["H100-SXM-80GB"])
 
     assert [of(r) for r in ("0.14.0", "0.5", "2024-06")] == ["tensorrt_llm_v0"] * 3
     assert [of(r) for r in ("", "0.17.0", "1.0.0rc3", "2025-06")] == ["tensorrt_llm"] * 4
@@ -186,7 +186,7 @@ def test_engines_of_tensorrt_are_told_by_their_own_releases() -> None:
 )
 def test_engines_by_name(name: str, engine: str) -> None:
     row = {"source": "somebody", "engine": name, "engine_version": "0.1"}
-    assert engine_of(row, load_gpus()["H100-SXM-80GB"], load_calibration()) == engine
+    assert engine_of(row, load_gpus()["H100-SXM-80GB"]) == engine
 
 
 def test_a_row_in_other_words_is_the_row_in_ours() -> None:

@@ -10,6 +10,7 @@ import pytest
 from broker.catalogue import load_gpus
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Batch, Measurement, Precision, Serving, ServingEngine, TrainingStack
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.training.estimate import software_of
@@ -58,7 +59,7 @@ def test_an_own_figure_of_a_run_in_fp4_counts_where_it_may_run() -> None:
 
 def test_zero_counts_as_sharding() -> None:
     """As published rows of DeepSpeed do that are not Megatron-DeepSpeed's of 2022."""
-    assert load_calibration().software_of("deepspeed zero-3") == "fsdp"
+    assert load_table_constants().software_of("deepspeed zero-3") == "fsdp"
     zero, sharded = (
         training("Llama-3.1-8B", software=one) for one in (TrainingStack.DEEPSPEED, TrainingStack.FSDP)
     )

@@ -16,6 +16,7 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.fitting.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
 from optimizer.calibration.fitting.gauss_newton import held_by_sources, other_sources
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.bundled import data_sha256
 from optimizer.calibration.tables.observations import (
     BETWEEN,
@@ -124,7 +125,7 @@ def interval_samples(
             sample = o.source, _less_unseen(path, abs(float(error)), o.gpu, calibration)
             samples[path].append(sample)
             if o.place in read.serving:
-                samples[f"{path}{_apart(read.serving[o.place], calibration)}"].append(sample)
+                samples[f"{path}{_apart(read.serving[o.place])}"].append(sample)
     return samples
 
 
@@ -138,9 +139,9 @@ def _less_unseen(path: str, size: float, gpu: str, calibration: Calibration) -> 
     return size if known else float(np.log1p(max(np.expm1(size) - more, 0.0)))
 
 
-def _apart(row: ServingRow, calibration: Calibration) -> str:
+def _apart(row: ServingRow) -> str:
     """The kind of a serving row that may have a half-width of its own."""
-    if calibration.is_old(row.engine) or row.early is not None:
+    if load_table_constants().is_old(row.engine) or row.early is not None:
         return OLD
     return MOE if row.model.is_moe else OTHERS
 

@@ -14,6 +14,7 @@ import numpy as np
 from optimizer.calibration.regimes.closed_loops import closed_loop
 from optimizer.calibration.regimes.load import Answer, Asked, before_engine_s, limit_for, places_of
 from optimizer.calibration.regimes.short_runs import short_run
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.serving.first_token import SATURATED, Spread, first_token
 from optimizer.performance.serving.queueing import (
@@ -90,7 +91,7 @@ def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Loa
     grows with the load: near saturation it says little, and the objective more. Their logs are averaged by
     inverse variance.
     """
-    constants = served.calibration.chosen
+    constants = load_table_constants().chosen
     known = arrivals(served, lengths)
     grows = np.clip(1.0 - known.alone_s / load.itl.mean, 0.0, SATURATED)
     doubt = (constants.rate_sd / (1.0 - grows)) ** 2

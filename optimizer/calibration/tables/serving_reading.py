@@ -11,6 +11,7 @@ import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
+from optimizer.calibration.table_constants import EarlyReleases, Harness, load_table_constants
 from optimizer.calibration.tables.cells import Unreadable, number
 from optimizer.calibration.tables.names import find_gpu, find_model
 from optimizer.calibration.tables.serving_words import (
@@ -28,7 +29,6 @@ from optimizer.calibration.tables.serving_words import (
     release_of,
 )
 from optimizer.performance.constants.calibrated import Calibration
-from optimizer.performance.constants.serving import EarlyReleases, Harness
 
 ATTENTION_DP = "attention-dp"
 LAYER_SPLIT = ("llama.cpp", "exllama")
@@ -116,9 +116,9 @@ def read_row(
     regime = REGIMES[published]
     formats = formats_of(row, model, spec)
     dense = formats.dense
-    lengths, length_note = _lengths(row, published, model, calibration)
+    lengths, length_note = _lengths(row, published, model)
     total, count_note = _gpus(row, model, formats, spec, calibration)
-    early = early_release(row, model, calibration)
+    early = early_release(row, model)
     early_note = "" if early is None else "a first release with such a model's cache, slower"
     requests, requests_note = _requests(row, published)
     notes = (
@@ -126,8 +126,8 @@ def read_row(
         *(length_note, requests_note, early_note),
     )
     tp, pp, dp, copies = _degrees(row, total, model.is_moe)
-    engine = engine_of(row, spec, calibration)
-    objectives = _objectives_s(row, model, published, calibration)
+    engine = engine_of(row, spec)
+    objectives = _objectives_s(row, model, published)
     at_once = published == AT_ONCE
     batch = _size(row, regime, at_once)
     return ServingRow(
@@ -150,7 +150,7 @@ def read_row(
         requests=requests or (batch if at_once else np.inf),
         ends=at_once or regime == "offline",
         engine=engine,
-        harness=harness_of(row, calibration),
+        harness=harness_of(row),
         objective_s=objectives[0],
         layout_given=number(row, "tp") is not None,
         note="; ".join(note for note in notes if note),
@@ -158,18 +158,16 @@ def read_row(
         in_process=published == IN_PROCESS,
         early=early,
         first_objective_s=objectives[1],
-        buffered=calibration.buffers_states(*release_of(row)),
+        buffered=load_table_constants().buffers_states(*release_of(row)),
         options=options_of(row, dp),
     )
 
 
-def _lengths(
-    row: Mapping[str, str], published: str, model: ModelShape, calibration: Calibration
-) -> tuple[tuple[float, float], str]:
+def _lengths(row: Mapping[str, str], published: str, model: ModelShape) -> tuple[tuple[float, float], str]:
     """Tokens in and out; where the row leaves them open, those that its benchmark asks of the model, else
     usual ones."""
     told, answer = number(row, "isl"), number(row, "osl")
-    asked = calibration.benchmarks.get(benchmark_of(row))
+    asked = load_table_constants().benchmarks.get(benchmark_of(row))
     usual_input = asked.input_tokens.get(model.name, USUAL_INPUT_TOKENS) if asked else USUAL_INPUT_TOKENS
     usual_output = asked.output_tokens.get(model.name, USUAL_OUTPUT_TOKENS) if asked else USUAL_OUTPUT_TOKENS
     notes = []
@@ -253,14 +251,12 @@ def _rate(row: Mapping[str, str], regime: str) -> float:
     return float(rate or 0.0)
 
 
-def _objectives_s(
-    row: Mapping[str, str], model: ModelShape, published: str, calibration: Calibration
-) -> tuple[float, float]:
+def _objectives_s(row: Mapping[str, str], model: ModelShape, published: str) -> tuple[float, float]:
     """The objectives on the time between tokens and to the first one that the rate of an MLPerf row was
     chosen for; inf for other rows."""
     if published != "open_loop_slo":
         return np.inf, np.inf
-    chosen = calibration.chosen
+    chosen = load_table_constants().chosen
     interactive = "interactive" in row.get("notes", "").lower()
     between = chosen.interactive_itl_p99_s if interactive else chosen.server_itl_p99_s
     first = chosen.interactive_ttft_p99_s if interactive else chosen.server_ttft_p99_s

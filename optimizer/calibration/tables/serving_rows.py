@@ -13,6 +13,7 @@ from optimizer.calibration.regimes.closed_loops import uneven_share
 from optimizer.calibration.regimes.finite_runs import run_share
 from optimizer.calibration.regimes.load import Answer, Asked, raised
 from optimizer.calibration.regimes.regimes import ANSWERS, capacity
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import Prediction
 from optimizer.calibration.tables.serving_reading import RUN, ServingRow
 from optimizer.performance.arrays import Array, as_array
@@ -223,7 +224,7 @@ def _prediction(
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
     kind = _kind(row, stable)
-    old = calibration.is_old(row.engine) or row.early is not None
+    old = load_table_constants().is_old(row.engine) or row.early is not None
     relative = serving_row_relative(kind, known, calibration.intervals, row.model.is_moe, old)
     spread = dict(zip(METRICS, relative, strict=True))
     spread[FIRST_MEAN] = spread[FIRST_MEDIAN]

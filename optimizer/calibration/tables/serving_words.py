@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from optimizer.calibration.table_constants import EarlyReleases, Harness, load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
-from optimizer.performance.constants.calibrated import Calibration
-from optimizer.performance.constants.serving import EarlyReleases, Harness, engine_on
+from optimizer.performance.constants.serving import engine_on
 
 REGIMES = {
     "offline_max": "offline",
@@ -197,9 +197,9 @@ def _told_by_load(row: Mapping[str, str]) -> str:
     return "closed_loop" if size > 1.0 else "single_stream"
 
 
-def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
+def engine_of(row: Mapping[str, str], spec: GpuSpec) -> str:
     """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
-    return engine_on(spec, calibration.engine_of(*_own_release(row), row.get("regime") or ""))
+    return engine_on(spec, load_table_constants().engine_of(*_own_release(row), row.get("regime") or ""))
 
 
 def release_of(row: Mapping[str, str]) -> tuple[str, str, str]:
@@ -213,34 +213,33 @@ def _own_release(row: Mapping[str, str]) -> tuple[str, str, str]:
     return source, engine, "" if (row.get("regime") or "") == DECODE_POOL else release
 
 
-def early_release(
-    row: Mapping[str, str], model: ModelShape, calibration: Calibration
-) -> EarlyReleases | None:
+def early_release(row: Mapping[str, str], model: ModelShape) -> EarlyReleases | None:
     """What the row's release takes longer where it was among the first with such a model's kernels."""
     if model.attention is not Attention.MLA:
         return None
-    return calibration.early_latent(*_own_release(row))
+    return load_table_constants().early_latent(*_own_release(row))
 
 
-def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
+def harness_of(row: Mapping[str, str]) -> Harness:
     """How the row's makers asked, told by its source; else by the data set that it names; else by its
     lengths: means that are no whole numbers were drawn, and are taken as means, and whole ones that nobody
     would ask for are means of a data set."""
-    found = calibration.harness_of(row.get("source") or "")
+    constants = load_table_constants()
+    found = constants.harness_of(row.get("source") or "")
     lengths = [number(row, name) or 0.0 for name in ("isl", "osl")]
     drawn = any(length % 1.0 for length in lengths)
-    if found is calibration.harnesses[calibration.default_harness]:
+    if found is constants.harnesses[constants.default_harness]:
         text = " ".join(row.get(name) or "" for name in ("source_detail", "notes")).lower()
         named = next((name for word, name in DATA_SETS if word in text), None)
         if named is None and drawn:
             named = RANGED if all(_is_ranged(length) for length in lengths) else DRAWN
-        found = _as_chats(found, lengths, calibration) if named is None else calibration.harnesses[named]
+        found = _as_chats(found, lengths) if named is None else constants.harnesses[named]
     return replace(found, mean_share=1.0) if drawn else found
 
 
-def _as_chats(found: Harness, lengths: Sequence[float], calibration: Calibration) -> Harness:
+def _as_chats(found: Harness, lengths: Sequence[float]) -> Harness:
     """The same where prompts or answers vary as chats do, those of a mean length that nobody asks for."""
-    chats = calibration.harnesses[CHATS]
+    chats = load_table_constants().harnesses[CHATS]
     odd_prompts, odd_answers = (_is_odd(length) for length in lengths)
     if odd_prompts:
         found = replace(found, input_cv=chats.input_cv)

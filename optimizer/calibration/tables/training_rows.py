@@ -12,6 +12,7 @@ import numpy as np
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Sku
+from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import Prediction, Unreadable, needed, number
 from optimizer.calibration.tables.names import find_gpu, find_model, known_model
 from optimizer.calibration.tables.training_layouts import TRAINERS, Asked, row_layouts
@@ -91,7 +92,7 @@ def read_row(
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
     sku, sku_notes = row_sku(row, spec, total, calibration)
-    software = _software(row, spec, model, calibration)
+    software = _software(row, spec, model)
     length, sequences, load_notes = _load(row, total)
     domain = calibration.network.link_domain.get(spec.gpu, 0.0) if total > sku.gpus_per_node else 0.0
     domain = max(int(domain), sku.gpus_per_node)
@@ -325,7 +326,7 @@ def _grid_framework(row: Mapping[str, str]) -> str:
     return "nanotron" if "nanotron" in row.get("model", "") + row.get("source", "") else ""
 
 
-def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibration: Calibration) -> str:
+def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape) -> str:
     """The class of the row's stack. Benchmark submissions are tuned, but for those that run the reference
     code for adapters, Hugging Face's trainer over DeepSpeed. Megatron before 2023 had no
     FlashAttention, before 2022 no sequence parallelism, and on GPUs before Hopper it overlaps nothing; its
@@ -344,7 +345,7 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
             return OLD_MEGATRON
     elif "megatron" in framework and date and not BEFORE_SECOND_FLASH_ATTENTION.match(date):
         return PLAIN_MEGATRON
-    found = calibration.software_of(framework)
+    found = load_table_constants().software_of(framework)
     if found == SHARDED:
         return _sharded(row, framework, spec, model)
     if found == TUNED and model.is_moe and "Blackwell" in spec.arch and FUSED_DISPATCH.match(date):

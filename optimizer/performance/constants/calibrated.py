@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from optimizer.performance.constants.groups import (
-    Chosen,
     Compute,
     Goodput,
     Host,
@@ -26,13 +25,8 @@ from optimizer.performance.constants.groups import (
     Table,
 )
 from optimizer.performance.constants.serving import (
-    Before,
-    Benchmark,
     ColdStart,
-    EarlyReleases,
     Engine,
-    Harness,
-    OlderEngine,
     Queueing,
     ServingRates,
 )
@@ -45,7 +39,7 @@ G = TypeVar("G")
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All constants. ``software`` and ``engines`` by class name; words of rows map to classes. ``kin``:
+    """All constants. ``software`` and ``engines`` by class name. ``kin``:
     classes that are like another one, by the other's path, with what they say themselves."""
 
     compute: Compute
@@ -59,55 +53,10 @@ class Calibration:
     intervals: Intervals
     software: Mapping[str, Software]
     kin: Mapping[str, Mapping[str, frozenset[str]]]
-    software_by_framework: Mapping[str, str]
     default_software: str
     engines: Mapping[str, Engine]
-    engine_by_name: Mapping[str, str]
-    engine_before: Mapping[str, OlderEngine]
-    latent_before: Mapping[str, EarlyReleases]
-    unbuffered_before: Mapping[str, Before]
     default_engine: str
-    harnesses: Mapping[str, Harness]
-    harness_by_name: Mapping[str, str]
-    default_harness: str
-    benchmarks: Mapping[str, Benchmark]
-    chosen: Chosen
     calibrated_gpus: frozenset[str]
-
-    def software_of(self, framework: str) -> str:
-        """The class of a framework's name; the default one when no word of it is known."""
-        return _first_word(framework.lower(), self.software_by_framework, self.default_software)
-
-    def engine_of(self, source: str, name: str, release: str = "", regime: str = "") -> str:
-        """The class of a serving engine and its release (a version, or a year and month where it begins with
-        one; the newest where it is blank); tuned benchmark submissions are told by their source."""
-        found = self._newest_class(source, name)
-        while (older := self.engine_before.get(found)) and older.is_one(name, release, regime):
-            found = older.engine
-        return found
-
-    def early_latent(self, source: str, name: str, release: str) -> EarlyReleases | None:
-        """What a model with a latent cache (MLA) takes longer in a release of an engine; None where the
-        release is blank or new enough."""
-        early = self.latent_before.get(self._newest_class(source, name))
-        return early if early is not None and early.holds(release) else None
-
-    def buffers_states(self, source: str, name: str, release: str) -> bool:
-        """Whether an engine's release keeps its buffers of states; blank ones do."""
-        early = self.unbuffered_before.get(self._newest_class(source, name))
-        return early is None or not early.holds(release)
-
-    def _newest_class(self, source: str, name: str) -> str:
-        """The class of an engine's newest release."""
-        return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
-
-    def is_old(self, engine: str) -> bool:
-        """Whether a class of engines is that of older releases, whose rows are judged apart."""
-        return any(older.engine == engine and older.apart for older in self.engine_before.values())
-
-    def harness_of(self, source: str) -> Harness:
-        """The harness of a published table, told by its source; fixed lengths where it is not known."""
-        return self.harnesses[_first_word(source.lower(), self.harness_by_name, self.default_harness)]
 
     def value(self, path: str) -> float:
         """One number by its path, such as ``serving.step_s`` or ``software.fsdp.slowdown``."""
@@ -134,10 +83,6 @@ class Calibration:
         return [f"{group}.{like}.{name}" for like, own in kin.items() if name not in own]
 
 
-def _first_word(text: str, classes: Mapping[str, str], default: str) -> str:
-    return next((name for word, name in classes.items() if word in text), default)
-
-
 def _replaced(part: Any, path: Sequence[str], number: float) -> Any:
     if not path:
         return number
@@ -149,31 +94,22 @@ def _replaced(part: Any, path: Sequence[str], number: float) -> Any:
 
 def parse_calibration(data: Mapping[str, Any]) -> Calibration:
     """The constants of a parsed TOML document. Raises ValueError naming group and constant."""
+    software, engines = _inherited(data["software"]), _inherited(data["engines"])
     return Calibration(
-        compute=_group(Compute, data, "compute"),
-        network=_group(Network, data, "network"),
-        memory=_group(Memory, data, "memory"),
-        goodput=_group(Goodput, data, "goodput"),
-        host=_group(Host, data, "host"),
-        serving=_group(ServingRates, data, "serving"),
-        queueing=_group(Queueing, data, "queueing"),
-        coldstart=_group(ColdStart, data, "coldstart"),
-        intervals=_group(Intervals, data, "intervals"),
-        software={name: _group(Software, _inherited(data["software"]), name) for name in data["software"]},
+        compute=read_group(Compute, data, "compute"),
+        network=read_group(Network, data, "network"),
+        memory=read_group(Memory, data, "memory"),
+        goodput=read_group(Goodput, data, "goodput"),
+        host=read_group(Host, data, "host"),
+        serving=read_group(ServingRates, data, "serving"),
+        queueing=read_group(Queueing, data, "queueing"),
+        coldstart=read_group(ColdStart, data, "coldstart"),
+        intervals=read_group(Intervals, data, "intervals"),
+        software={name: read_group(Software, software, name) for name in software},
         kin={**_kin(data, "software"), **_kin(data, "engines")},
-        software_by_framework=dict(data["software_by_framework"]),
         default_software=str(data["default_software"]),
-        engines={name: _group(Engine, _inherited(data["engines"]), name) for name in data["engines"]},
-        engine_by_name=dict(data["engine_by_name"]),
-        engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
-        latent_before={name: EarlyReleases(**entry) for name, entry in data["latent_before"].items()},
-        unbuffered_before={name: Before(**entry) for name, entry in data["unbuffered_before"].items()},
+        engines={name: read_group(Engine, engines, name) for name in engines},
         default_engine=str(data["default_engine"]),
-        harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
-        harness_by_name=dict(data["harness_by_name"]),
-        default_harness=str(data["default_harness"]),
-        benchmarks={name: _group(Benchmark, data["benchmarks"], name) for name in data["benchmarks"]},
-        chosen=_group(Chosen, data, "chosen_rates"),
         calibrated_gpus=frozenset(data["calibrated_gpus"]),
     )
 
@@ -196,7 +132,9 @@ def _kin(data: Mapping[str, Any], group: str) -> dict[str, dict[str, frozenset[s
     return kin
 
 
-def _group(kind: type[G], data: Mapping[str, Any], name: str) -> G:
+def read_group(kind: type[G], data: Mapping[str, Any], name: str) -> G:
+    """The table ``name`` as a group of constants. Raises ValueError naming what is missing, unknown
+    or without a source."""
     table = data.get(name, {})
     wanted = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     odd = wanted.symmetric_difference(table)

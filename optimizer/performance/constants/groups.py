@@ -197,21 +197,6 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Tables whose rate is the most that met an objective: 99th percentiles of the time between tokens and to
-    the first one by model and scenario, where medians of the former lie below it, and how far that and the
-    model's rates may be off (standard deviations in log)."""
-
-    server_itl_p99_s: Table
-    interactive_itl_p99_s: Table
-    server_ttft_p99_s: Table
-    interactive_ttft_p99_s: Table
-    usual_share: float
-    share_sd: float
-    rate_sd: float
-
-
-@dataclass(frozen=True, slots=True)
 class Intervals:
     """Half-widths (relative) of the 80 % interval; serving tables are by regime."""
 

@@ -4,15 +4,11 @@ queues, benchmark harnesses, cold starts.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.domain.model_shape import GpuSpec
 from optimizer.performance.constants.groups import Table
 
-RELEASE = re.compile(r"(\d+)[.-](\d+)(?:\.(\d+))?")
-FIRST_YEAR = 2000
 ON_AMD = {"vllm": "rocm", "vllm_v0": "rocm_v0", "eager": "rocm_v0"}
 
 
@@ -192,36 +188,6 @@ class Queueing:
 
 
 @dataclass(frozen=True, slots=True)
-class Harness:
-    """How the makers of a table asked for it: spread of lengths, their mean over what the table says
-    (``mean_share``), share of prompts' tokens in the prefix cache, prompt tokens above which tables pad to
-    one length, requests of each client of a closed loop, 1 where times are means over the whole run, by
-    architecture 1 where it sets engines to look at the queue every few steps only, 1 where its clients run
-    inside the engine's process, the share of what engines compile in a run (``Engine.burst_s``) that
-    models without experts wait for, and the longest answer over the mean one at most."""
-
-    input_cv: float
-    output_cv: float
-    mean_share: float
-    cached_share: float
-    varied_up_to: float
-    rounds: float
-    of_means: float
-    polled: Table
-    inside: float
-    burst_dense: float
-    longest_output: float
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """What a benchmark asks of each model, mean tokens in and out of a request by the model's name."""
-
-    input_tokens: Table
-    output_tokens: Table
-
-
-@dataclass(frozen=True, slots=True)
 class ColdStart:
     """From node to first token.
 
@@ -245,51 +211,3 @@ class ColdStart:
 def engine_on(spec: GpuSpec | None, engine: str) -> str:
     """The class of an engine on a GPU."""
     return ON_AMD.get(engine, engine) if spec is not None and spec.vendor == "AMD" else engine
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """Releases before ``version`` (major.minor, or with a patch) or before ``month`` (year-month)."""
-
-    version: str
-    month: str
-    source: str
-
-    def holds(self, release: str) -> bool:
-        """Whether ``release`` is one of them; blank or unreadable ones are not."""
-        told = _release(release)
-        if told is None:
-            return False
-        limit = _release(self.month if told[0] >= FIRST_YEAR else self.version)
-        return limit is not None and told < limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OlderEngine(Before):
-    """Releases that are the class ``engine``, of engines whose name has one of ``words``; ``apart``: rows of
-    it have intervals of their own; not in the regimes ``never``, in which other code of theirs ran."""
-
-    engine: str
-    words: Sequence[str]
-    apart: bool
-    never: Sequence[str] = ()
-
-    def is_one(self, name: str, release: str, regime: str) -> bool:
-        """Whether the engine of that name and release is one of them in ``regime``."""
-        named = any(word in name.lower() for word in self.words)
-        return named and regime not in self.never and self.holds(release)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyReleases(Before):
-    """The first releases with a kind of model: prompts take ``prompts`` times as long, and a layer of a
-    decode step ``layer_s`` more, since its kernels are launched one by one."""
-
-    prompts: float
-    layer_s: float
-
-
-def _release(text: str) -> tuple[int, int, int] | None:
-    """Major, minor and patch of a version, or year and month; None where there is neither."""
-    found = RELEASE.search(text)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
