@@ -90,10 +90,10 @@ def serving_relative(
 ) -> dict[str, float]:
     """Relative half-width of each serving metric."""
     more, least = 0.0 if known_gpu else constants.serving_unseen_gpu, constants.measured
-    modelled = _narrowed(_of(constants.tokens_per_s, "offline", moe) + more, near.shrink, least)
+    modelled = _narrowed(half_width_of(constants.tokens_per_s, "offline", moe) + more, near.shrink, least)
     rate = least if measured else modelled
-    ttft = _of(constants.ttft, "closed" if batch else "open", moe) + more
-    itl = _of(constants.itl, "closed", moe) + more
+    ttft = half_width_of(constants.ttft, "closed" if batch else "open", moe) + more
+    itl = half_width_of(constants.itl, "closed", moe) + more
     return {
         "requests_per_s_per_replica": rate,
         "ttft_p95_ms": _narrowed(ttft, near.shrink_first, least),
@@ -106,28 +106,7 @@ def serving_relative(
     }
 
 
-def serving_row_relative(
-    regime: str, known_gpu: bool, constants: Intervals, moe: bool = False, old: bool = False
-) -> tuple[float, float, float, float, float]:
-    """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime.
-
-    ``old``: releases of engines from before their present scheduler, which hosts slow down in many ways.
-    """
-    more = 0.0 if known_gpu else constants.serving_unseen_gpu
-    late = f"{regime}{P95}" if f"{regime}{P95}" in constants.itl else regime
-    ttft, itl = (_of(table, regime, moe, old) + more for table in (constants.ttft, constants.itl))
-    ttft_late, itl_late = (_of(table, late, moe, old) + more for table in (constants.ttft, constants.itl))
-    return _of(constants.tokens_per_s, regime, moe, old) + more, ttft, ttft_late, itl, itl_late
-
-
-def ratio_relative(name: str, constants: Intervals, old: bool = False, overload: bool = False) -> float:
-    """Half-width of a percentile over the median, such as ``ttft_p99``."""
-    table = constants.percentile_ratio
-    name = f"{name}_{OVERLOAD}" if overload else name
-    return table.get(f"{name}{OLD}", table[name]) if old else table[name]
-
-
-def _of(table: Table, regime: str, moe: bool, old: bool = False) -> float:
+def half_width_of(table: Table, regime: str, moe: bool, old: bool = False) -> float:
     """The half-width of a regime: its own for old engines or models with experts where they have one; a burst
     is a closed loop and a first token in the engine's own process a single stream where they have none."""
     plain = table.get(regime, table[WIDER.get(regime, regime)])
@@ -155,10 +134,3 @@ def memory_margin(half_width: float) -> float:
     (relative) of their 80 % interval: (1 + w)^(0.6745 / 1.2816)."""
     margin: float = (1.0 + half_width) ** (UPPER_QUARTER / EIGHTY_PERCENT)
     return margin
-
-
-def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
-    """How sure it is that a card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
-    80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width))."""
-    room = math.log(card_bytes / held_bytes)
-    return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))

@@ -11,10 +11,10 @@ import pytest
 from broker.catalogue import load_gpus
 from broker.domain.model_shape import Attention, ModelShape
 from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_priors
 from optimizer.performance.hardware.sku_arrays import build_hardware
-from optimizer.performance.intervals import fit_probability
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training.activations import activation_bytes, can_start, layer_bytes, stage_layers
 from optimizer.performance.training.layouts import AS_NEEDED, stack_layouts

@@ -6,7 +6,7 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.evaluation.fitted_store import LEAST, half_width
 from optimizer.calibration.evaluation.hybrid import evaluate_hybrid
-from optimizer.calibration.own.kernel_fit import configuration_groups, fit_kernel, kernels_sha256
+from optimizer.calibration.own.kernel_fit import configuration_groups, fit_kernel, kernels_sha256, leave_out
 from optimizer.calibration.tables.bundled import data_sha256
 from optimizer.calibration.tables.observations import loop_rates
 from optimizer.performance.constants.calibrated import load_calibration
@@ -19,7 +19,6 @@ from optimizer.performance.own.gaussian_process import (
     Kernel,
     correlation,
     inverse_of,
-    leave_out,
 )
 from optimizer.performance.own.shift import load_kernels
 from tests.performance.builders import rows_of

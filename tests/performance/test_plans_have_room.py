@@ -11,9 +11,10 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
 from broker.domain.workload import TrainingStack
+from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import fit_probability, memory_margin, memory_regime
+from optimizer.performance.intervals import memory_margin, memory_regime
 from optimizer.performance.training.estimate import software_of
 from tests.placement.market import training
 

@@ -21,7 +21,7 @@ from optimizer.calibration.evaluation.errors import noise_floor_percent
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.fitting.folds import SOURCE, held_out_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of, shrunk
-from optimizer.calibration.own.kernel_fit import PAIR, configuration_groups, groups_of
+from optimizer.calibration.own.kernel_fit import PAIR, configuration_groups, groups_of, leave_out
 from optimizer.calibration.tables.observations import Observation, observations
 from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.performance.arrays import Array, as_array
@@ -32,7 +32,6 @@ from optimizer.performance.own.gaussian_process import (
     Kernel,
     correlation,
     inverse_of,
-    leave_out,
     narrowed,
 )
 

@@ -41,7 +41,6 @@ from optimizer.performance.own.gaussian_process import (
     Kernel,
     correlation,
     inverse_of,
-    leave_out,
     narrowed,
 )
 from optimizer.performance.own.shift import KERNELS, load_kernels
@@ -263,3 +262,19 @@ def _short(number: float) -> float:
 
 def _inline(lengths: Mapping[str, float]) -> str:
     return "{ " + ", ".join(f"{name} = {_short(length)}" for name, length in lengths.items()) + " }"
+
+
+def leave_out(inverse: Array, residuals: Array, groups: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Mean and variance [N] of each row's measurement, predicted without the rows of its own group.
+
+    From (K + noise)⁻¹: y_g − B·(K⁻¹y)_g and the diagonal of B, with B the inverse of the inverse's block g.
+    """
+    pulled = inverse @ residuals
+    mean, variance = np.zeros(residuals.size), np.zeros(residuals.size)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    for members in np.split(order, starts[1:]):
+        block = np.linalg.inv(inverse[np.ix_(members, members)])
+        mean[members] = residuals[members] - block @ pulled[members]
+        variance[members] = np.diag(block)
+    return mean, variance

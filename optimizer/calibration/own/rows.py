@@ -17,6 +17,7 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.fitting.gauss_newton import log_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of
+from optimizer.calibration.own.kernel_fit import leave_out
 from optimizer.calibration.tables.cells import Unreadable, number
 from optimizer.calibration.tables.observations import SERVING_PAIRS, TRAINING_PAIRS, Observation, observations
 from optimizer.calibration.tables.rows import ReadRows, is_serving, read_rows
@@ -26,7 +27,7 @@ from optimizer.calibration.tables.training_rows import read_row as read_training
 from optimizer.performance.arrays import Array
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.own.features import NUMBERS, WORDS
-from optimizer.performance.own.gaussian_process import OUTLIER, Kernel, correlation, inverse_of, leave_out
+from optimizer.performance.own.gaussian_process import OUTLIER, Kernel, correlation, inverse_of
 
 Row = dict[str, str]
 FIRST_LINE = 2

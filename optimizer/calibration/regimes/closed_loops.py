@@ -11,7 +11,7 @@ import numpy as np
 
 from optimizer.calibration.regimes.load import Answer, Asked, before_engine_s, limit_for
 from optimizer.performance.arrays import Array, Mask, as_array
-from optimizer.performance.serving.first_token import SATURATED, Prompts, Spread, burst_mean, first_token
+from optimizer.performance.serving.first_token import SATURATED, Prompts, Spread, first_token
 from optimizer.performance.serving.queueing import Arrivals, Lengths, arrivals, load_at, mean_context, met_cv2
 from optimizer.performance.serving.served_model import ServedModel
 from optimizer.performance.serving.steps import decode_step
@@ -167,3 +167,16 @@ def _closed_spread(
     met = met_cv2(rate * prompts.work, prompts.work, prompts.work_cv, known.output_tokens * tpot)
     cv2 = met * (1.0 + known.output_cv**2) + served.calibration.queueing.itl_jitter**2
     return Spread(tpot, cv2)
+
+
+def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
+    """Mean first token of ``batch`` prompts that come at once to an idle replica.
+
+    Steps of k = min(1/steps, batch) prompts follow each other, so that on average (batch + k)/2 are done
+    before a prompt's own step ends; steps after the first also decode.
+    """
+    together = prompts.in_a_step(batch)
+    before = (batch + together) / 2.0
+    prompts = prompts.joining(together)
+    decoding = (before / together - 1.0) * np.maximum(prompts.steps, 1.0)
+    return prompts.latency + (before - 1.0) * prompts.work + decoding * step_s

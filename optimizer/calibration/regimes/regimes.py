@@ -15,19 +15,23 @@ from optimizer.calibration.regimes.closed_loops import closed_loop
 from optimizer.calibration.regimes.load import Answer, Asked, before_engine_s, limit_for, places_of
 from optimizer.calibration.regimes.short_runs import short_run
 from optimizer.calibration.table_constants import load_table_constants
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import TINY, Array, as_array
 from optimizer.performance.serving.first_token import SATURATED, Spread, first_token
 from optimizer.performance.serving.queueing import (
+    LEAST_BATCH,
+    MOST_BATCH,
     P99,
+    Arrivals,
     Lengths,
     Load,
     arrivals,
     batch_limit,
+    crossing,
     harness,
     load_at,
-    load_at_itl,
     load_at_rate,
     mean_context,
+    rate_at,
 )
 from optimizer.performance.serving.served_model import ServedModel, sequences_most
 from optimizer.performance.serving.steps import decode_step, prefill
@@ -152,3 +156,16 @@ ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, Asked], Answer]] = {
     "decode": decode_pool,
     "single": single_stream,
 }
+
+
+def load_at_itl(
+    served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array
+) -> Load:
+    """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds."""
+    low, high = np.full_like(itl_s, LEAST_BATCH), np.full_like(itl_s, MOST_BATCH)
+
+    def slower(batch: Array) -> Array:
+        itl = batch / (lengths.output_tokens * rate_at(served, lengths, batch, known))
+        return np.log(itl / np.maximum(itl_s, TINY))
+
+    return load_at(served, lengths, crossing(slower, low, high), harness_s, known)

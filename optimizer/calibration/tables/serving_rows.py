@@ -18,15 +18,17 @@ from optimizer.calibration.tables.cells import Prediction
 from optimizer.calibration.tables.serving_reading import RUN, ServingRow
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.groups import Intervals
 from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.intervals import (
     BURST,
     FIRST_ALONE,
     OBJECTIVE,
+    OLD,
     OVERLOAD,
-    ratio_relative,
-    serving_row_relative,
+    half_width_of,
 )
+from optimizer.performance.intervals import P95 as P95_KEY
 from optimizer.performance.serving.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving.served_model import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.shapes import stack_shapes
@@ -239,3 +241,25 @@ def _prediction(
         note="; ".join(note for note in notes if note),
         stable=stable,
     )
+
+
+def serving_row_relative(
+    regime: str, known_gpu: bool, constants: Intervals, moe: bool = False, old: bool = False
+) -> tuple[float, float, float, float, float]:
+    """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime.
+
+    ``old``: releases of engines from before their present scheduler, which hosts slow down in many ways.
+    """
+    more = 0.0 if known_gpu else constants.serving_unseen_gpu
+    late = f"{regime}{P95_KEY}" if f"{regime}{P95_KEY}" in constants.itl else regime
+    latencies = constants.ttft, constants.itl
+    ttft, itl = (half_width_of(table, regime, moe, old) + more for table in latencies)
+    ttft_late, itl_late = (half_width_of(table, late, moe, old) + more for table in latencies)
+    return half_width_of(constants.tokens_per_s, regime, moe, old) + more, ttft, ttft_late, itl, itl_late
+
+
+def ratio_relative(name: str, constants: Intervals, old: bool = False, overload: bool = False) -> float:
+    """Half-width of a percentile over the median, such as ``ttft_p99``."""
+    table = constants.percentile_ratio
+    name = f"{name}_{OVERLOAD}" if overload else name
+    return table.get(f"{name}{OLD}", table[name]) if old else table[name]

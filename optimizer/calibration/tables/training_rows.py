@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from optimizer.calibration.tables.training_nodes import row_sku
 from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware
-from optimizer.performance.intervals import fit_probability, training_relative
+from optimizer.performance.intervals import EIGHTY_PERCENT, training_relative
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training.compute import model_flops_per_token
 from optimizer.performance.training.layouts import Layouts, Row, stack_layouts
@@ -390,3 +391,10 @@ def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
 def _told(row: Mapping[str, str]) -> str:
     """What the row says of its schedule, framework and whatever else, in lower case."""
     return " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
+
+
+def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
+    """How sure it is that a card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
+    80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width))."""
+    room = math.log(card_bytes / held_bytes)
+    return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))

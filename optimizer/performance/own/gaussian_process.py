@@ -153,19 +153,3 @@ def inverse_of(covariance: Array, noise: float) -> Array:
 def _parts(asked: int, known: int) -> list[slice]:
     size = max(1, AT_ONCE // max(known, 1))
     return [slice(start, start + size) for start in range(0, asked, size)]
-
-
-def leave_out(inverse: Array, residuals: Array, groups: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Mean and variance [N] of each row's measurement, predicted without the rows of its own group.
-
-    From (K + noise)⁻¹: y_g − B·(K⁻¹y)_g and the diagonal of B, with B the inverse of the inverse's block g.
-    """
-    pulled = inverse @ residuals
-    mean, variance = np.zeros(residuals.size), np.zeros(residuals.size)
-    order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    for members in np.split(order, starts[1:]):
-        block = np.linalg.inv(inverse[np.ix_(members, members)])
-        mean[members] = residuals[members] - block @ pulled[members]
-        variance[members] = np.diag(block)
-    return mean, variance

@@ -173,16 +173,3 @@ def _single_wait(prompts: Prompts, load: Array, step_s: Array) -> tuple[Array, A
 def beside_decoding(prompts: Prompts, step_s: Array) -> Array:
     """Time of the steps that carry a prompt beside decoding: its work and a decode step for each chunk."""
     return xp.maximum(prompts.steps, 1.0) * step_s + prompts.work
-
-
-def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
-    """Mean first token of ``batch`` prompts that come at once to an idle replica.
-
-    Steps of k = min(1/steps, batch) prompts follow each other, so that on average (batch + k)/2 are done
-    before a prompt's own step ends; steps after the first also decode.
-    """
-    together = prompts.in_a_step(batch)
-    before = (batch + together) / 2.0
-    prompts = prompts.joining(together)
-    decoding = (before / together - 1.0) * xp.maximum(prompts.steps, 1.0)
-    return prompts.latency + (before - 1.0) * prompts.work + decoding * step_s

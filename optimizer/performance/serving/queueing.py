@@ -228,29 +228,16 @@ def load_at_rate(
     known = arrivals(served, lengths)
     high = xp.maximum(batch_most, LEAST_BATCH)
     rate = xp.clip(rate, TINY, MOST_RATE)
-    stable = _rate_at(served, lengths, high, known) >= rate
+    stable = rate_at(served, lengths, high, known) >= rate
 
     def surplus(batch: Array) -> Array:
-        return xp.log(_rate_at(served, lengths, batch, known) / rate)
+        return xp.log(rate_at(served, lengths, batch, known) / rate)
 
     found = crossing(surplus, xp.full_like(high, LEAST_BATCH), high)
     return load_at(served, lengths, found, harness_s, known), stable
 
 
-def load_at_itl(
-    served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array
-) -> Load:
-    """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds."""
-    low, high = xp.full_like(itl_s, LEAST_BATCH), xp.full_like(itl_s, MOST_BATCH)
-
-    def slower(batch: Array) -> Array:
-        itl = batch / (lengths.output_tokens * _rate_at(served, lengths, batch, known))
-        return xp.log(itl / xp.maximum(itl_s, TINY))
-
-    return load_at(served, lengths, crossing(slower, low, high), harness_s, known)
-
-
-def _rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
+def rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
     """Requests/s with ``batch`` in flight: B/(output·step(B) + B·prefill)."""
     step = decode_step(served, batch, mean_context(served, lengths)).total
     rate: Array = batch / (lengths.output_tokens * step + batch * known.joining(batch).work)
