@@ -68,7 +68,7 @@ def _release(text: str) -> tuple[int, int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Harness:
+class BenchmarkClient:
     """How the makers of a table asked for it: spread of lengths, their mean over what the table says
     (``mean_share``), share of prompts' tokens in the prefix cache, prompt tokens above which tables pad to
     one length, requests of each client of a closed loop, 1 where times are means over the whole run, by
@@ -123,9 +123,9 @@ class TableConstants:
     engine_before: Mapping[str, OlderEngine]
     latent_before: Mapping[str, EarlyReleases]
     unbuffered_before: Mapping[str, Before]
-    harnesses: Mapping[str, Harness]
-    harness_by_name: Mapping[str, str]
-    default_harness: str
+    clients: Mapping[str, BenchmarkClient]
+    client_by_name: Mapping[str, str]
+    default_client: str
     benchmarks: Mapping[str, Benchmark]
     chosen: Chosen
 
@@ -160,9 +160,10 @@ class TableConstants:
         """Whether a class of engines is that of older releases, whose rows are judged apart."""
         return any(older.engine == engine and older.apart for older in self.engine_before.values())
 
-    def harness_of(self, source: str) -> Harness:
-        """The harness of a published table, told by its source; fixed lengths where it is not known."""
-        return self.harnesses[_first_word(source.lower(), self.harness_by_name, self.default_harness)]
+    def client_of(self, source: str) -> BenchmarkClient:
+        """The client that asked for a published table, told by its source; fixed lengths where it is not
+        known."""
+        return self.clients[_first_word(source.lower(), self.client_by_name, self.default_client)]
 
 
 def _first_word(text: str, classes: Mapping[str, str], default: str) -> str:
@@ -179,9 +180,9 @@ def parse_table_constants(data: Mapping[str, Any]) -> TableConstants:
         engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
         latent_before={name: EarlyReleases(**entry) for name, entry in data["latent_before"].items()},
         unbuffered_before={name: Before(**entry) for name, entry in data["unbuffered_before"].items()},
-        harnesses={name: read_group(Harness, data["harnesses"], name) for name in data["harnesses"]},
-        harness_by_name=dict(data["harness_by_name"]),
-        default_harness=str(data["default_harness"]),
+        clients={name: read_group(BenchmarkClient, data["clients"], name) for name in data["clients"]},
+        client_by_name=dict(data["client_by_name"]),
+        default_client=str(data["default_client"]),
         benchmarks={name: read_group(Benchmark, data["benchmarks"], name) for name in data["benchmarks"]},
         chosen=read_group(Chosen, data, "chosen_rates"),
     )

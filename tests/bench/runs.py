@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.serving.queueing import P99, harness
+from optimizer.performance.serving.queueing import P99, client_overhead
 from tests.performance.cases import CASES, Case, one, played, run_at
 
 LOADS, COUNTS = (0.5, 0.9, 1.5, 4.0), (100, 300, 1000)
@@ -24,7 +24,7 @@ def errors(case: Case, varied: bool, load: float, count: int) -> Array:
     """Logs of predicted over simulated, in the order of ``COLUMNS``."""
     lengths = case.lengths(0.8, 0.6) if varied else case.lengths()
     found, rate = run_at(case, lengths, load, count)
-    run, before = played(case, lengths, rate, count), one(harness(case.served()))
+    run, before = played(case, lengths, rate, count), one(client_overhead(case.served()))
     predicted = [one(found.tokens_per_s)]
     predicted += [one(value) for value in (found.tpot.p50, found.tpot.mean, found.tpot.quantile(P99))]
     firsts = (found.ttft.p50, found.ttft.mean, found.ttft.quantile(P99))

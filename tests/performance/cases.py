@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.calibration.regimes.load import Answer, Asked, places_of
+from optimizer.calibration.regimes.load import Answer, LoadSpec, places_of
 from optimizer.calibration.regimes.regimes import capacity
 from optimizer.calibration.regimes.short_runs import short_run
 from optimizer.performance.arrays import Array, as_array
@@ -62,14 +62,14 @@ def asked(
     rounds: float = 10.0,
     of_means: float = 0.0,
     objective_s: float = np.inf,
-) -> Asked:
-    return Asked(*(as_array([value]) for value in (batch, rate, requests, rounds, of_means, objective_s)))
+) -> LoadSpec:
+    return LoadSpec(*(as_array([value]) for value in (batch, rate, requests, rounds, of_means, objective_s)))
 
 
-def asked_all(rate: Array, requests: Array) -> Asked:
+def asked_all(rate: Array, requests: Array) -> LoadSpec:
     """Open loops of several rows."""
     none = np.zeros_like(rate)
-    return Asked(none, rate, requests, none + 1.0, none, none + np.inf)
+    return LoadSpec(none, rate, requests, none + 1.0, none, none + np.inf)
 
 
 CASES = [CHAT, SHORT, SUMMARY, EXPERTS, LONG]

@@ -72,7 +72,7 @@ def step_times(served: ServedModel, lengths: Lengths, most: int = 1024) -> StepT
         np.concatenate([[0.0], decode]),
         prefill(served, sizes).latency + float(extra.flat[0]),
         float((known.prompts.work / lengths.new_tokens).flat[0]),
-        float(known.prompts.more.flat[0]),
+        float(known.prompts.lone_overhead.flat[0]),
         budget,
     )
 

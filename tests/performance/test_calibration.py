@@ -21,12 +21,12 @@ def test_every_constant_has_a_source() -> None:
         if not isinstance(table, dict) or group in {
             "software_by_framework",
             "engine_by_name",
-            "harness_by_name",
+            "client_by_name",
         }:
             continue
         entries = (
             table.items()
-            if group not in {"software", "engines", "harnesses", "benchmarks"}
+            if group not in {"software", "engines", "clients", "benchmarks"}
             else [e for t in table.values() for e in t.items()]
         )
         for name, entry in entries:
@@ -73,11 +73,11 @@ def test_classes_of_software_follow_the_one_they_are_like() -> None:
 
 def test_older_releases_of_an_engine_follow_the_newer_ones() -> None:
     after = load_calibration().with_values(
-        {"engines.tensorrt_llm.prefill": 2.0, "engines.tensorrt_llm.busy": 3.0}
+        {"engines.tensorrt_llm.prefill": 2.0, "engines.tensorrt_llm.decode_roofline_factor": 3.0}
     )
     old = after.engines["tensorrt_llm_v0"]
     assert (old.prefill, after.engines["vllm"].prefill) == (2.0, load_calibration().engines["vllm"].prefill)
-    assert old.busy != 3.0, "its own"
+    assert old.decode_roofline_factor != 3.0, "its own"
 
 
 def test_frameworks_map_to_software_classes() -> None:

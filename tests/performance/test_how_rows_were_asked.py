@@ -9,7 +9,7 @@ from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.observations import observations
 from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.calibration.tables.serving_reading import LaunchOptions, options_of
-from optimizer.calibration.tables.serving_words import BENCHMARKS, harness_of
+from optimizer.calibration.tables.serving_words import BENCHMARKS, client_of
 from optimizer.performance.constants.calibrated import load_calibration
 
 CLOSED = {
@@ -39,14 +39,14 @@ CLOSED = {
     ],
 )
 def test_lengths_and_words_tell_the_harness(cells: dict[str, str], name: str) -> None:
-    found, known = harness_of(CLOSED | cells), load_table_constants().harnesses[name]
+    found, known = client_of(CLOSED | cells), load_table_constants().clients[name]
     assert (found.input_cv, found.output_cv) == (known.input_cv, known.output_cv)
     assert found.longest_output == known.longest_output
 
 
 def test_a_mean_length_is_not_cut_to_the_mean_of_nominal_ones_again() -> None:
-    nominal = harness_of(CLOSED | {"source": "inferencemax"})
-    told = harness_of(CLOSED | {"source": "inferencemax", "isl": "921.6", "osl": "921.6"})
+    nominal = client_of(CLOSED | {"source": "inferencemax"})
+    told = client_of(CLOSED | {"source": "inferencemax", "isl": "921.6", "osl": "921.6"})
     assert (nominal.mean_share, told.mean_share) == (0.9, 1.0)
 
 
@@ -70,11 +70,11 @@ def test_means_are_compared_with_means_and_no_measured_cell_is_read() -> None:
 def test_lengths_that_nobody_asks_for_are_means_of_chats(
     isl: str, osl: str, prompts_vary: bool, answers_vary: bool
 ) -> None:
-    chats = load_table_constants().harnesses["chats"]
-    found = harness_of(CLOSED | {"isl": isl, "osl": osl})
+    chats = load_table_constants().clients["chats"]
+    found = client_of(CLOSED | {"isl": isl, "osl": osl})
     assert found.input_cv == (chats.input_cv if prompts_vary else 0.0)
     assert found.output_cv == (chats.output_cv if answers_vary else 0.0)
-    assert harness_of(CLOSED | {"source": "aic-lab", "isl": isl, "osl": osl}).output_cv == 0.0
+    assert client_of(CLOSED | {"source": "aic-lab", "isl": isl, "osl": osl}).output_cv == 0.0
 
 
 @pytest.mark.parametrize(

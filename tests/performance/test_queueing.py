@@ -23,7 +23,7 @@ from optimizer.performance.serving.queueing import (
     Objective,
     arrivals,
     batch_limit,
-    harness,
+    client_overhead,
     load_at,
     load_at_rate,
     most_under,
@@ -92,7 +92,7 @@ def test_closed_loop_against_the_simulation(case: Case, clients: int) -> None:
     times = simulation.step_times(served, lengths)
     run = simulation.Replica(times, prompts, answers, int(ENGINE_MOST)).closed_loop(clients)
     means, medians = (closed(served, lengths, clients, rounds, of_means) for of_means in (1.0, 0.0))
-    start = one(harness(served))
+    start = one(client_overhead(served))
     assert near(one(means.ttft.p50) - start, float(run.ttft.mean()), 0.15)
     assert near(one(medians.ttft.p50) - start, float(np.median(run.ttft)), 0.30)
     assert near(one(means.tpot.p50), float(run.itl.mean()), 0.15)
@@ -239,8 +239,8 @@ def test_prompts_that_all_find_a_place_at_once_fill_their_steps() -> None:
     """What a prompt takes beyond when it joins alone is shared by all that a step's budget takes."""
     lengths = Lengths(as_array([200.0]), as_array([200.0]))
     known = arrivals(served("Qwen3-235B-A22B", tp=8), lengths)
-    joining = known.joining(as_array([64.0]))
-    at_once = known.starting(as_array([1.0]), as_array([64.0])).joining(as_array([64.0]))
-    half = known.starting(as_array([0.5]), as_array([64.0])).joining(as_array([64.0]))
+    joining = known.batched(as_array([64.0]))
+    at_once = known.starting(as_array([1.0]), as_array([64.0])).batched(as_array([64.0]))
+    half = known.starting(as_array([0.5]), as_array([64.0])).batched(as_array([64.0]))
     assert known.prompts.work < at_once.work < half.work < joining.work
-    assert at_once.work == known.prompts.joining(known.prompts.in_a_step(as_array([64.0]))).work
+    assert at_once.work == known.prompts.batched(known.prompts.in_a_step(as_array([64.0]))).work

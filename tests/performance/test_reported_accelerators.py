@@ -2,7 +2,7 @@
 submissions.
 
 ``fixtures/performance/reported_*.csv``. What was chosen after a look at these rows: the reach of TPUs' own
-links, AMD's submissions among the tuned ones, ``guest_slowdown`` and Google's ``vendor_slowdown``.
+links, AMD's submissions among the tuned ones, ``non_native_slowdown`` and Google's ``vendor_slowdown``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_static_batches_on_gaudi() -> None:
 
 @pytest.mark.parametrize(("metric", "most"), [(RATES, 0.12), (GAPS, 0.14)])
 def test_guests_on_the_cards_of_another_vendor(metric: str, most: float) -> None:
-    """SGLang on MI300X and MI325X: a third too fast before it counted as a guest there."""
+    """SGLang on MI300X and MI325X: a third too fast before its kernels there counted as not the vendor's."""
     found = served(metric, lambda f: on(*CDNA3)(f) and f.row["engine"].startswith("SGLang"))
     assert len({f.row["source"] for f in found}) >= 10
     assert off(found) < most
@@ -82,8 +82,8 @@ def test_guests_on_the_cards_of_another_vendor(metric: str, most: float) -> None
 )
 def test_engines_at_home(gpus: tuple[str, ...], rows: int, most: float) -> None:
     def wanted(figure: Figure) -> bool:
-        guest = gpus == CDNA3 and figure.row["engine"].startswith("SGLang")
-        return on(*gpus)(figure) and not guest and "mlperf" not in figure.row["source"]
+        non_native = gpus == CDNA3 and figure.row["engine"].startswith("SGLang")
+        return on(*gpus)(figure) and not non_native and "mlperf" not in figure.row["source"]
 
     found = served(RATES, wanted)
     assert len(found) >= rows

@@ -11,7 +11,7 @@ import pytest
 from broker.catalogue import load_gpus
 from optimizer.calibration.regimes.closed_loops import closed_loop
 from optimizer.calibration.regimes.finite_runs import run_share
-from optimizer.calibration.regimes.load import Asked, limit_of
+from optimizer.calibration.regimes.load import LoadSpec, limit_of
 from optimizer.calibration.regimes.regimes import offline
 from optimizer.calibration.tables.cells import Unreadable
 from optimizer.calibration.tables.serving_rows import predict_serving
@@ -162,7 +162,7 @@ def test_a_finite_run_loses_its_end() -> None:
 
     def share(requests: float, batch: float = 0.0, cv: float = 0.0, longest: float = np.inf) -> float:
         lengths = Lengths(as_array([100.0]), as_array([1000.0]), as_array([cv]), as_array([cv]))
-        asked = Asked(as_array([batch]), none, as_array([requests]), as_array([10.0]), none, ever)
+        asked = LoadSpec(as_array([batch]), none, as_array([requests]), as_array([10.0]), none, ever)
         asked = replace(asked, longest=longest)
         rate = offline(model, lengths, asked).tokens_per_s
         return float(run_share(model, lengths, asked, rate)[0])
@@ -187,7 +187,7 @@ def test_what_a_run_loses_is_what_playing_it_loses() -> None:
         steps = decode_step(model, left, np.broadcast_to(context, left.shape)).total
         played.append(answers.sum() / steps.sum() / full)
     none, ever = as_array([0.0]), as_array([np.inf])
-    asked = Asked(as_array([320.0]), none, as_array([320.0]), as_array([1.0]), none, ever)
+    asked = LoadSpec(as_array([320.0]), none, as_array([320.0]), as_array([1.0]), none, ever)
     assert float(run_share(model, lengths, asked, as_array([full]))[0]) == pytest.approx(
         np.mean(played), rel=0.15
     )
@@ -209,7 +209,7 @@ def test_prompts_before_answers_bring_waves() -> None:
         Lengths(as_array([2048.0]), as_array([128.0]), as_array([cv]), as_array([cv])) for cv in (0.0, 0.5)
     )
     clients, none, ever = as_array([64.0]), as_array([0.0]), as_array([np.inf])
-    asked = Asked(clients, none, ever, as_array([10.0]), none, ever)
+    asked = LoadSpec(clients, none, ever, as_array([10.0]), none, ever)
     mixing, waves = (
         closed_loop(replace(model, engine_class=name), even, asked) for name in ("vllm", "sglang")
     )
@@ -227,7 +227,7 @@ def test_prompts_that_come_over_the_whole_cycle_leave_no_queue() -> None:
     model = replace(served("Llama-3.1-70B", "A100-SXM-80GB", tp=8, precision="bf16"), engine_class="sglang")
     lengths = Lengths(as_array([3981.0]), as_array([531.0]), as_array([0.577]), as_array([0.577]))
     none, ever = as_array([0.0]), as_array([np.inf])
-    found = closed_loop(model, lengths, Asked(as_array([64.0]), none, ever, as_array([5.0]), none, ever))
+    found = closed_loop(model, lengths, LoadSpec(as_array([64.0]), none, ever, as_array([5.0]), none, ever))
     alone = float(prefill(model, as_array([3981.0])).latency[0])
     assert alone < float(found.ttft.mean[0]) < 5.0 * alone
 
@@ -261,7 +261,7 @@ def test_engines_take_more_of_a_card_where_the_cache_runs_out() -> None:
     model = replace(served("DeepSeek-R1", "B200-SXM-180GB", tp=4), engine_class="sglang")
     lengths = Lengths(as_array([8192.0]), as_array([1024.0]))
     none, ever = as_array([0.0]), as_array([np.inf])
-    asked = Asked(as_array([16.0]), none, ever, as_array([10.0]), none, ever)
+    asked = LoadSpec(as_array([16.0]), none, ever, as_array([10.0]), none, ever)
     assert limit_of(model, lengths)[0] < 2.0
     assert closed_loop(model, lengths, asked).ttft.mean[0] < 5.0
 
@@ -316,7 +316,7 @@ def test_clients_inside_the_process_slow_an_older_engine() -> None:
 
     def between(source: str, release: str) -> float:
         row = read(**cells, source=source, engine_version=release)
-        row = replace(row, harness=replace(row.harness, input_cv=0.0, output_cv=0.0, rounds=1.0))
+        row = replace(row, client=replace(row.client, input_cv=0.0, output_cv=0.0, rounds=1.0))
         found = predict_serving([row], load_calibration(), load_gpus())[0]
         return found.values["pred_tpot_ms_p50"]
 
@@ -336,9 +336,9 @@ def test_tables_of_nominal_lengths_are_asked_at_their_mean() -> None:
     }
     nominal = read(**cells, isl="1000", osl="1000", source="inferencemax-aic")
     mean = read(**cells, isl="900", osl="900", source="inferencemax-aic")
-    mean = replace(mean, harness=replace(mean.harness, mean_share=1.0))
+    mean = replace(mean, client=replace(mean.client, mean_share=1.0))
     found, wanted = predict_serving([nominal, mean], load_calibration(), load_gpus())
-    assert nominal.harness.mean_share == 0.9
+    assert nominal.client.mean_share == 0.9
     assert found.values == pytest.approx(wanted.values)
 
 

@@ -123,8 +123,8 @@ def test_a_token_travels_to_every_rank_that_holds_a_slice_of_its_experts(name: s
 def test_a_lone_prompt_has_the_experts_of_all_attention_ranks_and_its_own_attention() -> None:
     one, eight = (prefill(served("DeepSeek-V3", dp=dp, ep=dp), as_array([2048.0])) for dp in (1, 8))
     assert one.latency[0] > eight.latency[0] > one.latency[0] / 4.0
-    assert one.awaited[0] == 0.0
-    assert 0.5 * eight.latency[0] < eight.work[0] + eight.awaited[0] <= eight.latency[0]
+    assert one.rank_wait[0] == 0.0
+    assert 0.5 * eight.latency[0] < eight.work[0] + eight.rank_wait[0] <= eight.latency[0]
 
 
 @pytest.mark.parametrize("batch", [1.0, 32.0, 256.0])

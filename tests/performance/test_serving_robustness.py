@@ -126,7 +126,7 @@ def test_no_replica_computes_beyond_its_peak() -> None:
     for row, read, found in answers():
         gpus = read.tp * read.pp * read.dp
         seconds = 2.0 * matrix_params(read.model) / (peak_flops(load_gpus()[read.sku.gpu]) * gpus)
-        prompt = read.input_tokens * (1.0 - read.harness.cached_share)
+        prompt = read.input_tokens * (1.0 - read.client.cached_share)
         if "ttft_ms_p50" in found:
             assert found["ttft_ms_p50"] >= 1e3 * seconds * prompt, row
         most = read.copies / seconds / (1.0 + prompt / read.output_tokens)

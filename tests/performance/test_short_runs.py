@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.evaluation.evaluate import evaluate_rows
-from optimizer.calibration.regimes.fluid import course_of, stay_s
+from optimizer.calibration.regimes.fluid import stay_s, trajectory_of
 from optimizer.calibration.regimes.regimes import capacity, open_loop
 from optimizer.calibration.regimes.short_runs import short_run
 from optimizer.calibration.tables.bundled import bundled_rows
 from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
-from optimizer.performance.serving.queueing import P90, P99, Lengths, arrivals, harness
+from optimizer.performance.serving.queueing import P90, P99, Lengths, arrivals, client_overhead
 from tests.performance import simulation
 from tests.performance.cases import (
     CASES,
@@ -47,7 +47,7 @@ def test_a_run_against_the_simulation(case: Case, varied: bool, load: float, cou
     assert bool(found.stable[0]) is (load < 1.0)
     assert near(one(found.tokens_per_s), count * case.tokens[1] / run.span, 0.12)
     assert near(one(found.tpot.p50), float(np.median(run.itl)), 0.55 if brink or chunked else 0.25)
-    waits = one(found.ttft.p50 - harness(case.served()))
+    waits = one(found.ttft.p50 - client_overhead(case.served()))
     assert near(waits, float(np.median(run.ttft)), 1.3 if brink else 0.6)
     if load > 1.0:
         assert near(one(found.tpot.mean), float(run.itl.mean()), 0.65 if brink else 0.20)
@@ -109,7 +109,7 @@ def test_nothing_is_lost_on_the_way(load: float, count: int, spread: float, most
     served, lengths, places = CHAT.served(), CHAT.lengths(spread, spread), as_array([float(most)])
     known = arrivals(served, lengths)
     rate = load * most / one(stay_s(served, lengths, known, places))
-    course = course_of(served, lengths, asked(rate=rate, requests=float(count)), known, places)
+    course = trajectory_of(served, lengths, asked(rate=rate, requests=float(count)), known, places)
     came = np.minimum(course.clock_s * rate, count)
     room = 1e-9 * count
     assert np.all(course.begun <= came + room)

@@ -20,11 +20,11 @@ def prompts_of(
     work: float,
     ranks: float = 1.0,
     steps: float = 0.5,
-    more: float = 0.0,
-    awaited: float = 0.0,
-    gathered: float = 0.0,
+    lone_overhead: float = 0.0,
+    rank_wait: float = 0.0,
+    gather_steps: float = 0.0,
 ) -> Prompts:
-    parts = (1.2 * work, 0.3 * work, work, 0.3, more, awaited, steps, ranks, gathered)
+    parts = (1.2 * work, 0.3 * work, work, 0.3, lone_overhead, rank_wait, steps, ranks, gather_steps)
     return Prompts(*(number(part) for part in parts))
 
 
@@ -50,29 +50,31 @@ def test_a_step_of_eight_ranks_takes_eight_times_as_many_prompts(steps: float, o
 
 
 def test_a_burst_on_eight_ranks_is_not_worked_off_one_by_one() -> None:
-    one, eight = (prompts_of(1.0, ranks, 1.0, more=6.0) for ranks in (1.0, 8.0))
+    one, eight = (prompts_of(1.0, ranks, 1.0, lone_overhead=6.0) for ranks in (1.0, 8.0))
     assert burst_mean(eight, number(64.0), number(0.1)) < 0.6 * burst_mean(one, number(64.0), number(0.1))
 
 
 def test_a_lone_prompt_is_waited_for_by_all_ranks() -> None:
     """Ranks step together: one prompt in a step costs all of them its time, many at once share theirs."""
-    eight = prompts_of(1.0, 8.0, more=2.0, awaited=7.0)
-    seldom, often = (float(eight.joining(number(k)).work) for k in (1e-9, 100.0))
+    eight = prompts_of(1.0, 8.0, lone_overhead=2.0, rank_wait=7.0)
+    seldom, often = (float(eight.batched(number(k)).work) for k in (1e-9, 100.0))
     assert seldom == pytest.approx(1.0 + 2.0 + 7.0)
     assert often == pytest.approx(1.0 + 2.0 / 100.0 + 7.0 / 100.0)
-    one = prompts_of(1.0, 1.0, more=2.0, awaited=7.0)
-    assert one.joining(number(1e-9)).work == pytest.approx(3.0), "nobody else is there"
+    one = prompts_of(1.0, 1.0, lone_overhead=2.0, rank_wait=7.0)
+    assert one.batched(number(1e-9)).work == pytest.approx(3.0), "nobody else is there"
 
 
-@given(low=st.floats(1e-6, 50.0), more=st.floats(1.0, 10.0), gathered=st.sampled_from((0.0, 50.0)))
-def test_more_prompts_in_a_step_cost_each_no_more(low: float, more: float, gathered: float) -> None:
-    eight = prompts_of(1.0, 8.0, more=2.0, awaited=7.0, gathered=gathered)
-    assert eight.joining(number(low * more)).work <= eight.joining(number(low)).work
+@given(low=st.floats(1e-6, 50.0), more=st.floats(1.0, 10.0), gather_steps=st.sampled_from((0.0, 50.0)))
+def test_more_prompts_in_a_step_cost_each_no_more(low: float, more: float, gather_steps: float) -> None:
+    eight = prompts_of(1.0, 8.0, lone_overhead=2.0, rank_wait=7.0, gather_steps=gather_steps)
+    assert eight.batched(number(low * more)).work <= eight.batched(number(low)).work
 
 
 def test_prompts_that_gather_come_as_many_as_ranks_and_wait_for_it() -> None:
-    apart, gathering = (prompts_of(1.0, 8.0, more=2.0, awaited=7.0, gathered=g) for g in (0.0, 50.0))
-    assert gathering.joining(number(0.1)).work == pytest.approx(apart.joining(number(8.0)).work)
+    apart, gathering = (
+        prompts_of(1.0, 8.0, lone_overhead=2.0, rank_wait=7.0, gather_steps=g) for g in (0.0, 50.0)
+    )
+    assert gathering.batched(number(0.1)).work == pytest.approx(apart.batched(number(8.0)).work)
     fixed = Spread(number(0.01), number(0.0))
     first = [
         float(first_token(p, number(0.01), number(0.02), number(1.0), fixed).mean) for p in (apart, gathering)
@@ -81,11 +83,11 @@ def test_prompts_that_gather_come_as_many_as_ranks_and_wait_for_it() -> None:
 
 
 def test_part_of_the_prompts_may_come_together() -> None:
-    eight = prompts_of(1.0, 8.0, more=2.0, awaited=7.0)
-    half = eight.joined(number(0.5), number(16.0))
-    assert half.work == pytest.approx((1.0 + eight.joining(number(16.0)).work) / 2.0)
-    assert (float(half.more), float(half.awaited)) == (1.0, 3.5)
-    assert eight.joined(number(0.0), number(16.0)) == eight
+    eight = prompts_of(1.0, 8.0, lone_overhead=2.0, rank_wait=7.0)
+    half = eight.partly_batched(number(0.5), number(16.0))
+    assert half.work == pytest.approx((1.0 + eight.batched(number(16.0)).work) / 2.0)
+    assert (float(half.lone_overhead), float(half.rank_wait)) == (1.0, 3.5)
+    assert eight.partly_batched(number(0.0), number(16.0)) == eight
 
 
 def test_long_prompts_on_attention_ranks_are_not_served_as_if_one_worked() -> None:

@@ -4,7 +4,7 @@ Protocol. The model's constants are those of the fold without the row's source. 
 the other rows' residuals, five folds, whole *configuration groups* held out: rows of one source, model, GPU,
 engine class, GPU count, tensor and pipeline degree are one group, which differ in load, lengths, precision
 and release; they are never on both sides. Two harder protocols beside it: every (model, GPU) pair held out as
-a whole, and a correction that sees rows of the row's own source only (a user with one harness).
+a whole, and a correction that sees rows of the row's own source only (a user with one benchmark).
 """
 
 from __future__ import annotations

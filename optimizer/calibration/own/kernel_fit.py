@@ -69,7 +69,7 @@ OTHER_METRIC = 0.1
 SHARE_INSIDE = 0.8
 FOLDS = 5
 DIGITS = 3
-NARROWINGS = np.linspace(0.0, 2.0, 41)
+INTERVAL_EXPONENTS = np.linspace(0.0, 2.0, 41)
 
 
 def groups_of(features: Features, words: Sequence[str], numbers: Sequence[str] = ()) -> NDArray[np.intp]:
@@ -103,7 +103,7 @@ def fit_kernels(
         ]
         mine = [observed[i] for i in places]
         evidence = Evidence(features_of(mine, rows, read, gpus), residuals_of(mine, errors[places]))
-        found[block] = with_narrowing(fit_kernel(block, evidence), evidence)
+        found[block] = with_interval_exponent(fit_kernel(block, evidence), evidence)
     return found
 
 
@@ -123,7 +123,7 @@ def fit_kernel(block: str, evidence: Evidence) -> Kernel:
     return search.kernel(place)
 
 
-def with_narrowing(kernel: Kernel, evidence: Evidence) -> Kernel:
+def with_interval_exponent(kernel: Kernel, evidence: Evidence) -> Kernel:
     """The kernel under which half-widths that hold 80 % of each regime's residuals still hold 80 % of all
     when shrunk, five folds by configuration group."""
     part = evidence.thinned()
@@ -133,7 +133,7 @@ def with_narrowing(kernel: Kernel, evidence: Evidence) -> Kernel:
     mean, variance = leave_out(inverse, known, configuration_groups(part.features) % FOLDS)
     half = _half_widths(part)
     left = np.abs(part.residuals - mean)
-    kernels = [replace(kernel, narrowing=float(power)) for power in NARROWINGS]
+    kernels = [replace(kernel, interval_exponent=float(power)) for power in INTERVAL_EXPONENTS]
     missed = [abs(np.mean(left <= half * narrowed(variance, k)) - SHARE_INSIDE) for k in kernels]
     return kernels[int(np.argmin(missed))]
 
@@ -250,7 +250,10 @@ def save_kernels(kernels: Mapping[str, Kernel], on: date) -> None:
     ]
     for block, kernel in kernels.items():
         lines += ["", f"[kernels.{block}]", f"variance = {_short(kernel.variance)}"]
-        lines += [f"noise = {_short(kernel.noise)}", f"narrowing = {_short(kernel.narrowing)}"]
+        lines += [
+            f"noise = {_short(kernel.noise)}",
+            f"interval_exponent = {_short(kernel.interval_exponent)}",
+        ]
         lines += [f"lengths = {_inline(kernel.lengths)}"]
     KERNELS.write_text("\n".join(lines) + "\n")
     load_kernels.cache_clear()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from optimizer.calibration.regimes.load import Answer, Asked, before_engine_s, limit_for
+from optimizer.calibration.regimes.load import Answer, LoadSpec, before_engine_s, limit_for
 from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.serving.first_token import SATURATED, Prompts, Spread, first_token
 from optimizer.performance.serving.queueing import Arrivals, Lengths, arrivals, load_at, mean_context, met_cv2
@@ -20,7 +20,7 @@ MANY_CLIENTS = 16.0
 WIDEST = 0.7  # of its mean a median of times between tokens, each a mean over an answer, is at least
 
 
-def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+def closed_loop(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """``asked.batch`` clients, each with one request in flight: those beyond the cache wait for a place.
 
     All clients start at once, so that the first of ``rounds`` prompts meets a queue of them all; then they
@@ -32,18 +32,18 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     batch = np.minimum(np.maximum(asked.batch, 1.0), limit_for(served, lengths, asked.batch))
     known = arrivals(served, lengths)
     step = decode_step(served, batch, mean_context(served, lengths)).total
-    cycle_s = lengths.output_tokens * step + batch * known.joining(batch).work
+    cycle_s = lengths.output_tokens * step + batch * known.batched(batch).work
     spread_s = uneven_share(known.output_cv, asked) * cycle_s
     known = _kept_together(served, known, batch, spread_s, asked)
     before, jitter = before_engine_s(served, asked), served.calibration.queueing.itl_jitter
     load = load_at(served, lengths, batch, before, known)
-    prompts = known.joining(batch)
+    prompts = known.batched(batch)
     others = np.maximum(batch - 1.0, 0.0)
     rate = load.requests_per_s * others / batch
     window = _window(served, known, prompts, asked, step, load.requests_per_s)
-    packed = known.prompts.joining(batch / lengths.output_tokens / window)
+    packed = known.prompts.batched(batch / lengths.output_tokens / window)
     later = _later(served, packed, step, np.minimum(others, 1.0), rate, window, asked)
-    shared = known.prompts.joining(known.prompts.in_a_step(batch))
+    shared = known.prompts.batched(known.prompts.in_a_step(batch))
     later, waited = _in_waves(served, shared, batch, spread_s, later, rate)
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
     burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
@@ -65,12 +65,12 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 
 def _kept_together(
-    served: ServedModel, known: Arrivals, batch: Array, spread_s: Array, asked: Asked
+    served: ServedModel, known: Arrivals, batch: Array, spread_s: Array, asked: LoadSpec
 ) -> Arrivals:
     """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
     prompts = known.prompts
     waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
-    return replace(known, prompts=prompts.joined(waves, prompts.in_a_step(batch)))
+    return replace(known, prompts=prompts.partly_batched(waves, prompts.in_a_step(batch)))
 
 
 def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array) -> Array:
@@ -80,7 +80,7 @@ def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s:
     return share
 
 
-def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> tuple[Array, Array]:
+def _queued(batch: Array, asked: LoadSpec, all_at_once: Mask) -> tuple[Array, Array]:
     """Requests that a mean and a median one wait for before there is a place for them.
 
     Clients beyond ``batch`` places queue in every round. Requests that come together once get places in turn:
@@ -92,7 +92,7 @@ def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> tuple[Array, Array
     return np.where(all_at_once, mean, beyond), np.where(all_at_once, median, beyond)
 
 
-def _compiled_s(served: ServedModel, asked: Asked) -> Array:
+def _compiled_s(served: ServedModel, asked: LoadSpec) -> Array:
     """What a run's first prompts wait for: kernels compiled and tuned on its shapes, experts' above all."""
     return served.engine.burst_s * np.where(served.shapes.experts > 0, 1.0, asked.burst_dense)
 
@@ -116,7 +116,12 @@ def _in_waves(
 
 
 def _window(
-    served: ServedModel, known: Arrivals, prompts: Prompts, asked: Asked, step: Array, requests_per_s: Array
+    served: ServedModel,
+    known: Arrivals,
+    prompts: Prompts,
+    asked: LoadSpec,
+    step: Array,
+    requests_per_s: Array,
 ) -> Array:
     """Share of a cycle over which the clients' prompts come, half-way through a run that they start together.
 
@@ -125,12 +130,12 @@ def _window(
     """
     burst = (prompts.work + step * prompts.steps) * requests_per_s
     window: Array = np.hypot(
-        burst, uneven_share(known.output_cv, asked, served.calibration.queueing.uneven_least)
+        burst, uneven_share(known.output_cv, asked, served.calibration.queueing.min_cycle_cv)
     )
     return np.minimum(window, 1.0)
 
 
-def uneven_share(output_cv: Array, asked: Asked, least: float = 0.0) -> Array:
+def uneven_share(output_cv: Array, asked: LoadSpec, least: float = 0.0) -> Array:
     """Share of a cycle that answers of unequal length set clients apart, half-way through a run."""
     uneven = np.maximum(output_cv, least)
     share: Array = np.minimum(np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven, 1.0)
@@ -144,7 +149,7 @@ def _later(
     busy: Array,
     rate: Array,
     window: Array,
-    asked: Asked,
+    asked: LoadSpec,
 ) -> Spread:
     """First tokens after the first round, under ``rate`` packed into ``window`` of each cycle.
 
@@ -177,6 +182,6 @@ def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
     """
     together = prompts.in_a_step(batch)
     before = (batch + together) / 2.0
-    prompts = prompts.joining(together)
+    prompts = prompts.batched(together)
     decoding = (before / together - 1.0) * np.maximum(prompts.steps, 1.0)
     return prompts.latency + (before - 1.0) * prompts.work + decoding * step_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from optimizer.calibration.regimes.closed_loops import uneven_share
-from optimizer.calibration.regimes.load import Asked, places_of
+from optimizer.calibration.regimes.load import LoadSpec, places_of
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.serving.queueing import Lengths, mean_context, met_output_tokens
 from optimizer.performance.serving.served_model import ServedModel
@@ -19,7 +19,7 @@ DOUBT = (0.85, 0.95, 1.05, 1.15)  # of the places that a replica is believed to 
 NODES, SHARES = np.polynomial.legendre.leggauss(6)
 
 
-def run_share(served: ServedModel, lengths: Lengths, asked: Asked, tokens_per_s: Array) -> Array:
+def run_share(served: ServedModel, lengths: Lengths, asked: LoadSpec, tokens_per_s: Array) -> Array:
     """Mean rate of a run of ``asked.requests`` over ``tokens_per_s``, the rate with all slots taken.
 
     A step of b of B sequences takes longer than b/B of a full one; what the steps of the end take beyond
@@ -39,7 +39,7 @@ def run_share(served: ServedModel, lengths: Lengths, asked: Asked, tokens_per_s:
 
 
 def _together(
-    served: ServedModel, lengths: Lengths, asked: Asked, flying: Array, tokens_per_s: Array
+    served: ServedModel, lengths: Lengths, asked: LoadSpec, flying: Array, tokens_per_s: Array
 ) -> Array:
     """Share of a wave that ends together: what the time of all its prompts and unequal answers leave."""
     answer_s = flying * lengths.output_tokens / tokens_per_s
@@ -58,7 +58,9 @@ def _last_wave_s(served: ServedModel, lengths: Lengths, requests: Array, flying:
     return np.where(requests <= flying, 0.0, np.mean(found, axis=0))
 
 
-def _ending_s(served: ServedModel, lengths: Lengths, asked: Asked, requests: Array, flying: Array) -> Array:
+def _ending_s(
+    served: ServedModel, lengths: Lengths, asked: LoadSpec, requests: Array, flying: Array
+) -> Array:
     """The same where B sequences end one by one: after x of at most M tokens (1 − x/M)^k of them are left,
     k such that R are left of each on average, half of an answer that is met, all of it where all start
     together. Gauss–Legendre over x."""
@@ -82,9 +84,9 @@ def _beyond_s(served: ServedModel, lengths: Lengths, share: Array, flying: Array
     return np.where(share > 0.0, np.maximum(part - share * full, 0.0), 0.0)
 
 
-def longest_output_tokens(served: ServedModel, lengths: Lengths, count: Array, asked: Asked) -> Array:
+def longest_output_tokens(served: ServedModel, lengths: Lengths, count: Array, asked: LoadSpec) -> Array:
     """The longest of ``count`` answers on average: 1 + c·(ln n + γ − 1) times the mean, exact for exponential
-    lengths (c = 1); at most ``asked.longest`` times where the harness bounds them."""
+    lengths (c = 1); at most ``asked.longest`` times where the benchmark bounds them."""
     above = np.maximum(np.log(np.maximum(count, 1.0)) + EULER - 1.0, 0.0)
     return lengths.output_tokens * np.minimum(1.0 + _output_cv(served, lengths) * above, asked.longest)
 

@@ -1,6 +1,6 @@
 """The course of an open loop that ends, as a fluid: what is in flight and what it takes, moment by moment.
 
-R rows, S moments, K stages of an answer; times are seconds, rates requests/s.
+R rows, S time_steps, K stages of an answer; times are seconds, rates requests/s.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.calibration.regimes.load import Asked
+from optimizer.calibration.regimes.load import LoadSpec
 from optimizer.performance.arrays import TINY, Array
 from optimizer.performance.serving.first_token import SATURATED, Prompts
 from optimizer.performance.serving.queueing import Arrivals, Lengths, mean_context
 from optimizer.performance.serving.served_model import ServedModel
 from optimizer.performance.serving.steps import decode_step
 
-COMING, ENDING = 96, 160  # moments while requests come, and after the last one came
+COMING, ENDING = 96, 160  # time_steps while requests come, and after the last one came
 STAGES_MOST = 16
 EVEN = 1e-3  # CV below which answers are of one length
 DRAINED = 2.5  # stays of a full replica in which its last answers end
@@ -25,7 +25,7 @@ ENTERED, ENDED, MOST_PATIENCE = 1.0 - 1e-6, 0.9, 4.0**12
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class FluidTrajectory:
     """A run moment by moment [R, S]: at ``start_s``, for ``length_s``, ``flying`` sequences took ``step_s``
     to decode and ``itl_s`` a token beside prompts of ``admitted`` requests/s. [R, S + 1], from 0 on: requests
     ``begun`` and ``done`` in all, tokens ``written`` by a sequence that was there all the time."""
@@ -53,11 +53,13 @@ class Course:
 def stay_s(served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array) -> Array:
     """How long an answer takes where ``batch`` of them are always in flight."""
     step = decode_step(served, batch, mean_context(served, lengths)).total
-    stay: Array = lengths.output_tokens * step + batch * known.joining(batch).work
+    stay: Array = lengths.output_tokens * step + batch * known.batched(batch).work
     return stay
 
 
-def course_of(served: ServedModel, lengths: Lengths, asked: Asked, known: Arrivals, places: Array) -> Course:
+def trajectory_of(
+    served: ServedModel, lengths: Lengths, asked: LoadSpec, known: Arrivals, places: Array
+) -> FluidTrajectory:
     """The run as a fluid (``_played``). Rows that are not through in the time that a full replica would take
     (slow prompts of few at a time) are given more of it."""
     patience = np.ones_like(asked.requests)
@@ -71,8 +73,8 @@ def course_of(served: ServedModel, lengths: Lengths, asked: Asked, known: Arriva
 
 
 def _played(
-    served: ServedModel, lengths: Lengths, asked: Asked, known: Arrivals, places: Array, patience: Array
-) -> Course:
+    served: ServedModel, lengths: Lengths, asked: LoadSpec, known: Arrivals, places: Array, patience: Array
+) -> FluidTrajectory:
     """Moment by moment.
 
     An answer passes Erlang stages, as many as its spread says (1/CV²), at stages/(output·itl) each; implicit
@@ -90,12 +92,12 @@ def _played(
     decoding = 1.0 - served.engine.prompts_first
     inside = np.zeros((requests.size, int(stages.max())))
     now, begun, admitted, itl = (np.zeros_like(requests) for _ in range(4))
-    moments: list[tuple[Array, ...]] = []
+    time_steps: list[tuple[Array, ...]] = []
     for moment in range(COMING + ENDING):
         length = coming_s / COMING if moment < COMING else ending_s / ENDING
         flying = inside.sum(axis=1)
         step = decode_step(served, np.maximum(flying, 1.0), mean_context(served, lengths)).total
-        prompts = joined(known, admitted * np.maximum(itl, step))
+        prompts = batched_prompts(known, admitted * np.maximum(itl, step))
         asked_for = np.minimum(rate * (now + length), requests) - begun
         prefilled = length / (prompts.work + step * prompts.steps * decoding)
         free = np.maximum(places - flying, 0.0)
@@ -106,17 +108,17 @@ def _played(
         stayed, entered = _passed(inside, length / (tokens * itl), stages)
         taken = np.minimum(taken, _room(places, stayed, entered))
         inside, begun, admitted = stayed + taken[:, None] * entered, begun + taken, taken / length
-        moments.append((now, length, flying, step, itl, admitted, begun, begun - inside.sum(axis=1)))
+        time_steps.append((now, length, flying, step, itl, admitted, begun, begun - inside.sum(axis=1)))
         now = now + length
     starts, spans, flying, step, itl, admitted, begun, done = (
-        np.stack(column, axis=1) for column in zip(*moments, strict=True)
+        np.stack(column, axis=1) for column in zip(*time_steps, strict=True)
     )
-    return Course(starts, spans, flying, step, itl, admitted, _from_zero(begun), _from_zero(done))
+    return FluidTrajectory(starts, spans, flying, step, itl, admitted, _from_zero(begun), _from_zero(done))
 
 
-def joined(known: Arrivals, together: Array) -> Prompts:
+def batched_prompts(known: Arrivals, together: Array) -> Prompts:
     """Prompts of which ``together`` come to each step, at most what it takes."""
-    return known.prompts.joining(np.maximum(known.prompts.in_a_step(together), TINY))
+    return known.prompts.batched(np.maximum(known.prompts.in_a_step(together), TINY))
 
 
 def _passed(inside: Array, answers: Array, stages: Array) -> tuple[Array, Array]:

@@ -11,12 +11,12 @@ from typing import Protocol
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.serving.queueing import Lengths, batch_limit, harness
+from optimizer.performance.serving.queueing import Lengths, batch_limit, client_overhead
 from optimizer.performance.serving.served_model import ServedModel, sequences_most
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoadSpec:
     """The load: sequences in flight (``batch``), arrivals/s (``rate``), requests in all (inf: no end).
 
     ``rounds``: requests that a client of a closed loop sends one after the other; ``of_means``: 1 where the
@@ -101,6 +101,6 @@ def raised(served: ServedModel) -> ServedModel:
     return served if served.engine.memory_share >= share else replace(served, memory_share=share)
 
 
-def before_engine_s(served: ServedModel, asked: Asked) -> Array:
+def before_engine_s(served: ServedModel, asked: LoadSpec) -> Array:
     """Time before the engine sees a request: as asked, else its own."""
-    return harness(served) if asked.before_s is None else asked.before_s
+    return client_overhead(served) if asked.before_s is None else asked.before_s

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from optimizer.calibration.regimes.closed_loops import closed_loop
-from optimizer.calibration.regimes.load import Answer, Asked, before_engine_s, limit_for, places_of
+from optimizer.calibration.regimes.load import Answer, LoadSpec, before_engine_s, limit_for, places_of
 from optimizer.calibration.regimes.short_runs import short_run
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.arrays import TINY, Array, as_array
@@ -26,8 +26,8 @@ from optimizer.performance.serving.queueing import (
     Load,
     arrivals,
     batch_limit,
+    client_overhead,
     crossing,
-    harness,
     load_at,
     load_at_rate,
     mean_context,
@@ -42,11 +42,11 @@ BELIEVED = 2.0
 def capacity(served: ServedModel, lengths: Lengths) -> Array:
     """Requests/s of one copy with as many sequences in flight as it takes; 0 where the cache holds none."""
     held = batch_limit(served, lengths, sequences_most(served))
-    full = load_at(served, lengths, np.maximum(held, 1.0), harness(served))
+    full = load_at(served, lengths, np.maximum(held, 1.0), client_overhead(served))
     return np.where(held >= 1.0, full.requests_per_s, 0.0)
 
 
-def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+def offline(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """Everything at once, as many in flight as cache, engine and the work itself allow.
 
     Prompts that find a place at the start fill their steps; the others join the answers in flight. Places
@@ -69,7 +69,7 @@ def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     )
 
 
-def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+def open_loop(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """Arrivals at a rate without end, whatever the answers take.
 
     A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains, and
@@ -88,7 +88,7 @@ def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     return Answer(rate * lengths.output_tokens, first, load.itl, stable | chosen)
 
 
-def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Load) -> Load:
+def _at_objective(served: ServedModel, lengths: Lengths, asked: LoadSpec, load: Load) -> Load:
     """The state under a rate that was chosen as the most that meets an objective on the time between tokens.
 
     The model's own time at that rate is off by e/(1 − e) times the error of its rates, e the share of it that
@@ -108,7 +108,7 @@ def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Loa
     return load_at_itl(served, lengths, wanted, known, before_engine_s(served, asked))
 
 
-def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+def fixed_batch(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """A fixed batch from prefill to the last token, nothing joins; one that the cache cannot hold runs in
     equal waves. First token: the mean over them."""
     held = np.floor(limit_for(served, lengths, asked.batch))
@@ -124,7 +124,7 @@ def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     return Answer(tokens, mean, Spread(step, alike), np.ones_like(step, dtype=np.bool_))
 
 
-def decode_pool(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+def decode_pool(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """The decoding half of a disaggregated deployment: prompts are read elsewhere, ``asked.batch`` sequences
     decode, and nothing interrupts them. First tokens are not its own."""
     limit = limit_for(served, lengths, asked.batch)
@@ -135,7 +135,7 @@ def decode_pool(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     return Answer(batch / step, Spread(unknown, unknown), between, np.ones_like(step, dtype=np.bool_))
 
 
-def single_stream(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+def single_stream(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """One request at a time."""
     constants = served.calibration.queueing
     known = arrivals(served, lengths)
@@ -147,7 +147,7 @@ def single_stream(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer
     return Answer(tokens, first, between, np.ones_like(none, dtype=np.bool_))
 
 
-ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, Asked], Answer]] = {
+ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, LoadSpec], Answer]] = {
     "closed": closed_loop,
     "offline": offline,
     "open": open_loop,
@@ -159,7 +159,7 @@ ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, Asked], Answer]] = {
 
 
 def load_at_itl(
-    served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array
+    served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, client_overhead_s: Array
 ) -> Load:
     """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds."""
     low, high = np.full_like(itl_s, LEAST_BATCH), np.full_like(itl_s, MOST_BATCH)
@@ -168,4 +168,4 @@ def load_at_itl(
         itl = batch / (lengths.output_tokens * rate_at(served, lengths, batch, known))
         return np.log(itl / np.maximum(itl_s, TINY))
 
-    return load_at(served, lengths, crossing(slower, low, high), harness_s, known)
+    return load_at(served, lengths, crossing(slower, low, high), client_overhead_s, known)

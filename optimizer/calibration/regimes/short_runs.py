@@ -13,8 +13,8 @@ from statistics import NormalDist
 import numpy as np
 
 from optimizer.calibration.regimes.finite_runs import longest_output_tokens
-from optimizer.calibration.regimes.fluid import LAST, Course, course_of, joined, stay_s
-from optimizer.calibration.regimes.load import Answer, Asked, before_engine_s, places_of
+from optimizer.calibration.regimes.fluid import LAST, FluidTrajectory, batched_prompts, stay_s, trajectory_of
+from optimizer.calibration.regimes.load import Answer, LoadSpec, before_engine_s, places_of
 from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.serving.first_token import Prompts, Spread, first_token
 from optimizer.performance.serving.queueing import (
@@ -59,17 +59,17 @@ class Drawn:
         return as_array(np.quantile(self.values, NormalDist().cdf(normal), axis=1))
 
 
-def short_run(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+def short_run(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """``asked.requests`` at ``asked.rate``; ``stable`` where the replica keeps up with the rate once full.
 
     A request waits for its place, as the fluid has it, and then for its first token beside the prompts of
-    the moment; its answer takes what the moments of its stay take.
+    the moment; its answer takes what the time_steps of its stay take.
     """
     places, known = places_of(served, lengths), arrivals(served, lengths)
     full_s = stay_s(served, lengths, known, places)
     requests = np.maximum(asked.requests, 1.0)
     rate = np.minimum(asked.rate, requests / (SOONEST * full_s))
-    course = course_of(served, lengths, replace(asked, requests=requests, rate=rate), known, places)
+    course = trajectory_of(served, lengths, replace(asked, requests=requests, rate=rate), known, places)
     asked_s = SHARES * (requests / rate)[:, None]
     begun_s = np.maximum(_where(SHARES * requests[:, None], course.begun, course.clock_s), asked_s)
     waited_s = begun_s - asked_s
@@ -105,8 +105,8 @@ class Met:
 
 def _met(
     served: ServedModel,
-    asked: Asked,
-    course: Course,
+    asked: LoadSpec,
+    course: FluidTrajectory,
     begun_s: Array,
     waited_s: Array,
     known: Arrivals,
@@ -127,7 +127,7 @@ def _met(
         np.take_along_axis(part, moment, axis=1)
         for part in (course.step_s, course.flying, course.admitted, course.itl_s)
     )
-    prompts = joined(known, admitted * itl)
+    prompts = batched_prompts(known, admitted * itl)
     rate = np.minimum(admitted, constants.prefill_load_most / prompts.work)
     before = np.broadcast_to(before_engine_s(served, asked), len(begun_s))[:, None]
     fixed = Spread(before, as_array(constants.ttft_jitter**2))
@@ -159,7 +159,9 @@ def _slowest_s(served: ServedModel, lengths: Lengths, known: Arrivals, places: A
     return slowest if served.engine.prompts_first == 0.0 else np.full_like(slowest, np.inf)
 
 
-def _between(served: ServedModel, course: Course, begun_s: Array, met: Met, slowest_s: Array) -> Drawn:
+def _between(
+    served: ServedModel, course: FluidTrajectory, begun_s: Array, met: Met, slowest_s: Array
+) -> Drawn:
     """Times between tokens: answers of ``DRAWS`` lengths begin with each request, lognormal ones, and the
     prompts that they meet make short ones vary more. Others' prompts alone slow an answer down: of those of
     the fluid its own is one where places are taken in turn, and one of as many as there are places else."""
@@ -181,7 +183,7 @@ def _between(served: ServedModel, course: Course, begun_s: Array, met: Met, slow
     return Drawn(np.clip(drawn, known.alone_s * np.exp(-2.0 * jitter), slowest_s[:, None]))
 
 
-def _end_s(course: Course, begun_s: Array, tokens: Array) -> Array:
+def _end_s(course: FluidTrajectory, begun_s: Array, tokens: Array) -> Array:
     """When answers of so many ``tokens`` end that began at ``begun_s`` [R, N]; the last moment goes on."""
     until = _where(begun_s, course.clock_s, course.written) + tokens
     beyond = np.maximum(until - course.written[:, -1:], 0.0) * course.itl_s[:, -1:]

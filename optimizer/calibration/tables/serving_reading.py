@@ -11,7 +11,7 @@ import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
-from optimizer.calibration.table_constants import EarlyReleases, Harness, load_table_constants
+from optimizer.calibration.table_constants import BenchmarkClient, EarlyReleases, load_table_constants
 from optimizer.calibration.tables.cells import Unreadable, number
 from optimizer.calibration.tables.names import find_gpu, find_model
 from optimizer.calibration.tables.serving_words import (
@@ -20,10 +20,10 @@ from optimizer.calibration.tables.serving_words import (
     Formats,
     benchmark_of,
     cache_bytes,
+    client_of,
     early_release,
     engine_of,
     formats_of,
-    harness_of,
     products_of,
     regime_of,
     release_of,
@@ -82,7 +82,7 @@ class ServingRow:
     requests: float
     ends: bool
     engine: str
-    harness: Harness
+    client: BenchmarkClient
     objective_s: float
     layout_given: bool
     note: str
@@ -150,7 +150,7 @@ def read_row(
         requests=requests or (batch if at_once else np.inf),
         ends=at_once or regime == "offline",
         engine=engine,
-        harness=harness_of(row),
+        client=client_of(row),
         objective_s=objectives[0],
         layout_given=number(row, "tp") is not None,
         note="; ".join(note for note in notes if note),

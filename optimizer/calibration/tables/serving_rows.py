@@ -11,7 +11,7 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from optimizer.calibration.regimes.closed_loops import uneven_share
 from optimizer.calibration.regimes.finite_runs import run_share
-from optimizer.calibration.regimes.load import Answer, Asked, raised
+from optimizer.calibration.regimes.load import Answer, LoadSpec, raised
 from optimizer.calibration.regimes.regimes import ANSWERS, capacity
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import Prediction
@@ -107,28 +107,28 @@ def _predict_group(
     """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
     served = _served(rows, calibration, gpus)
     lengths = Lengths(
-        as_array([max(r.input_tokens * r.harness.mean_share, 1.0) for r in rows]),
-        as_array([max(r.output_tokens * r.harness.mean_share, 1.0) for r in rows]),
-        as_array([_cv(r, r.harness.input_cv) for r in rows]),
-        as_array([_cv(r, r.harness.output_cv) for r in rows]),
-        as_array([r.harness.cached_share for r in rows]),
+        as_array([max(r.input_tokens * r.client.mean_share, 1.0) for r in rows]),
+        as_array([max(r.output_tokens * r.client.mean_share, 1.0) for r in rows]),
+        as_array([_cv(r, r.client.input_cv) for r in rows]),
+        as_array([_cv(r, r.client.output_cv) for r in rows]),
+        as_array([r.client.cached_share for r in rows]),
     )
     copies = as_array([row.copies for row in rows])
-    asked = Asked(
+    asked = LoadSpec(
         as_array([row.batch for row in rows]) / copies,
         as_array([row.request_rate for row in rows]) / copies,
         as_array([row.requests for row in rows]) / copies,
         as_array([_rounds(row) for row in rows]),
-        as_array([row.harness.of_means for row in rows]),
+        as_array([row.client.of_means for row in rows]),
         as_array([row.objective_s for row in rows]),
-        as_array([0.0 if row.in_process else served.engine.harness_s for row in rows]),
-        as_array([row.harness.polled.get(gpus[row.sku.gpu].arch, 0.0) for row in rows]),
-        as_array([row.harness.burst_dense for row in rows]),
-        as_array([row.harness.longest_output for row in rows]),
+        as_array([0.0 if row.in_process else served.engine.client_overhead_s for row in rows]),
+        as_array([row.client.polled.get(gpus[row.sku.gpu].arch, 0.0) for row in rows]),
+        as_array([row.client.burst_dense for row in rows]),
+        as_array([row.client.longest_output for row in rows]),
         first_objective_s=as_array([row.first_objective_s for row in rows]),
     )
     ends = as_array([row.ends for row in rows])
-    uneven = uneven_share(as_array([_cv(r, r.harness.output_cv) for r in rows]), asked)
+    uneven = uneven_share(as_array([_cv(r, r.client.output_cv) for r in rows]), asked)
     asked = replace(asked, parted=np.maximum(ends, uneven if rows[0].regime == "closed" else 0.0))
     answer = ANSWERS[rows[0].answered_as](served, lengths, asked)
     kept = run_share(served, lengths, asked, answer.tokens_per_s)
@@ -172,12 +172,12 @@ def _shown(answer: Answer, copies: Array) -> dict[str, Array]:
 
 
 def _cv(row: ServingRow, value: float) -> float:
-    return value if row.input_tokens <= row.harness.varied_up_to else 0.0
+    return value if row.input_tokens <= row.client.varied_up_to else 0.0
 
 
 def _rounds(row: ServingRow) -> float:
-    """Requests of each client of a closed loop: as the row says, else as the harness usually sends."""
-    return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.harness.rounds
+    """Requests of each client of a closed loop: as the row says, else as the benchmark usually sends."""
+    return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.client.rounds
 
 
 def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> ServedModel:
@@ -187,7 +187,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp", "ep")))
     form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
     shapes = stack_shapes([row.model for row in rows])
-    inside = as_array([0.0 if row.burst else row.harness.inside for row in rows])
+    inside = as_array([0.0 if row.burst else row.client.inside for row in rows])
     early = [(row.early.prompts, row.early.layer_s) if row.early else (1.0, 0.0) for row in rows]
     return ServedModel(
         shapes,

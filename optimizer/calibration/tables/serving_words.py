@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
-from optimizer.calibration.table_constants import EarlyReleases, Harness, load_table_constants
+from optimizer.calibration.table_constants import BenchmarkClient, EarlyReleases, load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
 from optimizer.performance.constants.serving import engine_on
 
@@ -220,26 +220,26 @@ def early_release(row: Mapping[str, str], model: ModelShape) -> EarlyReleases | 
     return load_table_constants().early_latent(*_own_release(row))
 
 
-def harness_of(row: Mapping[str, str]) -> Harness:
+def client_of(row: Mapping[str, str]) -> BenchmarkClient:
     """How the row's makers asked, told by its source; else by the data set that it names; else by its
     lengths: means that are no whole numbers were drawn, and are taken as means, and whole ones that nobody
     would ask for are means of a data set."""
     constants = load_table_constants()
-    found = constants.harness_of(row.get("source") or "")
+    found = constants.client_of(row.get("source") or "")
     lengths = [number(row, name) or 0.0 for name in ("isl", "osl")]
     drawn = any(length % 1.0 for length in lengths)
-    if found is constants.harnesses[constants.default_harness]:
+    if found is constants.clients[constants.default_client]:
         text = " ".join(row.get(name) or "" for name in ("source_detail", "notes")).lower()
         named = next((name for word, name in DATA_SETS if word in text), None)
         if named is None and drawn:
             named = RANGED if all(_is_ranged(length) for length in lengths) else DRAWN
-        found = _as_chats(found, lengths) if named is None else constants.harnesses[named]
+        found = _as_chats(found, lengths) if named is None else constants.clients[named]
     return replace(found, mean_share=1.0) if drawn else found
 
 
-def _as_chats(found: Harness, lengths: Sequence[float]) -> Harness:
+def _as_chats(found: BenchmarkClient, lengths: Sequence[float]) -> BenchmarkClient:
     """The same where prompts or answers vary as chats do, those of a mean length that nobody asks for."""
-    chats = load_table_constants().harnesses[CHATS]
+    chats = load_table_constants().clients[CHATS]
     odd_prompts, odd_answers = (_is_odd(length) for length in lengths)
     if odd_prompts:
         found = replace(found, input_cv=chats.input_cv)

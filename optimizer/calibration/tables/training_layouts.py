@@ -39,7 +39,7 @@ NO_SHARDING = frozenset({"0", "ZERO0", "STAGE0", "DDP", "NO", "NONE", "NOSHARD"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LayoutSpec:
     """What the layouts of a row must divide: the model, GPUs in all and in a link domain, the batch."""
 
     model: ModelShape
@@ -50,7 +50,7 @@ class Asked:
     software: str
 
 
-def row_layouts(row: Mapping[str, str], asked: Asked) -> tuple[Row, ...]:
+def row_layouts(row: Mapping[str, str], asked: LayoutSpec) -> tuple[Row, ...]:
     """Every layout that the row allows. Raises Unreadable when none divides the GPUs."""
     model = asked.model
     most = min(TENSOR_MOST, asked.domain)
@@ -100,7 +100,7 @@ def _stages(layers: int) -> list[int]:
     return sorted({*_powers(most), *(p for p in range(1, most + 1) if layers % p == 0)})
 
 
-def _contexts(row: Mapping[str, str], asked: Asked) -> list[float]:
+def _contexts(row: Mapping[str, str], asked: LayoutSpec) -> list[float]:
     """Context groups are worth trying from 8k tokens on, as far as each rank keeps 8k or the group eight."""
     if _fixed(row) or asked.sequence_length < CONTEXT_FROM:
         return _given(row, "cp", [1.0])
@@ -108,7 +108,7 @@ def _contexts(row: Mapping[str, str], asked: Asked) -> list[float]:
     return _given(row, "cp", _powers(most))
 
 
-def _micro_batches(row: Mapping[str, str], asked: Asked) -> list[float]:
+def _micro_batches(row: Mapping[str, str], asked: LayoutSpec) -> list[float]:
     """The micro-batch that a row gives, or usual ones: more sequences where they are short.
 
     torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has ranks,

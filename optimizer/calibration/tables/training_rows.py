@@ -16,7 +16,7 @@ from broker.domain.sku import Sku
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import Prediction, Unreadable, needed, number
 from optimizer.calibration.tables.names import find_gpu, find_model, known_model
-from optimizer.calibration.tables.training_layouts import TRAINERS, Asked, row_layouts
+from optimizer.calibration.tables.training_layouts import TRAINERS, LayoutSpec, row_layouts
 from optimizer.calibration.tables.training_nodes import row_sku
 from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.constants.calibrated import Calibration
@@ -97,7 +97,7 @@ def read_row(
     length, sequences, load_notes = _load(row, total)
     domain = calibration.network.link_domain.get(spec.gpu, 0.0) if total > sku.gpus_per_node else 0.0
     domain = max(int(domain), sku.gpus_per_node)
-    asked = Asked(model, total, domain, length, sequences, software)
+    asked = LayoutSpec(model, total, domain, length, sequences, software)
     notes = ((gpu_note,) if gpu_note else ()) + model_notes + load_notes
     return TrainingRow(
         model=model,

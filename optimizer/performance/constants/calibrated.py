@@ -39,7 +39,7 @@ G = TypeVar("G")
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All constants. ``software`` and ``engines`` by class name. ``kin``:
+    """All constants. ``software`` and ``engines`` by class name. ``subclasses``:
     classes that are like another one, by the other's path, with what they say themselves."""
 
     compute: Compute
@@ -52,7 +52,7 @@ class Calibration:
     coldstart: ColdStart
     intervals: Intervals
     software: Mapping[str, Software]
-    kin: Mapping[str, Mapping[str, frozenset[str]]]
+    subclasses: Mapping[str, Mapping[str, frozenset[str]]]
     default_software: str
     engines: Mapping[str, Engine]
     default_engine: str
@@ -79,8 +79,8 @@ class Calibration:
         """Paths of the same constant in the classes that take it from the one of ``path``."""
         of_class, _, name = path.rpartition(".")
         group = of_class.partition(".")[0]
-        kin = self.kin.get(of_class, {})
-        return [f"{group}.{like}.{name}" for like, own in kin.items() if name not in own]
+        subclasses = self.subclasses.get(of_class, {})
+        return [f"{group}.{like}.{name}" for like, own in subclasses.items() if name not in own]
 
 
 def _replaced(part: Any, path: Sequence[str], number: float) -> Any:
@@ -106,7 +106,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         coldstart=read_group(ColdStart, data, "coldstart"),
         intervals=read_group(Intervals, data, "intervals"),
         software={name: read_group(Software, software, name) for name in software},
-        kin={**_kin(data, "software"), **_kin(data, "engines")},
+        subclasses={**_subclasses(data, "software"), **_subclasses(data, "engines")},
         default_software=str(data["default_software"]),
         engines={name: read_group(Engine, engines, name) for name in engines},
         default_engine=str(data["default_engine"]),
@@ -115,21 +115,22 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
 
 
 def _inherited(classes: Mapping[str, Any]) -> dict[str, Any]:
-    """Classes with the entries of the one that they name as ``like``, where they have none of their own."""
+    """Classes with the entries of the one that they name as ``inherits``, where they have none of their
+    own."""
     whole: dict[str, Any] = {}
     for name, table in classes.items():
-        own = {key: entry for key, entry in table.items() if key != "like"}
-        whole[name] = {**classes[table["like"]["value"]], **own} if "like" in table else own
+        own = {key: entry for key, entry in table.items() if key != "inherits"}
+        whole[name] = {**classes[table["inherits"]["value"]], **own} if "inherits" in table else own
     return whole
 
 
-def _kin(data: Mapping[str, Any], group: str) -> dict[str, dict[str, frozenset[str]]]:
-    kin: dict[str, dict[str, frozenset[str]]] = {}
+def _subclasses(data: Mapping[str, Any], group: str) -> dict[str, dict[str, frozenset[str]]]:
+    subclasses: dict[str, dict[str, frozenset[str]]] = {}
     for name, table in data[group].items():
-        if "like" in table:
-            base = f"{group}.{table['like']['value']}"
-            kin.setdefault(base, {})[name] = frozenset(table) - {"like"}
-    return kin
+        if "inherits" in table:
+            base = f"{group}.{table['inherits']['value']}"
+            subclasses.setdefault(base, {})[name] = frozenset(table) - {"inherits"}
+    return subclasses
 
 
 def read_group(kind: type[G], data: Mapping[str, Any], name: str) -> G:

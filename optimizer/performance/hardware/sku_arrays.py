@@ -31,20 +31,19 @@ AS_WIDE = {"bf16": 1.0, "fp16": 1.0, "fp8": 2.0, "fp4": 4.0}
 class Hardware:
     """Kinds of SKU, one entry each.
 
-    ``peak``: dense datasheet rate, ``gemm``: best measured matrix rate, FLOP/s by number format, 0
-    where the GPU lacks it; ``trains_fp4`` 1 where runs in FP4 were published. ``link`` and ``fabric`` rates
-    are bytes/s per GPU in one direction after protocol losses (``link_raw``: before). Without a fabric
-    ``nodes_most`` is 1 and the rate next to none.
-    ``link_ramp_s``, ``fabric_ramp_s``: what short messages lose (``network.ramped``). ``switch_share``: of
-    the raw link when the switch adds up, 0 where it cannot. ``link_domain``: ranks that the fast link joins.
-    ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth and
-    ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that
-    instructions of every GPU reach, ``large`` 1 where engines take it for a large card, ``fused_experts`` 1
-    where they have an expert layer in one launch, ``narrow_experts`` of usual rates of experts in 8 bits
-    and less, ``guest_slowdown`` of engines whose kernels were not written there, ``state_buffers``
-    1 where those run that keep buffers of states; all-reduces' starts
-    (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's memory.
-    ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
+    ``peak``: dense datasheet rate, ``gemm``: best measured matrix rate, FLOP/s by number format, 0 where the
+    GPU lacks it; ``trains_fp4`` 1 where runs in FP4 were published. ``link`` and ``fabric`` rates are
+    bytes/s per GPU in one direction after protocol losses (``link_raw``: before). Without a fabric
+    ``nodes_most`` is 1 and the rate next to none. ``link_ramp_s``, ``fabric_ramp_s``: what short messages
+    lose (``network.ramped``). ``switch_share``: of the raw link when the switch adds up, 0 where it cannot.
+    ``link_domain``: ranks that the fast link joins. ``mesh`` 1: the link rate grows with the peers used.
+    Serving: ``hbm_reach`` of the bandwidth and ``product_reach`` of the matrix rate that kernels get,
+    ``generic_kernel_share`` of the best matrix rate that instructions of every GPU reach, ``large`` 1 where
+    engines take it for a large card, ``fused_experts`` 1 where they have an expert layer in one launch,
+    ``narrow_experts`` of usual rates of experts in 8 bits and less, ``non_native_slowdown`` of engines whose
+    kernels were not written there, ``state_buffers`` 1 where those run that keep buffers of states;
+    all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each
+    other's memory. ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
 
     gpus_per_node: Array
@@ -55,9 +54,9 @@ class Hardware:
     large: Array
     fused_experts: Array
     narrow_experts: Array
-    guest_slowdown: Array
+    non_native_slowdown: Array
     state_buffers: Array
-    portable_share: Array
+    generic_kernel_share: Array
     peak: Mapping[str, Array]
     gemm: Mapping[str, Array]
     trains_fp4: Array
@@ -168,9 +167,9 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "large": float(_is_large(sku, spec, calibration)),
         "fused_experts": calibration.serving.fused_experts.get(spec.arch, 0.0),
         "narrow_experts": calibration.serving.narrow_experts.get(spec.arch, 1.0),
-        "guest_slowdown": calibration.serving.guest_slowdown.get(spec.arch, 1.0),
+        "non_native_slowdown": calibration.serving.non_native_slowdown.get(spec.arch, 1.0),
         "state_buffers": calibration.serving.state_buffers.get(spec.vendor, 0.0),
-        "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
+        "generic_kernel_share": calibration.serving.generic_kernel_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),
         "calibrated": float(spec.gpu in calibration.calibrated_gpus),

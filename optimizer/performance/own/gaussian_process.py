@@ -32,12 +32,13 @@ AT_ONCE = 2_000_000
 class Kernel:
     """Hyper-parameters of one block of metrics. ``lengths``: distance of two rows that differ in a word, or
     by one doubling of a number; what is not named there plays no part. Variances are of natural logs.
-    ``narrowing``: power of the posterior over the prior standard deviation that intervals shrink by."""
+    ``interval_exponent``: power of the posterior over the prior standard deviation that intervals shrink
+    by."""
 
     variance: float
     noise: float
     lengths: Mapping[str, float]
-    narrowing: float = 1.0
+    interval_exponent: float = 1.0
 
 
 def correlation(asked: Features, known: Features, lengths: Mapping[str, float]) -> Array:
@@ -122,7 +123,7 @@ class Correction:
 
     def shrink(self, asked: Features) -> Array:
         """Factor on half-widths [M], in (0, 1]: (posterior over prior standard deviation of a measurement)
-        to the power ``narrowing``; 1 far from every row."""
+        to the power ``interval_exponent``; 1 far from every row."""
         kernel, out = self.kernel, np.ones(asked.count)
         for part in _parts(asked.count, self._known.count):
             near = kernel.variance * correlation(asked.at(part), self._known, kernel.lengths)
@@ -141,7 +142,7 @@ class Correction:
 def narrowed(variance: Array, kernel: Kernel) -> Array:
     """The factor on half-widths where a measurement has this posterior variance."""
     whole = kernel.variance + kernel.noise
-    return np.power(np.clip(variance / whole, kernel.noise / whole, 1.0), kernel.narrowing / 2.0)
+    return np.power(np.clip(variance / whole, kernel.noise / whole, 1.0), kernel.interval_exponent / 2.0)
 
 
 def inverse_of(covariance: Array, noise: float) -> Array:

@@ -22,7 +22,10 @@ def load_kernels() -> Mapping[str, Kernel]:
     data = tomllib.loads(KERNELS.read_text())
     return {
         name: Kernel(
-            float(entry["variance"]), float(entry["noise"]), dict(entry["lengths"]), float(entry["narrowing"])
+            float(entry["variance"]),
+            float(entry["noise"]),
+            dict(entry["lengths"]),
+            float(entry["interval_exponent"]),
         )
         for name, entry in data["kernels"].items()
     }

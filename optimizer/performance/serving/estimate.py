@@ -30,7 +30,7 @@ from optimizer.performance.serving.queueing import (
     Load,
     Objective,
     batch_limit,
-    harness,
+    client_overhead,
     load_at_rate,
     most_under,
 )
@@ -266,7 +266,7 @@ class ServingCore:
         """The same for any cases that share formats; ``limit``: of sequences in flight."""
         rates = self.calibration.serving
         share = rates.batch_load_most if batch else rates.load_most
-        load, possible = most_under(served, lengths, objective, limit, share, harness(served))
+        load, possible = most_under(served, lengths, objective, limit, share, client_overhead(served))
         ceiling = rates.offline_requests_per_s if batch else rates.front_end_requests_per_s
         rate = xp.where(possible, xp.minimum(load.requests_per_s, ceiling), 0.0)
         return Most(rate, self.cold_start(served), cache_tokens(served), limit, load)
@@ -386,7 +386,7 @@ def within(wanted: Objective, token: Array, first: Array) -> Objective:
 def _measured_load(served: ServedModel, lengths: Lengths, most: Most, rate: float) -> Load:
     """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
     limit = xp.maximum(most.batch_most, 1.0)
-    return load_at_rate(served, lengths, number(rate), limit, harness(served))[0]
+    return load_at_rate(served, lengths, number(rate), limit, client_overhead(served))[0]
 
 
 def _stretched(found: Most, token: Array, first: Array) -> Most:

@@ -27,41 +27,42 @@ class Prompts:
     """A mean prompt of the load, without what the prefix cache holds of it.
 
     ``latency`` alone on an idle replica and its standard deviation over prompts; ``work`` that it takes from
-    decoding where many prompts share a step, and its coefficient of variation; ``more``: what a prompt takes
-    beyond when it joins a step alone; ``awaited``: what the other ranks of attention data parallelism wait
-    for besides where only one of them has a prompt; ``steps``: share of a step's token budget (above 1:
-    chunks); ``ranks`` take prompts side by side, for which one waits ``gathered`` decode steps.
+    decoding where many prompts share a step, and its coefficient of variation; ``lone_overhead``: what a
+    prompt takes beyond when it joins a step alone; ``rank_wait``: what the other ranks of attention data
+    parallelism wait for besides where only one of them has a prompt; ``steps``: share of a step's token
+    budget (above 1: chunks); ``ranks`` take prompts side by side, for which one waits ``gather_steps``
+    decode steps.
     """
 
     latency: Array
     latency_sd: Array
     work: Array
     work_cv: Array
-    more: Array
-    awaited: Array
+    lone_overhead: Array
+    rank_wait: Array
     steps: Array
     ranks: Array
-    gathered: Array
+    gather_steps: Array
 
-    def joining(self, together: Array) -> Prompts:
+    def batched(self, together: Array) -> Prompts:
         """The same where ``together`` prompts share a step: their tiles fill one another's. Ranks step
         together: of k Poisson prompts at once one in k/(1 − e^(−k)) is waited for by all. Those that gather
         come as many as there are ranks."""
         if not xp.any(self.ranks > 1.0):
-            return self._taking(self.work + self.more / xp.maximum(together, 1.0), 0.0)
-        together = xp.where(self.gathered > 0.0, xp.maximum(together, self.ranks), together)
+            return self._taking(self.work + self.lone_overhead / xp.maximum(together, 1.0), 0.0)
+        together = xp.where(self.gather_steps > 0.0, xp.maximum(together, self.ranks), together)
         at_once = xp.maximum(together * xp.maximum(self.steps, 1.0), FEWEST)
-        waited = self.awaited * (1.0 - xp.near_exp(-at_once)) / at_once
-        return self._taking(self.work + self.more / xp.maximum(together, 1.0) + waited, 0.0)
+        waited = self.rank_wait * (1.0 - xp.near_exp(-at_once)) / at_once
+        return self._taking(self.work + self.lone_overhead / xp.maximum(together, 1.0) + waited, 0.0)
 
-    def joined(self, share: Array, together: Array) -> Prompts:
+    def partly_batched(self, share: Array, together: Array) -> Prompts:
         """The same where only ``share`` of the prompts come ``together``; the others go on as they did."""
-        work = self.work + share * (self.joining(together).work - self.work)
+        work = self.work + share * (self.batched(together).work - self.work)
         return self._taking(work, 1.0 - share)
 
     def _taking(self, work: Array, left: Array | float) -> Prompts:
         """The same that take ``work``, and ``left`` of what else they take when alone."""
-        more, awaited = left * self.more, left * self.awaited
+        more, awaited = left * self.lone_overhead, left * self.rank_wait
         return Prompts(
             self.latency,
             self.latency_sd,
@@ -71,7 +72,7 @@ class Prompts:
             awaited,
             self.steps,
             self.ranks,
-            self.gathered,
+            self.gather_steps,
         )
 
     def in_a_step(self, waiting: Array) -> Array:
@@ -137,7 +138,7 @@ def first_token(
     single, single_var = _single_wait(prompts, load, step_s)
     alone = xp.minimum(prompts.steps, 1.0)
     wait = busy * ((1.0 - alone) * gated * slower + alone * single)
-    mean = fixed.mean + own + wait + busy * (polled_steps / 2.0 + prompts.gathered) * step_s
+    mean = fixed.mean + own + wait + busy * (polled_steps / 2.0 + prompts.gather_steps) * step_s
     varies = busy * ((1.0 - alone) * gated_var * slower**2 + alone * single_var)
     variance = prompts.latency_sd**2 + varies + fixed.cv2 * mean**2
     return Spread(mean, variance / mean**2)

@@ -111,14 +111,14 @@ class Arrivals:
     output_cv: Array
     alone_s: Array
 
-    def joining(self, batch: Array) -> Prompts:
+    def batched(self, batch: Array) -> Prompts:
         """Prompts where ``batch`` sequences are in flight: batch/output of them come to each step."""
-        return self.prompts.joining(batch / self.output_tokens)
+        return self.prompts.batched(batch / self.output_tokens)
 
     def starting(self, share: Array, together: Array) -> Arrivals:
         """The same where ``share`` of the prompts come all at once, ``together`` of them: as many share a
         step as its budget takes."""
-        return replace(self, prompts=self.prompts.joined(share, self.prompts.in_a_step(together)))
+        return replace(self, prompts=self.prompts.partly_batched(share, self.prompts.in_a_step(together)))
 
 
 def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
@@ -130,7 +130,7 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     mean = prefill(served, tokens)
     side = xp.minimum(input_cv, 0.9)
     high, low = prefill(served, tokens * (1.0 + side)), prefill(served, tokens * (1.0 - side))
-    lone_work = mean.work + mean.awaited
+    lone_work = mean.work + mean.rank_wait
     apart = (mean.latency - launch_s(served)) / served.replica.pp - lone_work
     share = xp.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
     shapes = served.shapes
@@ -147,9 +147,9 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
         latency_sd=(high.latency - low.latency) * stretch,
         work=mean.work,
         work_cv=(high.work - low.work) * stretch / mean.work,
-        more=xp.maximum(share * apart, xp.maximum(served.engine.halted * lone, 0.0)),
-        awaited=served.rates.ranks_wait * mean.awaited,
-        gathered=xp.where(served.replica.dp > 1.0, served.engine.gather_steps, 0.0),
+        lone_overhead=xp.maximum(share * apart, xp.maximum(served.engine.prefill_stall_share * lone, 0.0)),
+        rank_wait=served.rates.ranks_wait * mean.rank_wait,
+        gather_steps=xp.where(served.replica.dp > 1.0, served.engine.gather_steps, 0.0),
         steps=tokens / served.rates.prefill_tokens_most,
         ranks=served.replica.dp,
     )
@@ -158,7 +158,11 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
 
 
 def load_at(
-    served: ServedModel, lengths: Lengths, batch: Array, harness_s: Array, known: Arrivals | None = None
+    served: ServedModel,
+    lengths: Lengths,
+    batch: Array,
+    client_overhead_s: Array,
+    known: Arrivals | None = None,
 ) -> Load:
     """The replica with ``batch`` sequences in flight, new prompts taking the place of finished ones.
 
@@ -168,14 +172,14 @@ def load_at(
     """
     known = known or arrivals(served, lengths)
     step = decode_step(served, batch, mean_context(served, lengths))
-    prompts = known.joining(batch)
+    prompts = known.batched(batch)
     even = step.total + batch * prompts.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * even)
     rho = xp.minimum(rate * prompts.work, SATURATED)
     busy = 1.0 - xp.near_exp(-batch)
-    fixed = Spread(harness_s, number(served.calibration.queueing.ttft_jitter**2))
+    fixed = Spread(client_overhead_s, number(served.calibration.queueing.ttft_jitter**2))
     first = first_token(prompts, rate, step.total, busy, fixed)
-    begun = xp.maximum(first.mean - harness_s, 0.0)
+    begun = xp.maximum(first.mean - client_overhead_s, 0.0)
     itl = even + rho / (1.0 - rho) * begun / lengths.output_tokens
     return Load(
         batch=batch,
@@ -219,7 +223,7 @@ def batch_limit(served: ServedModel, lengths: Lengths, engine_most: Array | floa
 
 
 def load_at_rate(
-    served: ServedModel, lengths: Lengths, rate: Array, batch_most: Array, harness_s: Array
+    served: ServedModel, lengths: Lengths, rate: Array, batch_most: Array, client_overhead_s: Array
 ) -> tuple[Load, Mask]:
     """The replica under ``rate`` arrivals/s, and whether it keeps up: B = λ·output·itl(B).
 
@@ -234,13 +238,13 @@ def load_at_rate(
         return xp.log(rate_at(served, lengths, batch, known) / rate)
 
     found = crossing(surplus, xp.full_like(high, LEAST_BATCH), high)
-    return load_at(served, lengths, found, harness_s, known), stable
+    return load_at(served, lengths, found, client_overhead_s, known), stable
 
 
 def rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
     """Requests/s with ``batch`` in flight: B/(output·step(B) + B·prefill)."""
     step = decode_step(served, batch, mean_context(served, lengths)).total
-    rate: Array = batch / (lengths.output_tokens * step + batch * known.joining(batch).work)
+    rate: Array = batch / (lengths.output_tokens * step + batch * known.batched(batch).work)
     return rate
 
 
@@ -250,7 +254,7 @@ def most_under(
     objective: Objective,
     batch_most: Array,
     load_most: float,
-    harness_s: Array,
+    client_overhead_s: Array,
 ) -> tuple[Load, Mask]:
     """The largest load that meets ``objective``, at most ``load_most`` of the limit; and where one exists.
 
@@ -264,7 +268,7 @@ def most_under(
     latest: list[tuple[Load, Array]] = []
 
     def excess(batch: Array) -> Array:
-        load = load_at(served, lengths, batch, harness_s, known)
+        load = load_at(served, lengths, batch, client_overhead_s, known)
         latency = xp.maximum(load.ttft_p95_s / objective.ttft_p95_s, load.itl_p95_s / objective.itl_p95_s)
         busy = load.prefill_load / served.calibration.queueing.prefill_load_most
         over = xp.log(xp.maximum(xp.maximum(latency, xp.where(asked, busy, 0.0)), TINY))
@@ -278,9 +282,9 @@ def most_under(
     return load, (over <= HELD) & (batch_most >= 1.0)
 
 
-def harness(served: ServedModel) -> Array:
+def client_overhead(served: ServedModel) -> Array:
     """Time before the engine sees a request."""
-    return number(served.engine.harness_s)
+    return number(served.engine.client_overhead_s)
 
 
 def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Array:

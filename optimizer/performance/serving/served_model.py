@@ -118,7 +118,7 @@ class ServedModel:
         where the engine's kernels use no instruction of the GPU's own."""
         own = self.hw.gemm[self.number_format.products]
         best = xp.where(own > 0, own, wide_best(self.hw))
-        return best * self.hw.portable_share if self.engine.portable else best
+        return best * self.hw.generic_kernel_share if self.engine.generic_kernels else best
 
 
 def expert_slices(replica: Replica) -> Array:
@@ -301,8 +301,8 @@ def sequences_most(served: ServedModel) -> Array:
 def slowdown(served: ServedModel) -> Array:
     """Factor of the vendor's software, of engines that are guests on a GPU and of virtualisation on every
     time."""
-    guest = served.hw.guest_slowdown if served.engine.guest else number(1.0)
-    return served.hw.serving_slowdown * guest * (1.0 + served.hw.vm_slowdown)
+    foreign = served.hw.non_native_slowdown if served.engine.non_native_backend else number(1.0)
+    return served.hw.serving_slowdown * foreign * (1.0 + served.hw.vm_slowdown)
 
 
 @once

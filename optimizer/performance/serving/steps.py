@@ -47,11 +47,11 @@ class DecodeStep:
 @dataclass(frozen=True, slots=True)
 class Prefill:
     """First tokens of one prompt: ``latency`` on an idle replica, ``work`` it takes from decoding where every
-    attention rank has one, ``awaited``: what the other ranks wait for besides while it is the only one."""
+    attention rank has one, ``rank_wait``: what the other ranks wait for besides while it is the only one."""
 
     latency: Array
     work: Array
-    awaited: Array
+    rank_wait: Array
 
 
 def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
@@ -94,7 +94,10 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     cache = mine * read_bytes(served, context) * byte
     compute = _decode_products_s(served, here * queries / replica.dp, seen * queries)
     start, moved = traffic_s(served, mine * queries)
-    busy = smooth_max(weights + cache + small, compute, rates.roofline_norm) * served.engine.busy
+    busy = (
+        smooth_max(weights + cache + small, compute, rates.roofline_norm)
+        * served.engine.decode_roofline_factor
+    )
     busy = smooth_max(busy, sequence * mine, rates.host_norm)
     total = (busy + start + moved + overhead) * slowdown(served)
     total = total + served.shapes.layers * served.early_layer_s
@@ -161,7 +164,7 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     return Prefill(
         latency=latency * slow,
         work=(packed + shared) * slow / (replica.pp * replica.dp),
-        awaited=own * slow / replica.pp * (1.0 - 1.0 / replica.dp),
+        rank_wait=own * slow / replica.pp * (1.0 - 1.0 / replica.dp),
     )
 
 
