@@ -152,8 +152,10 @@ def run_prices(table: TrainingTable, count: int, market: Market) -> NDArray[np.f
     spot = np.flatnonzero(market.interruptions_per_hour > 0)
     skus, rates = market.sku_of[spot], market.interruptions_per_hour[spot]
     for w in range(count):
-        hours = (table.hours_of_offers(w, skus, rates) * nodes).min(axis=1)
-        usd[w, spot] = hours * market.usd_per_node_hour[spot]
+        hours = np.full((spot.size, nodes.size), np.inf)
+        offer, size = np.nonzero(table.fits[w, skus])
+        hours[offer, size] = table.hours_at_each(w, skus[offer], size, rates[offer]) * nodes[size]
+        usd[w, spot] = hours.min(axis=1) * market.usd_per_node_hour[spot]
     return cast("NDArray[np.float64]", usd)
 
 

@@ -10,7 +10,7 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.evaluation.evaluate import evaluate_rows
 from optimizer.calibration.regimes.closed_loops import closed_loop
-from optimizer.calibration.regimes.load import Answer, places_of
+from optimizer.calibration.regimes.load import Answer, places_of, starting_together
 from optimizer.calibration.regimes.regimes import offline, open_loop, single_stream
 from optimizer.calibration.tables.bundled import bundled_rows
 from optimizer.calibration.tables.observations import RATIO_REGIME
@@ -157,11 +157,11 @@ def test_latencies_and_rate_grow_with_sequences_in_flight(case: Case) -> None:
     prompt, answer = (np.full_like(batch, value) for value in case.tokens)
     load = load_at(served, Lengths(prompt, answer), batch, np.zeros_like(batch))
     bounded = load.prefill_load <= 0.85
-    for grows in (load.requests_per_s, load.itl_p95_s, load.ttft_p95_s, load.ttft_p99_s):
+    for grows in (load.requests_per_s, load.itl_p95_s, load.ttft_p95_s, load.ttft.quantile(P99)):
         assert (np.diff(grows[bounded]) >= -1e-9 * grows[bounded][1:]).all()
     assert (load.ttft.p50 < load.ttft_p95_s).all()
-    assert (load.ttft_p95_s < load.ttft_p99_s).all()
-    assert (load.itl.p50 < load.itl_p99_s).all()
+    assert (load.ttft_p95_s < load.ttft.quantile(P99)).all()
+    assert (load.itl.p50 < load.itl.quantile(P99)).all()
 
 
 def test_one_client_is_a_single_stream() -> None:
@@ -188,7 +188,9 @@ def test_cached_prefixes_shorten_prompts_and_keep_their_cache() -> None:
 def test_uneven_lengths_have_longer_tails() -> None:
     served, batch = CHAT.served(), as_array([16.0])
     even, uneven = (load_at(served, CHAT.lengths(cv, cv), batch, NO_HARNESS) for cv in (0.0, 0.8))
-    assert one(uneven.ttft_p99_s) / one(uneven.ttft.p50) > 1.3 * one(even.ttft_p99_s) / one(even.ttft.p50)
+    assert one(uneven.ttft.quantile(P99)) / one(uneven.ttft.p50) > 1.3 * one(even.ttft.quantile(P99)) / one(
+        even.ttft.p50
+    )
     assert one(uneven.itl.cv2) > one(even.itl.cv2)
 
 
@@ -240,7 +242,7 @@ def test_prompts_that_all_find_a_place_at_once_fill_their_steps() -> None:
     lengths = Lengths(as_array([200.0]), as_array([200.0]))
     known = arrivals(served("Qwen3-235B-A22B", tp=8), lengths)
     joining = known.batched(as_array([64.0]))
-    at_once = known.starting(as_array([1.0]), as_array([64.0])).batched(as_array([64.0]))
-    half = known.starting(as_array([0.5]), as_array([64.0])).batched(as_array([64.0]))
+    at_once = starting_together(known, as_array([1.0]), as_array([64.0])).batched(as_array([64.0]))
+    half = starting_together(known, as_array([0.5]), as_array([64.0])).batched(as_array([64.0]))
     assert known.prompts.work < at_once.work < half.work < joining.work
     assert at_once.work == known.prompts.batched(known.prompts.in_a_step(as_array([64.0]))).work

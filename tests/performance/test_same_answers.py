@@ -187,11 +187,13 @@ def test_hours_of_offers_are_those_of_each_offer() -> None:
     table = estimator().training([training("Llama-3.1-8B"), training("Llama-3.1-70B")], skus, COUNTS)
     offers, rates = np.asarray([2, 0, 1, 0]), np.asarray([0.0, 0.01, 0.02, 0.05])
     for w in range(2):
-        found = table.hours_of_offers(w, offers, rates)
-        for o, s in enumerate(offers):
-            for n in range(len(COUNTS)):
-                expected = table.hours_at(w, int(s), n, rates[o]) if table.fits[w, s, n] else np.inf
-                assert found[o, n] == pytest.approx(float(expected), rel=1e-13)
+        fits = table.fits[w, offers]
+        o, n = np.nonzero(fits)
+        found = table.hours_at_each(w, offers[o], n, rates[o])
+        assert 0 < fits.sum() < fits.size
+        for hours, offer, size in zip(found, o, n, strict=True):
+            expected = table.hours_at(w, int(offers[offer]), int(size), rates[offer])
+            assert hours == pytest.approx(float(expected), rel=1e-13)
 
 
 NUMBERS = (0.0, 1e-9, 0.3, 1.0, 2.5, 7.0, 1e6)

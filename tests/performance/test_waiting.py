@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.regimes.closed_loops import burst_mean
+from optimizer.calibration.regimes.load import partly_batched
 from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import number
 from optimizer.performance.constants.calibrated import load_calibration
@@ -84,10 +85,10 @@ def test_prompts_that_gather_come_as_many_as_ranks_and_wait_for_it() -> None:
 
 def test_part_of_the_prompts_may_come_together() -> None:
     eight = prompts_of(1.0, 8.0, lone_overhead=2.0, rank_wait=7.0)
-    half = eight.partly_batched(number(0.5), number(16.0))
+    half = partly_batched(eight, number(0.5), number(16.0))
     assert half.work == pytest.approx((1.0 + eight.batched(number(16.0)).work) / 2.0)
     assert (float(half.lone_overhead), float(half.rank_wait)) == (1.0, 3.5)
-    assert eight.partly_batched(number(0.0), number(16.0)) == eight
+    assert partly_batched(eight, number(0.0), number(16.0)) == eight
 
 
 def test_long_prompts_on_attention_ranks_are_not_served_as_if_one_worked() -> None:

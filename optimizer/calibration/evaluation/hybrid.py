@@ -1,4 +1,4 @@
-"""How right predictions become with measured rows nearby: the correction of ``nearby.py``, cross-validated.
+"""How right predictions become with measured rows nearby: the Gaussian process, cross-validated.
 
 Protocol. The model's constants are those of the fold without the row's source. The correction is trained on
 the other rows' residuals, five folds, whole *configuration groups* held out: rows of one source, model, GPU,

@@ -1,4 +1,4 @@
-"""Chooses the hyper-parameters of ``nearby.py`` on the bundled rows.
+"""Chooses the hyper-parameters of the Gaussian process on the bundled rows.
 
 The residuals are those of constants fitted without the row's source. A kernel is good when it predicts them
 without the rows of the same configuration group, without those of the same model and GPU, and (half the
@@ -241,7 +241,7 @@ def kernels_sha256() -> str:
 def save_kernels(kernels: Mapping[str, Kernel], on: date) -> None:
     """Writes the file that ``load_kernels`` reads."""
     lines = [
-        "# Written by `broker perf fit`: how far a measured row shifts predictions (nearby.py). Chosen by",
+        "# Written by `broker perf fit`: how far a measured row shifts predictions. Chosen by",
         "# leave-group-out likelihood on fixtures/performance. Variances of natural logs; lengths: distance",
         "# of two rows that differ in a word, or by one doubling of a number. Not edited by hand.",
         f'data_sha256 = "{data_sha256()}"',

@@ -5,11 +5,9 @@ Arrays over rows; tokens/s of one copy, times in seconds.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from optimizer.calibration.regimes.load import Answer, LoadSpec, before_engine_s, limit_for
+from optimizer.calibration.regimes.load import Answer, LoadSpec, before_engine_s, limit_for, starting_together
 from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.serving.first_token import SATURATED, Prompts, Spread, first_token
 from optimizer.performance.serving.queueing import Arrivals, Lengths, arrivals, load_at, mean_context, met_cv2
@@ -70,7 +68,7 @@ def _kept_together(
     """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
     prompts = known.prompts
     waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
-    return replace(known, prompts=prompts.partly_batched(waves, prompts.in_a_step(batch)))
+    return starting_together(known, waves, batch)
 
 
 def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array) -> Array:

@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.serving.queueing import Lengths, batch_limit, client_overhead
+from optimizer.performance.serving.first_token import Prompts
+from optimizer.performance.serving.queueing import Arrivals, Lengths, batch_limit, client_overhead
 from optimizer.performance.serving.served_model import ServedModel, sequences_most
 
 
@@ -104,3 +105,20 @@ def raised(served: ServedModel) -> ServedModel:
 def before_engine_s(served: ServedModel, asked: LoadSpec) -> Array:
     """Time before the engine sees a request: as asked, else its own."""
     return client_overhead(served) if asked.before_s is None else asked.before_s
+
+
+def starting_together(known: Arrivals, share: Array, together: Array) -> Arrivals:
+    """The same where ``share`` of the prompts come all at once, ``together`` of them: as many share a step as
+    its budget takes. The others go on as they did."""
+    return replace(known, prompts=partly_batched(known.prompts, share, known.prompts.in_a_step(together)))
+
+
+def partly_batched(prompts: Prompts, share: Array, together: Array) -> Prompts:
+    """The same where only ``share`` of the prompts come ``together``."""
+    alone = 1.0 - share
+    return replace(
+        prompts,
+        work=prompts.work + share * (prompts.batched(together).work - prompts.work),
+        lone_overhead=alone * prompts.lone_overhead,
+        rank_wait=alone * prompts.rank_wait,
+    )

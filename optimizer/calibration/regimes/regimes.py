@@ -12,7 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from optimizer.calibration.regimes.closed_loops import closed_loop
-from optimizer.calibration.regimes.load import Answer, LoadSpec, before_engine_s, limit_for, places_of
+from optimizer.calibration.regimes.load import (
+    Answer,
+    LoadSpec,
+    before_engine_s,
+    limit_for,
+    places_of,
+    starting_together,
+)
 from optimizer.calibration.regimes.short_runs import short_run
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.arrays import TINY, Array, as_array
@@ -55,7 +62,7 @@ def offline(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     """
     requests = np.maximum(asked.requests, 1.0)
     most = np.minimum(places_of(served, lengths), requests)
-    known = arrivals(served, lengths).starting(most / requests, most)
+    known = starting_together(arrivals(served, lengths), most / requests, most)
     load = load_at(served, lengths, most, before_engine_s(served, asked), known)
     tokens_per_s = load.requests_per_s * lengths.output_tokens
     parts = known.prompts.steps / (served.replica.dp * served.replica.pp)

@@ -49,31 +49,17 @@ class Prompts:
         together: of k Poisson prompts at once one in k/(1 − e^(−k)) is waited for by all. Those that gather
         come as many as there are ranks."""
         if not xp.any(self.ranks > 1.0):
-            return self._taking(self.work + self.lone_overhead / xp.maximum(together, 1.0), 0.0)
+            return self._costing(self.work + self.lone_overhead / xp.maximum(together, 1.0))
         together = xp.where(self.gather_steps > 0.0, xp.maximum(together, self.ranks), together)
         at_once = xp.maximum(together * xp.maximum(self.steps, 1.0), FEWEST)
         waited = self.rank_wait * (1.0 - xp.near_exp(-at_once)) / at_once
-        return self._taking(self.work + self.lone_overhead / xp.maximum(together, 1.0) + waited, 0.0)
+        return self._costing(self.work + self.lone_overhead / xp.maximum(together, 1.0) + waited)
 
-    def partly_batched(self, share: Array, together: Array) -> Prompts:
-        """The same where only ``share`` of the prompts come ``together``; the others go on as they did."""
-        work = self.work + share * (self.batched(together).work - self.work)
-        return self._taking(work, 1.0 - share)
-
-    def _taking(self, work: Array, left: Array | float) -> Prompts:
-        """The same that take ``work``, and ``left`` of what else they take when alone."""
-        more, awaited = left * self.lone_overhead, left * self.rank_wait
-        return Prompts(
-            self.latency,
-            self.latency_sd,
-            work,
-            self.work_cv,
-            more,
-            awaited,
-            self.steps,
-            self.ranks,
-            self.gather_steps,
-        )
+    def _costing(self, work: Array) -> Prompts:
+        """The same that take ``work``, and nothing more when alone."""
+        none, waits = 0.0 * self.lone_overhead, 0.0 * self.rank_wait
+        spread = self.latency_sd, work, self.work_cv, none, waits
+        return Prompts(self.latency, *spread, self.steps, self.ranks, self.gather_steps)
 
     def in_a_step(self, waiting: Array) -> Array:
         """Of so many waiting prompts, those that one step of every rank takes."""

@@ -6,7 +6,7 @@ Arguments broadcast over cases; rates are requests/s of one replica, times are s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import TINY, Array, Mask, number, smooth_max
@@ -79,19 +79,9 @@ class Load:
         return self.itl.quantile(P95)
 
     @property
-    def itl_p99_s(self) -> Array:
-        """99th percentile, likewise."""
-        return self.itl.quantile(P99)
-
-    @property
     def ttft_p95_s(self) -> Array:
         """95th percentile of the time to first token."""
         return self.ttft.quantile(P95)
-
-    @property
-    def ttft_p99_s(self) -> Array:
-        """99th percentile of the time to first token."""
-        return self.ttft.quantile(P99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +104,6 @@ class Arrivals:
     def batched(self, batch: Array) -> Prompts:
         """Prompts where ``batch`` sequences are in flight: batch/output of them come to each step."""
         return self.prompts.batched(batch / self.output_tokens)
-
-    def starting(self, share: Array, together: Array) -> Arrivals:
-        """The same where ``share`` of the prompts come all at once, ``together`` of them: as many share a
-        step as its budget takes."""
-        return replace(self, prompts=self.prompts.partly_batched(share, self.prompts.in_a_step(together)))
 
 
 def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:

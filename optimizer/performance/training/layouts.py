@@ -54,18 +54,6 @@ class Layouts:
         """The layouts at ``indices``."""
         return Layouts(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
 
-    def parallelism(self, index: int, dp: int) -> Parallelism:
-        """One layout in the broker's words."""
-        return Parallelism(
-            tp=int(self.tp[index]),
-            pp=int(self.pp[index]),
-            dp=dp,
-            cp=int(self.cp[index]),
-            ep=int(self.ep[index]),
-            micro_batch=int(self.micro_batch[index]),
-            recompute=recompute_word(self.recompute[index]),
-        )
-
 
 def recompute_word(code: float) -> str:
     """What a plan calls a code of ``Layouts.recompute``."""

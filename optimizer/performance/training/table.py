@@ -132,22 +132,6 @@ class TrainingTable:
             self._core.calibration,
         )
 
-    def hours_of_offers(self, w: int, s: Places, interruptions_per_hour: Array) -> Array:
-        """Held hours [O, N] of offers [O] of SKUs ``s``, each at its own interruptions per node-hour."""
-        step_s = self._step_s[w, self._kind[s]]
-        offer, size = np.nonzero(np.isfinite(step_s))
-        per_node = as_array([sku.gpus_per_node for sku in self._skus])[s]
-        hours = np.full(step_s.shape, np.inf)
-        hours[offer, size] = held_hours(
-            self._workloads[w],
-            step_s[offer, size],
-            as_array(self.node_counts[size]),
-            per_node[offer],
-            interruptions_per_hour[offer],
-            self._core.calibration,
-        )
-        return hours
-
     def hours_at_each(self, w: int, s: Places, n: Places, interruptions_per_hour: Array) -> Array:
         """Held hours [M] of pairs of SKU and node count, each at its own interruptions per node-hour."""
         per_node = as_array([sku.gpus_per_node for sku in self._skus])
