@@ -186,7 +186,7 @@ async def test_a_stopped_server_is_unavailable_without_its_address_until_it_is_b
                 store.migrate,
                 store.revision_is_current,
                 store.say_alive,
-                seat.keep,
+                seat.has_passed,
                 seat.take,
             ):
                 with pytest.raises(StoreUnavailable) as caught:

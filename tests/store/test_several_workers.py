@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 
+import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import NullPool, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from broker.domain.account import AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.errors import ConcurrentChange, LeadershipLost, OverQuota
@@ -19,7 +23,7 @@ from broker.domain.workload import Quota
 from broker.plan_ports import PlanState
 from broker.quota_gate import QuotaGate
 from broker.store import Store, create_store
-from broker.store.leader import Seat, find_epoch
+from broker.store.leader import STUCK_S, LockedSeat, Seat, find_epoch
 from broker.store.unit_of_work import written_in
 from tests.postgres import PostgresServer
 from tests.store.examples import HOUR, NOON, offer, plan_record, reservation
@@ -278,6 +282,73 @@ async def test_the_next_leader_waits_for_a_commit_of_the_one_before(pair: tuple[
     with written_in(epoch), pytest.raises(LeadershipLost):
         await add(pair[0], reservation("late"))
     await second.leave()
+
+
+def renewals(database_url: str) -> Iterator[datetime]:
+    """When the session that has the seat began a statement, each time that it began another."""
+    asked = "SELECT query_start FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory'"
+    deadline, before = time.monotonic() + 60, None
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        while time.monotonic() < deadline:
+            found = connection.execute(asked).fetchone()
+            assert found is not None, "nobody has the seat any more"
+            if found[0] != before:
+                before = found[0]
+                yield before
+    raise AssertionError("the seat was not renewed")
+
+
+async def test_the_seat_is_renewed_while_the_loop_stands_still_and_no_connection_is_free(
+    pair: tuple[Store, Store],
+) -> None:
+    seat, engine = pair[0].seat(), pair[0]._engine
+    assert await seat.take() == 1
+    held = [await engine.connect() for _ in range(15)]  # all that its pool gives
+    url = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    assert len(list(islice(renewals(url), 3))) == 3  # nothing else runs in this loop meanwhile
+    await seat.keep()
+    other = pair[1].seat()
+    assert await other.take() is None
+    for connection in held:
+        await connection.close()
+    await seat.leave()
+    await other.leave()
+
+
+async def test_a_process_whose_loop_stands_still_for_long_gives_the_seat_up(
+    pair: tuple[Store, Store],
+) -> None:
+    at_s = [0.0]
+    engine = create_async_engine(pair[0]._engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    stuck, other = LockedSeat(engine, "stuck", now=lambda: at_s[0]), pair[1].seat()
+    assert await stuck.take() == 1
+    at_s[0] += STUCK_S
+    assert await other.take() is None
+    at_s[0] += 1
+    assert await taken(other) == 2
+    with pytest.raises(LeadershipLost, match="stood still for 61 s"):
+        await stuck.keep()
+    for seat in (stuck, other):
+        await seat.leave()
+
+
+async def kept_for_ever(seat: Seat) -> None:
+    while True:
+        await seat.keep()
+        await asyncio.sleep(0.02)
+
+
+async def test_who_loses_the_seat_with_its_connection_is_told_and_takes_it_again(
+    pair: tuple[Store, Store], postgres_server: PostgresServer
+) -> None:
+    seat, engine = pair[0].seat(), pair[0]._engine
+    assert await seat.take() == 1
+    postgres_server.end_connections(engine.url.set(drivername="postgresql").render_as_string(False))
+    async with asyncio.timeout(60):
+        with pytest.raises(LeadershipLost, match="the database does not answer"):
+            await kept_for_ever(seat)
+    assert await taken(seat) == 2
+    await seat.leave()
 
 
 async def ask_for_plan(store: Store, name: str, team: str, allowed: int) -> bool:
