@@ -143,13 +143,6 @@ def charges_of(
     return Gathered(by_bill, tuple(chain.from_iterable(expected[which])))
 
 
-async def gather(
-    uow: UnitOfWork, now: datetime, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
-) -> Gathered:
-    """Both together; see ``find_entries``."""
-    return charges_of(await find_entries(uow, records, reservations), now)
-
-
 def bill_of(reservation: Reservation) -> str:
     """What is rounded together: its plan, or itself."""
     return reservation.plan_id or reservation.reservation_id

@@ -7,6 +7,7 @@ next pass has looked at it again.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ from broker.domain.spend_cells import (
 from broker.domain.window import Window
 from broker.finance_ports import RollupUnitOfWork, RollupUnits
 from broker.kept import Kept
-from broker.ledger import Entries, Gathered, bill_of, charges_of, find_charges, gather
+from broker.ledger import Entries, Gathered, bill_of, charges_of, find_charges, find_entries
 from broker.live_spend import LivePart, LiveReader, LiveSpend
 from broker.ports import Clock
 from broker.settled_spend import (
@@ -94,27 +95,25 @@ def sum_by_key(
     return dict(sums)
 
 
-def is_settled(
-    reservations: Iterable[Reservation], now: Collection[Charge], later: Collection[Charge]
-) -> bool:
-    """Whether a bill is over: nothing is open, all is owed, and time changes nothing."""
-    if any(row.is_open for row in reservations):
-        return False
-    return now == later and all(charge.basis is ChargeBasis.ACTUAL for charge in now)
+def settled_bills(entries: Entries, now: datetime) -> Mapping[str, tuple[Charge, ...]]:
+    """Charges of the bills that are over: nothing is open, all is owed, and time changes nothing.
+
+    Others are not charged: a lease without an end has a charge a day until then, which takes seconds.
+    """
+    still_open = {bill_of(row) for row in entries.rows if row.is_open}
+    ended = replace(entries, rows=tuple(row for row in entries.rows if bill_of(row) not in still_open))
+    charges, later = (charges_of(ended, at).by_bill for at in (now, now + FAR))
+    return {
+        name: owed
+        for name, owed in charges.items()
+        if owed == later[name] and all(charge.basis is ChargeBasis.ACTUAL for charge in owed)
+    }
 
 
 def part_settled(entries: Entries, now: datetime) -> tuple[Gathered, Entries]:
     """Charges of settled bills that are not of a current plan; what the others are made of."""
     current = {record.plan_id for record in entries.records}
-    bills: defaultdict[str, list[Reservation]] = defaultdict(list)
-    for row in entries.rows:
-        bills[bill_of(row)].append(row)
-    charges, later = (charges_of(entries, at).by_bill for at in (now, now + FAR))
-    over = {
-        name: charges[name]
-        for name, rows in bills.items()
-        if name not in current and is_settled(rows, charges[name], later[name])
-    }
+    over = {name: owed for name, owed in settled_bills(entries, now).items() if name not in current}
     running = tuple(row for row in entries.rows if bill_of(row) not in over)
     return Gathered(over, ()), replace(entries, rows=running)
 
@@ -267,27 +266,23 @@ class Summaries:
         now = self._clock.now()
         async with self._units() as uow:
             rows = await uow.reservations.find_of_bills(bills)
-            charges = (await gather(uow, now, (), rows)).by_bill
-            later = (await gather(uow, now + FAR, (), rows)).by_bill
+            entries = await find_entries(uow, (), rows)
+            # In a thread: bills of many days take seconds of computing, and others want answers meanwhile.
+            settled = await asyncio.to_thread(settled_bills, entries, now)
             stored = await uow.rollups.find_stored(bills)
             until = closed_until(await uow.rollups.find_closed())
             by_bill: defaultdict[str, list[Reservation]] = defaultdict(list)
             for row in rows:
                 by_bill[bill_of(row)].append(row)
-            done = 0
-            for name, bill in by_bill.items():
-                if is_settled(bill, charges[name], later[name]):
-                    old = stored.get(name, {})
-                    await uow.rollups.put(
-                        name, bill[0].team, old, reported(cells_of(charges[name]), old, until)
-                    )
-                    if not await uow.rollups.settle(bill):
-                        return 0
-                    done += 1
-            if done:
+            for name, charges in settled.items():
+                bill, old = by_bill[name], stored.get(name, {})
+                await uow.rollups.put(name, bill[0].team, old, reported(cells_of(charges), old, until))
+                if not await uow.rollups.settle(bill):
+                    return 0
+            if settled:
                 await uow.rollups.next_generation()
                 await uow.commit()
-        return done
+        return len(settled)
 
 
 def is_whole_days(window: Window) -> bool:
