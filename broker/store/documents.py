@@ -8,14 +8,17 @@ skipped, a field that the document lacks takes its default: documents outlive ve
 from __future__ import annotations
 
 import dataclasses
+import marshal
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, time
 from decimal import Decimal
 from enum import Enum
 from functools import cache, partial
+from itertools import repeat
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from broker.store.columns import storable
 
@@ -33,6 +36,73 @@ def from_document(kind: type[T], document: Any) -> T:
     """A ``kind`` from what ``to_document`` gave, also if an older or newer version wrote it."""
     decode: Callable[[Any], T] = _decoder(cast("Hashable", kind))
     return decode(document)
+
+
+class Reader(Generic[T]):
+    """Reads many documents of one frozen dataclass with slots, field by field: what ``from_document`` gives
+    of each, several times faster. Parts that are the same in several documents are read once, and are one
+    object. As long as it lives, it keeps every part that it has read.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        hints = get_type_hints(kind)
+        self._fields = {
+            name: (_column_decoder(hints[name]), getattr(kind, name).__set__)
+            for name in _field_names(cast("type", kind))
+        }
+        self._completed: Callable[[T], None] | None = getattr(kind, "__post_init__", None)
+
+    def read(self, documents: Sequence[dict[str, Any]]) -> list[T]:
+        """One object of each document, in their order."""
+        if any(not self._fields.keys() <= document.keys() for document in documents):
+            return [from_document(self._kind, document) for document in documents]  # of an older version
+        found: list[T] = list(map(object.__new__, repeat(self._kind, len(documents))))
+        for name, (decode, set_field) in self._fields.items():
+            _exhaust(map(set_field, found, decode([document[name] for document in documents])))
+        if self._completed is not None:
+            _exhaust(map(self._completed, found))
+        return found
+
+
+_exhaust = deque[None](maxlen=0).extend
+
+
+class _Known(dict[Any, Any]):
+    """What was decoded of each value."""
+
+    def __init__(self, decode: Decoder) -> None:
+        super().__init__()
+        self._decode = decode
+
+    def __missing__(self, value: Any) -> Any:
+        found = self[value] = None if value is None else self._decode(value)
+        return found
+
+
+def _column_decoder(kind: Any) -> Callable[[list[Any]], Sequence[Any]]:
+    """Decodes a column of values of that annotation."""
+    inner = _only_member(kind) if get_origin(kind) in (Union, UnionType) else kind
+    decode = _decoder(inner)
+    if decode is _same:
+        return _same
+    if inner in _DECODERS or (isinstance(inner, type) and issubclass(inner, Enum)):
+        known = _Known(decode)  # of what the database gives as words and numbers
+        return lambda column: list(map(known.__getitem__, column))
+    parts: dict[bytes, Any] = {marshal.dumps(None, _BY_VALUE): None}
+
+    def read_parts(column: list[Any]) -> list[Any]:
+        names = list(map(marshal.dumps, column, repeat(_BY_VALUE)))
+        for name, part in zip(names, column, strict=True):
+            if name not in parts:
+                parts[name] = decode(part)
+        return list(map(parts.__getitem__, names))
+
+    return read_parts
+
+
+_BY_VALUE = 2
+"""The last format of ``marshal`` in which equal values are written as equal bytes."""
 
 
 @cache

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from broker.domain.copies import copy_with
 from broker.domain.offer import Offer
 from broker.domain.offer_pages import OfferCount
-from broker.store.documents import from_document
+from broker.store.documents import Reader, from_document
 from broker.store.tables import FeedRow, OfferRow
 from broker.store.writes import batches
 
@@ -114,7 +114,7 @@ async def _feeds(session: AsyncSession) -> Feeds:
 
 
 def _seen(kept: _Kept, at: datetime | None) -> _Kept:
-    if kept.is_dated or at is None:
+    if kept.is_dated or at is None or kept.offer.observed_at == at:
         return kept
     return _Kept(kept.rank, kept.fingerprint, False, copy_with(kept.offer, observed_at=at))
 
@@ -135,14 +135,15 @@ async def _read_shelf(session: AsyncSession, provider: str, before: _Shelf | Non
             unknown.append(offer_id)
         else:
             found.append(kept)
+    reader = Reader(Offer)
     for part in batches(unknown):
-        found.extend(await _read_offers(session, part))
+        found.extend(await _read_offers(session, part, reader))
     found.sort(key=lambda kept: kept.rank)
     digest = digest_of(kept.fingerprint for kept in found)
     return _Shelf(digest, None, tuple(found))
 
 
-async def _read_offers(session: AsyncSession, offer_ids: Sequence[str]) -> list[_Kept]:
+async def _read_offers(session: AsyncSession, offer_ids: Sequence[str], reader: Reader[Offer]) -> list[_Kept]:
     statement = (
         select(
             OfferRow.offer_id,
@@ -155,15 +156,21 @@ async def _read_offers(session: AsyncSession, offer_ids: Sequence[str]) -> list[
         .join(FeedRow, FeedRow.provider == OfferRow.provider)
         .where(OfferRow.offer_id.in_(offer_ids))
     )
+    rows = (await session.execute(statement)).all()
+    offers = reader.read([_dated(document, at or seen_at) for *_, at, document, seen_at in rows])
     return [
-        _Kept((rank, offer_id), fingerprint, at is not None, offer_from(document, at or seen_at))
-        for offer_id, rank, fingerprint, at, document, seen_at in await session.execute(statement)
+        _Kept((rank, offer_id), fingerprint, at is not None, offer)
+        for (offer_id, rank, fingerprint, at, _, _), offer in zip(rows, offers, strict=True)
     ]
 
 
 def offer_from(document: dict[str, object], seen_at: datetime) -> Offer:
     """The offer of a stored document, as it was seen at ``seen_at``."""
-    return from_document(Offer, {**document, "observed_at": seen_at.isoformat()})
+    return from_document(Offer, _dated(document, seen_at))
+
+
+def _dated(document: dict[str, object], seen_at: datetime) -> dict[str, object]:
+    return {**document, "observed_at": seen_at.isoformat()}
 
 
 async def _read_counts(session: AsyncSession, provider: str) -> tuple[str, tuple[OfferCount, ...]]:

@@ -6,18 +6,21 @@ import json
 import math
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Stock, Tier
+from broker.domain.offer import Offer, Stock, StockLevel, Tier
 from broker.domain.plan import Obstacle, Plan
-from broker.store.documents import from_document, to_document
+from broker.store.documents import Reader, from_document, to_document
 from tests import strategies
 from tests.depth import examples
+from tests.store.examples import offer
 
 
-def through_json(value: object) -> object:
+def through_json(value: object) -> Any:
     return json.loads(json.dumps(to_document(value), allow_nan=False))
 
 
@@ -27,6 +30,30 @@ def test_an_offer_comes_back_exactly(offer: Offer) -> None:
 
     assert back == offer
     assert str(back.price_usd_per_node_hour) == str(offer.price_usd_per_node_hour)
+
+
+@settings(max_examples=examples(20))
+@given(st.lists(st.lists(strategies.offers, max_size=6), max_size=3))
+def test_many_offers_come_back_as_each_of_them_does(batches: list[list[Offer]]) -> None:
+    reader = Reader(Offer)
+    for offers in batches:
+        documents = [through_json(offer) for offer in offers]
+        found = reader.read(documents)
+        assert list(map(repr, found)) == [repr(from_document(Offer, one)) for one in documents]
+
+
+def test_equal_parts_of_many_documents_are_one_object_and_unequal_ones_are_not() -> None:
+    first, second, other = (offer(stock=Stock(StockLevel.HIGH, nodes)) for nodes in (3, 3, 4))
+    found = Reader(Offer).read([through_json(one) for one in (first, second, other)])
+    assert found == [first, second, other]
+    assert found[0].stock is found[1].stock
+    assert found[0].sku is found[2].sku
+
+
+def test_documents_of_an_older_and_a_newer_version_are_read_beside_others() -> None:
+    whole = through_json(offer())
+    older = {key: value for key, value in whole.items() if key not in {"place", "launch"}}
+    assert Reader(Offer).read([whole, older, {**whole, "colour": "blue"}]) == [offer()] * 3
 
 
 @dataclass(frozen=True)
