@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
@@ -40,23 +41,31 @@ class DaskPlanners(Executor):
         self._calls = self._client.get_executor(pure=False)  # type: ignore[no-untyped-call]
         self._publish = publish
         self._topic: str | None = None
-        self._threads, self._threads_known_until = 1, -inf
+        self._threads, self._threads_known_until = 1, inf
+        self._ask_for_threads()
 
     @property
     def workers(self) -> int:
-        """Threads of all workers of the cluster, 1 at least; the scheduler is asked for them now and then."""
+        """Threads of all workers of the cluster as last known, 1 at least.
+
+        The scheduler is asked now and then, in a thread: a busy one takes seconds, and who asks here runs an
+        event loop.
+        """
         if time.monotonic() >= self._threads_known_until:
-            self._threads = max(1, self._ask_for_threads())
-            self._threads_known_until = time.monotonic() + THREADS_KNOWN_S
+            self._threads_known_until = inf  # until this question is over
+            threading.Thread(target=self._ask_for_threads, name="dask-threads", daemon=True).start()
         return self._threads
 
-    def _ask_for_threads(self) -> int:
+    def _ask_for_threads(self) -> None:
         try:
             threads: Mapping[str, int] = self._client.nthreads(callback_timeout=ANSWER_LIMIT_S)  # type: ignore[no-untyped-call]
-        except OSError as error:
+            self._threads = max(1, sum(threads.values()))
+        except (
+            Exception
+        ) as error:  # the boundary of a thread; a client that closes meanwhile fails in many ways
             log.warning("the Dask scheduler does not say how many workers it has", problem=repr(error))
-            return 1
-        return sum(threads.values())
+        finally:
+            self._threads_known_until = time.monotonic() + THREADS_KNOWN_S
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Schedules ``fn``, which the workers must be able to import; progress goes to the caller's loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -54,6 +55,29 @@ def test_its_workers_are_the_threads_of_the_cluster_now(monkeypatch: pytest.Monk
         assert planners.workers == 1, "a scheduler that is gone is no error"
     finally:
         cluster.close()
+        planners.shutdown(wait=False, cancel_futures=True)
+
+
+def test_a_scheduler_that_does_not_answer_keeps_nobody_waiting(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_workers, "THREADS_KNOWN_S", 0.0)
+    planners, asked, answer = DaskPlanners(address), threading.Event(), threading.Event()
+
+    def nthreads(**_: float) -> dict[str, int]:
+        asked.set()
+        assert answer.wait(60)
+        return {"tcp://worker": 5}
+
+    monkeypatch.setattr(planners._client, "nthreads", nthreads)
+    try:
+        assert planners.workers == 1  # as known before
+        assert asked.wait(60)
+        assert planners.workers == 1
+        answer.set()
+        while planners.workers != 5:
+            time.sleep(0.01)
+    finally:
         planners.shutdown(wait=False, cancel_futures=True)
 
 
