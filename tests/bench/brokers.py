@@ -19,6 +19,7 @@ from tests.postgres import PostgresServer
 ADMIN_KEY = "broker_live_bench_0123456789abcdef0123456789abcdef"
 HEADERS = {"Authorization": f"Bearer {ADMIN_KEY}"}
 BROKERS, WORKERS = 3, 2
+READY_LIMIT_S = 90.0
 STOCKED = {"provider": "crusoe", "sku": "a100-80gb.1x", "region": "us-east1-a", "stock": 500}
 
 
@@ -44,7 +45,8 @@ class Ground:
             "BROKER_LOG_FORMAT": "json",
         }
         own = self._own("broker")
-        return self._kept(start_server(own, self.sandbox.url, self.database_url, ADMIN_KEY, **settings))
+        urls = self.sandbox.url, self.database_url
+        return self._kept(start_server(own, *urls, ADMIN_KEY, READY_LIMIT_S, **settings))
 
     def start_scheduler(self) -> None:
         """The scheduler of the Dask cluster."""

@@ -69,6 +69,7 @@ def start(
     environment: Mapping[str, str],
     *,
     program: Sequence[str] = (str(BROKER),),
+    limit_s: float = START_LIMIT_S,
 ) -> Running:
     """Starts ``broker`` (or ``program``) with ``arguments`` and waits until ``ready_path`` answers 200."""
     with log.open("wb") as output:
@@ -80,7 +81,7 @@ def start(
             cwd=log.parent,
         )
     running = Running(process, url, log)
-    deadline = time.monotonic() + START_LIMIT_S
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise AssertionError(
@@ -94,7 +95,7 @@ def start(
         time.sleep(0.2)
     running.kill()
     raise AssertionError(
-        f"broker {' '.join(arguments)} was not ready in {START_LIMIT_S} s:\n{log.read_text()[-4000:]}"
+        f"broker {' '.join(arguments)} was not ready in {limit_s} s:\n{log.read_text()[-4000:]}"
     )
 
 
@@ -106,7 +107,15 @@ def start_sandbox(folder: Path, seed: int = 7) -> Running:
     return start(arguments, url, "/_sandbox/ledger", folder / "sandbox.log", clean_environment())
 
 
-def start_server(folder: Path, sandbox_url: str, database_url: str, admin_key: str, **extra: str) -> Running:
+def start_server(
+    folder: Path,
+    sandbox_url: str,
+    database_url: str,
+    admin_key: str,
+    limit_s: float = START_LIMIT_S,
+    /,
+    **extra: str,
+) -> Running:
     """A broker server on a sandbox market, ready when its first poll and reconcile pass ended.
 
     ``extra``: settings beside the usual ones, or in their place.
@@ -122,7 +131,8 @@ def start_server(folder: Path, sandbox_url: str, database_url: str, admin_key: s
         "BROKER_RECONCILE_SECONDS": "1",
     }
     environment = clean_environment(**(usual | extra))
-    return start(["serve"], f"http://127.0.0.1:{port}", "/readyz", folder / "server.log", environment)
+    url, log = f"http://127.0.0.1:{port}", folder / "server.log"
+    return start(["serve"], url, "/readyz", log, environment, limit_s=limit_s)
 
 
 T = TypeVar("T")
