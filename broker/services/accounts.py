@@ -13,6 +13,7 @@ from broker.domain.errors import (
     IdempotencyMismatch,
     ProviderError,
     StillAtWork,
+    StoreUnavailable,
 )
 from broker.domain.page import Page
 from broker.ports import Clock, UnitOfWorkFactory
@@ -42,6 +43,7 @@ class AccountsService:
     def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
         self._uow_factory = uow_factory
         self._clock = clock
+        self._not_given_back: dict[RequestClaim, BrokerError] = {}
 
     async def once(
         self,
@@ -55,10 +57,10 @@ class AccountsService:
         """``act``'s answer, or the remembered one when ``key`` came before with the same ``body``.
 
         Raises IdempotencyMismatch for another body, StillAtWork while the first is still at work. A
-        failure of a meant kind gives the key back; after any other the key stays taken, because
-        nobody knows what has happened. What was begun and not answered, by a process that died or a
-        failure in the middle, is taken over: ``again`` answers from the ids that were stored under the
-        key; if there are none, ``act`` begins anew.
+        failure of a meant kind gives the key back (later, by ``give_back``, where the database is away);
+        after any other the key stays taken, because nobody knows what has happened. What was begun and not
+        answered, by a process that died or a failure in the middle, is taken over: ``again`` answers from
+        the ids that were stored under the key; if there are none, ``act`` begins anew.
         """
         if key is None:
             return await act()
@@ -76,7 +78,11 @@ class AccountsService:
         try:
             answer = await again(effects) if again is not None and effects else await act()
         except BrokerError as error:
-            await self._give_back(RequestClaim(caller.team, key, route), error)
+            claimed = RequestClaim(caller.team, key, route)
+            try:
+                await self._give_back(claimed, error)
+            except StoreUnavailable:
+                self._not_given_back[claimed] = error
             raise
         kept = answer.body if answer.remembered is None else answer.remembered
         done = replace(claim, status=answer.status, body=kept, headers=answer.headers)
@@ -84,6 +90,15 @@ class AccountsService:
             await uow.accounts.complete(done)
             await uow.commit()
         return answer
+
+    async def give_back(self) -> None:
+        """Gives back keys that a missing database kept from it; StoreUnavailable while it is away.
+
+        Until then they are still at work to everybody, as their process lives.
+        """
+        for claim, error in tuple(self._not_given_back.items()):
+            await self._give_back(claim, error)
+            del self._not_given_back[claim]
 
     async def _give_back(self, claim: RequestClaim, error: BrokerError) -> None:
         async with self._uow_factory() as uow:

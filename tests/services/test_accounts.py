@@ -10,7 +10,7 @@ from broker.domain.errors import (
 from broker.services.accounts import AccountsService, Answer
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, ALICE, BOB
-from tests.fakes.store import Tables
+from tests.fakes.store import InMemoryUnitOfWork, Tables
 
 
 @pytest.fixture
@@ -62,6 +62,35 @@ async def test_after_an_unmeant_failure_the_key_stays_taken(accounts: AccountsSe
         await accounts.once(ALICE, "k", "r", b"", crash)
     with pytest.raises(Conflict):
         await accounts.once(ALICE, "k", "r", b"", crash)
+
+
+async def test_a_key_is_given_back_once_the_database_is_there_again(tables: Tables) -> None:
+    away = False
+
+    def unit_of_work() -> InMemoryUnitOfWork:
+        if away:
+            raise StoreUnavailable("the database does not answer")
+        return tables.unit_of_work()
+
+    accounts = AccountsService(unit_of_work, FakeClock())
+
+    async def fail() -> Answer:
+        nonlocal away
+        away = True
+        raise StoreUnavailable("the database failed")
+
+    async def succeed() -> Answer:
+        return Answer(202, "done")
+
+    with pytest.raises(StoreUnavailable, match="failed"):
+        await accounts.once(ALICE, "k", "r", b"", fail)
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await accounts.give_back()
+    away = False
+    with pytest.raises(Conflict, match="still at work"):
+        await accounts.once(ALICE, "k", "r", b"", succeed)
+    await accounts.give_back()
+    assert (await accounts.once(ALICE, "k", "r", b"", succeed)).body == "done"
 
 
 @pytest.mark.parametrize("stored", [(), ("rsv-1", "rsv-2")])
