@@ -26,7 +26,7 @@ ALIVE_EVERY_S = 3.0
 SEAT_EVERY_S = 1.0
 HEIR_EVERY_S = 2.0
 CANCELLED_EVERY_S = 1.0
-KEYS_EVERY_S = 1.0
+ANSWERS_EVERY_S = 1.0
 LEADING = Gauge("broker_leading", "Whether this process runs the timetable")
 
 
@@ -45,7 +45,7 @@ class Membership:
             ("alive", self._product.store.say_alive, ALIVE_EVERY_S),
             ("heir", self._inherit, HEIR_EVERY_S),
             ("cancelled", self._product.planning.end_cancelled, CANCELLED_EVERY_S),
-            ("keys", self._product.accounts.give_back, KEYS_EVERY_S),
+            ("answers", self._product.accounts.catch_up, ANSWERS_EVERY_S),
             ("seat", self._take_part, SEAT_EVERY_S),
         ):
             self._product.background.start(_again_and_again(name, work, seconds))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from broker.domain.access import team_filter
 from broker.domain.account import AuditEntry, Caller, RememberedAnswer, RequestClaim
@@ -43,7 +45,7 @@ class AccountsService:
     def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
         self._uow_factory = uow_factory
         self._clock = clock
-        self._not_given_back: dict[RequestClaim, BrokerError] = {}
+        self._late: dict[RequestClaim, Callable[[], Awaitable[None]]] = {}
 
     async def once(
         self,
@@ -57,10 +59,11 @@ class AccountsService:
         """``act``'s answer, or the remembered one when ``key`` came before with the same ``body``.
 
         Raises IdempotencyMismatch for another body, StillAtWork while the first is still at work. A
-        failure of a meant kind gives the key back (later, by ``give_back``, where the database is away);
-        after any other the key stays taken, because nobody knows what has happened. What was begun and not
-        answered, by a process that died or a failure in the middle, is taken over: ``again`` answers from
-        the ids that were stored under the key; if there are none, ``act`` begins anew.
+        failure of a meant kind gives the key back; after any other the key stays taken, because nobody
+        knows what has happened. What was begun and not answered, by a process that died or a failure in the
+        middle, is taken over: ``again`` answers from the ids that were stored under the key; if there are
+        none, ``act`` begins anew. Where the database is away when the end of ``act`` is to be stored,
+        ``catch_up`` stores it later.
         """
         if key is None:
             return await act()
@@ -75,30 +78,38 @@ class AccountsService:
             return Answer(standing.status, standing.body or "", standing.headers or "{}", replayed=True)
         if effects is None:
             raise StillAtWork(f"the first request under the idempotency key {key!r} is still at work")
+        claimed = RequestClaim(caller.team, key, route)
         try:
             answer = await again(effects) if again is not None and effects else await act()
         except BrokerError as error:
-            claimed = RequestClaim(caller.team, key, route)
-            try:
-                await self._give_back(claimed, error)
-            except StoreUnavailable:
-                self._not_given_back[claimed] = error
+            with suppress(StoreUnavailable):  # who asked is told of the first failure
+                await self._store_end(claimed, partial(self._give_back, claimed, error))
             raise
         kept = answer.body if answer.remembered is None else answer.remembered
         done = replace(claim, status=answer.status, body=kept, headers=answer.headers)
+        await self._store_end(claimed, partial(self._complete, done))
+        return answer
+
+    async def catch_up(self) -> None:
+        """Stores how requests ended that ended without a database; StoreUnavailable while it is away.
+
+        Until then those requests are still at work to everybody, as their process lives.
+        """
+        for claimed, store in tuple(self._late.items()):
+            await store()
+            del self._late[claimed]
+
+    async def _store_end(self, claimed: RequestClaim, store: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await store()
+        except StoreUnavailable:
+            self._late[claimed] = store
+            raise
+
+    async def _complete(self, done: RememberedAnswer) -> None:
         async with self._uow_factory() as uow:
             await uow.accounts.complete(done)
             await uow.commit()
-        return answer
-
-    async def give_back(self) -> None:
-        """Gives back keys that a missing database kept from it; StoreUnavailable while it is away.
-
-        Until then they are still at work to everybody, as their process lives.
-        """
-        for claim, error in tuple(self._not_given_back.items()):
-            await self._give_back(claim, error)
-            del self._not_given_back[claim]
 
     async def _give_back(self, claim: RequestClaim, error: BrokerError) -> None:
         async with self._uow_factory() as uow:

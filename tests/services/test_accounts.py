@@ -64,7 +64,13 @@ async def test_after_an_unmeant_failure_the_key_stays_taken(accounts: AccountsSe
         await accounts.once(ALICE, "k", "r", b"", crash)
 
 
-async def test_a_key_is_given_back_once_the_database_is_there_again(tables: Tables) -> None:
+@pytest.mark.parametrize(
+    ("failure", "told", "replayed"),
+    [(StoreUnavailable("it failed"), "it failed", False), (None, "does not answer", True)],
+)
+async def test_what_ended_without_a_database_is_stored_once_it_is_there_again(
+    tables: Tables, failure: StoreUnavailable | None, told: str, replayed: bool
+) -> None:
     away = False
 
     def unit_of_work() -> InMemoryUnitOfWork:
@@ -74,23 +80,26 @@ async def test_a_key_is_given_back_once_the_database_is_there_again(tables: Tabl
 
     accounts = AccountsService(unit_of_work, FakeClock())
 
-    async def fail() -> Answer:
+    async def act() -> Answer:
         nonlocal away
         away = True
-        raise StoreUnavailable("the database failed")
+        if failure is not None:
+            raise failure
+        return Answer(202, "first")
 
-    async def succeed() -> Answer:
-        return Answer(202, "done")
+    async def act_again() -> Answer:
+        return Answer(202, "second")
 
-    with pytest.raises(StoreUnavailable, match="failed"):
-        await accounts.once(ALICE, "k", "r", b"", fail)
+    with pytest.raises(StoreUnavailable, match=told):
+        await accounts.once(ALICE, "k", "r", b"", act)
     with pytest.raises(StoreUnavailable, match="does not answer"):
-        await accounts.give_back()
+        await accounts.catch_up()
     away = False
     with pytest.raises(Conflict, match="still at work"):
-        await accounts.once(ALICE, "k", "r", b"", succeed)
-    await accounts.give_back()
-    assert (await accounts.once(ALICE, "k", "r", b"", succeed)).body == "done"
+        await accounts.once(ALICE, "k", "r", b"", act_again)
+    await accounts.catch_up()
+    answer = await accounts.once(ALICE, "k", "r", b"", act_again)
+    assert (answer.replayed, answer.body) == (replayed, "first" if replayed else "second")
 
 
 @pytest.mark.parametrize("stored", [(), ("rsv-1", "rsv-2")])
