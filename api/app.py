@@ -13,15 +13,16 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
-from api import errors, openapi
 from api.bootstrap import Product
-from api.boundary import Boundary
-from api.conditional import kept_answers
-from api.membership import Membership
-from api.pages import STATIC, session
+from api.http import errors, openapi
+from api.http.conditional import kept_answers
+from api.http.middleware import RequestMiddleware
+from api.http.query_parameters import only_known_parameters
+from api.jobs.cluster_node import ClusterNode
+from api.pages import STATIC
 from api.pages import routes as pages
-from api.pages.rendering import on_http_exception, tell
-from api.query_parameters import only_known_parameters
+from api.pages.parts import session
+from api.pages.parts.rendering import on_http_exception, tell
 from api.routes import (
     approvals,
     budgets,
@@ -47,7 +48,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        membership = Membership(product)
+        membership = ClusterNode(product)
         try:
             await _prepared(product)
             if scheduled:
@@ -73,7 +74,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     app.add_exception_handler(HTTPException, on_http_exception)
     app.router.routes.extend(_rooms())
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.add_middleware(Boundary, tell=tell, paused=product.settings.paused)
+    app.add_middleware(RequestMiddleware, tell=tell, paused=product.settings.paused)
     openapi.install(app)
     return app
 

@@ -14,17 +14,21 @@ from typing import cast
 
 from api.background import Background, Readiness
 from api.clocks import SystemClock
-from api.events import PlanEvents
 from api.export.jobs import ExportJobs
-from api.notifier import LoggedNotifier, Nudge
-from api.planning_call import build_estimator, build_planner, installed_quotas, plan_call, replan_call
-from api.schemas.contract_prices import read_contract_prices
-from api.schemas.workloads import read_workloads
+from api.notices.events import PlanEvents
+from api.notices.notifier import LoggedNotifier, WakeSignal
+from api.notices.webhook_sender import HttpWebhookSender
+from api.planning.planning_call import (
+    build_estimator,
+    build_planner,
+    installed_quotas,
+    plan_call,
+    replan_call,
+)
+from api.planning.workers import PlannerProcesses, Planners, PlannerThread
+from api.schemas.market.contract_prices import read_contract_prices
+from api.schemas.workloads.workloads import read_workloads
 from api.sign_in_attempts import FailedAttempts
-from api.webhook_sender import HttpWebhookSender
-from api.workers import PlannerProcesses, Planners, PlannerThread
-from broker.budget_gate import BudgetGate
-from broker.buying import Buying
 from broker.catalogue import (
     load_energy_facts,
     load_gate_rules,
@@ -34,43 +38,45 @@ from broker.catalogue import (
     load_provider_classes,
     load_spot_prior,
 )
-from broker.domain.contract_prices import ContractPrice
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.intervals import IntervalRules
-from broker.domain.polling import PollPlan
-from broker.domain.workload import PlanRequest
-from broker.drafting import Drafting
-from broker.forecasting import ForecastSources
-from broker.leasing import Leasing
-from broker.next_best import NextBest, NextBestRules
-from broker.plan_outlooks import PlanOutlooks
-from broker.plan_queue import PlanQueue
-from broker.ports import Clock
-from broker.quota_gate import QuotaGate
-from broker.services.accounts import AccountsService
-from broker.services.approvals import ApprovalsService
-from broker.services.budgets import BudgetsService
-from broker.services.changes import ChangesService
-from broker.services.economics import EconomicsService
-from broker.services.intervals import IntervalsService
-from broker.services.keys import KeysService
-from broker.services.moves import MoveRules, MovesService
-from broker.services.offers import OffersService
-from broker.services.planning import PlanningRules, PlanningService
-from broker.services.prices import HistoryRules, PricesService
-from broker.services.probes import Probe, ProbesService
-from broker.services.proposals import ProposalsService
-from broker.services.reconcile import ReconcileRules, ReconcileService
-from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
-from broker.services.reservations import ReservationsService, ReservingRules
-from broker.services.retention import RetentionRules, RetentionService
-from broker.services.spend import SpendService
-from broker.services.webhooks import WebhooksService
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.market.contract_prices import ContractPrice
+from broker.domain.market.polling import PollPlan
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.spend.intervals import IntervalRules
+from broker.ports.unit_of_work import Clock
+from broker.services.accounts.accounts import AccountsService
+from broker.services.accounts.keys import KeysService
+from broker.services.accounts.retention import RetentionRules, RetentionService
+from broker.services.accounts.webhooks import WebhooksService
+from broker.services.holding.buyer import Buyer
+from broker.services.holding.changes import ChangesService
+from broker.services.holding.lease_service import LeaseService
+from broker.services.holding.next_best import NextBest, NextBestRules
+from broker.services.holding.reconcile import ReconcileRules, ReconcileService
+from broker.services.holding.reservation_creator import ReservationCreator
+from broker.services.holding.reservations import ReservationsService, ReservingRules
+from broker.services.market.forecasting import ForecastSources
+from broker.services.market.offers import OffersService
+from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.prices import HistoryRules, PricesService
+from broker.services.market.probes import Probe, ProbesService
+from broker.services.market.usable_offers import OfferRules
+from broker.services.moving.moves import MoveRules, MovesService
+from broker.services.moving.proposals import ProposalsService
+from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.services.planning.plan_queue import PlanQueue
+from broker.services.planning.planning import PlanningRules, PlanningService
+from broker.services.planning.quota_gate import QuotaGate
+from broker.services.spend.approvals import ApprovalsService
+from broker.services.spend.budget_gate import BudgetGate
+from broker.services.spend.budgets import BudgetsService
+from broker.services.spend.economics import EconomicsService
+from broker.services.spend.intervals import IntervalsService
+from broker.services.spend.spend import SpendService
+from broker.services.spend.spend_futures import SpendFutures
+from broker.services.spend.summaries import Summaries
 from broker.settings import Settings
-from broker.spend_futures import SpendFutures
 from broker.store.engine import Store, create_store
-from broker.summaries import Summaries
-from broker.usable_offers import OfferRules
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
@@ -155,7 +161,7 @@ def build_executor(wish: str, events: PlanEvents, *, processes: int = 2, memory_
         return PlannerProcesses(processes, memory_gib, events.publish)
     address = wish.removeprefix("dask://")
     try:
-        planners = import_module("api.dask_workers").DaskPlanners(address, events.publish)
+        planners = import_module("api.planning.dask_workers").DaskPlanners(address, events.publish)
     except ModuleNotFoundError as error:
         raise _no_cluster(
             wish, "the extra `dask` installed: pip install 'gpu-capacity-broker[dask]'"
@@ -216,7 +222,7 @@ def build_product(
     units, events, background = store.unit_of_work, PlanEvents(), Background()
     sender = HttpWebhookSender(allow_loopback=settings.webhook_allow_loopback)
     webhooks = WebhooksService(units, sender, clock)
-    notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
+    notifier = LoggedNotifier(WakeSignal(background, webhooks.deliver))
     executor = build_executor(
         settings.solver_executor,
         events,
@@ -233,8 +239,10 @@ def build_product(
         request = read_workloads(document, source="stored plan", base=None, now=clock.now(), stored=True)
         return replace(request, quotas=installed_quotas(settings))
 
-    leasing = Leasing(units, selling, clock)
-    drafting = Drafting(leasing, clock, quotas=QuotaGate(installed_quotas(settings), read_request))
+    lease_service = LeaseService(units, selling, clock)
+    creator = ReservationCreator(
+        lease_service, clock, quotas=QuotaGate(installed_quotas(settings), read_request)
+    )
     next_best = NextBest(
         units,
         plan_call,
@@ -245,11 +253,11 @@ def build_product(
     )
     summaries = Summaries(units, clock)
     gate = BudgetGate(units, clock, summaries)
-    buying = Buying(units, leasing, drafting, clock, next_best)
+    buying = Buyer(units, lease_service, creator, clock, next_best)
     moves = MovesService(
         units,
         buying,
-        drafting,
+        creator,
         clock,
         notifier,
         rules=MoveRules(price_tolerance=settings.price_tolerance),
@@ -324,7 +332,7 @@ def build_product(
             notifier,
             rules=ReservingRules(price_tolerance=settings.price_tolerance),
             read_request=read_request,
-            drafting=drafting,
+            creator=creator,
             next_best=next_best,
             budgets=gate,
         ),
@@ -334,7 +342,7 @@ def build_product(
             clock,
             notifier,
             rules=ReconcileRules(keep_strays=settings.strays == "keep"),
-            drafting=drafting,
+            creator=creator,
             next_best=next_best,
         ),
         moves=moves,

@@ -12,21 +12,21 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from api.schemas.audit import AuditForm, AuditPage
-from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
-from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
-from api.schemas.keys import KeyForm, KeyPage, NewKeyForm
-from api.schemas.parts import PageForm
-from api.schemas.plan_record import AcceptedPlanForm, PlanRecordForm, PlanSummaryForm
-from api.schemas.problem import Problem, error_of
-from api.schemas.provider import QuarantinedForm, QuarantinePage
-from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage
-from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm, ShortfallForm
-from api.schemas.spend import AS_OF_HEADER, SpendForm
-from broker.domain.approvals import ApprovalState, Verdict
-from broker.domain.budgets import BudgetPeriod
-from broker.domain.errors import BrokerError, FieldProblem, InputError
-from broker.domain.spend import CostView, Interval
+from api.schemas.accounts.audit import AuditForm, AuditPage
+from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
+from api.schemas.base.parts import PageForm
+from api.schemas.base.problem import Problem, error_of
+from api.schemas.finance.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
+from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
+from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
+from api.schemas.holding.reservation import ReservationForm, ReservationPage, ReservationsForm, ShortfallForm
+from api.schemas.market.provider import QuarantinedForm, QuarantinePage
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanRecordForm, PlanSummaryForm
+from api.schemas.plans.reoptimization import ReoptimizationForm, ReoptimizationPage
+from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
+from broker.domain.spend.approvals import ApprovalState, Verdict
+from broker.domain.spend.budgets import BudgetPeriod
+from broker.domain.spend.spend import CostView, Interval
 from broker.settings import Settings
 
 Form = TypeVar("Form", bound=BaseModel)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from broker.domain.errors import BrokerError
-from broker.ports import Clock
+from broker.domain.basics.errors import BrokerError
+from broker.ports.unit_of_work import Clock
 from providers.market_clock import MarketClock
 
 log = structlog.get_logger()

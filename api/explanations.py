@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.domain.plan import Placement, Why
+from broker.domain.planning.plan import Placement, Why
 
 MOST_AT_ONCE = 6
 

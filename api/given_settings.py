@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from api.schemas.document import describe
-from api.schemas.validation import expected_of
-from broker.domain.errors import FieldProblem, InputError
+from api.schemas.base.document import describe
+from api.schemas.base.validation import expected_of
+from broker.domain.basics.errors import FieldProblem, InputError
 from broker.settings import Settings, is_secret
 
 

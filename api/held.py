@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from api.schemas.reservation import ReservationForm
-from api.schemas.times import format_time
-from broker.domain.charging import reservation_charges
-from broker.domain.lease_money import rate_usd_per_node_hour
-from broker.domain.money import ZERO, format_usd
-from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState
-from broker.domain.spend import ChargeBasis
+from api.schemas.base.times import format_time
+from api.schemas.holding.reservation import ReservationForm
+from broker.domain.basics.money import ZERO, format_usd
+from broker.domain.holding.lease_money import rate_usd_per_node_hour
+from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
+from broker.domain.spend.charging import reservation_charges
+from broker.domain.spend.spend import ChargeBasis
 
 FIRST_TOLD = (
     ReservationState.UNKNOWN,

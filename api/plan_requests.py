@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from api.events import FINAL_STATES, with_pauses
-from api.schemas.workload_writer import to_document
-from api.schemas.workloads import read_workloads
-from broker.domain.account import Caller
-from broker.domain.money import format_usd
-from broker.plan_ports import PlanOptions, PlanRecord, Whereabouts
+from api.notices.events import FINAL_STATES, with_pauses
+from api.schemas.workloads.workload_writer import to_document
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.basics.account import Caller
+from broker.domain.basics.money import format_usd
+from broker.ports.planning import PlanOptions, PlanRecord, Whereabouts
 from broker.settings import Settings
 
 if TYPE_CHECKING:

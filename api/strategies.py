@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.domain.money import ZERO
-from broker.domain.plan import Baseline, Plan
+from broker.domain.basics.money import ZERO
+from broker.domain.planning.plan import Baseline, Plan
 
 STRATEGIES: Mapping[str, str] = {
     "single_shape": "one node type for all",

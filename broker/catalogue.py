@@ -22,20 +22,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from broker.domain.energy import EnergyFacts, GridFigure
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.exchange import ExchangeRate
-from broker.domain.launch_times import FetchTerms, LaunchTable
-from broker.domain.model_shape import GpuSpec, ModelShape
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.node_launch import LaunchBasis
-from broker.domain.offer import HostKind
-from broker.domain.operators import Operator, Operators
-from broker.domain.price_gate import GateRules
-from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
-from broker.domain.spot import SpotPrior
-from broker.model_config import model_from_hf_config
-from broker.model_rows import model_of
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.node_launch import LaunchBasis
+from broker.domain.holding.launch_times import FetchTerms, LaunchTable
+from broker.domain.holding.spot import SpotPrior
+from broker.domain.market.exchange import ExchangeRate
+from broker.domain.market.offer import HostKind
+from broker.domain.market.operators import Operator, Operators
+from broker.domain.market.price_gate import GateRules
+from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.spend.energy import EnergyFacts, GridFigure
+from broker.models.config import model_from_hf_config
+from broker.models.rows import model_of
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 

@@ -1,4 +1,4 @@
-"""The face of the optimizer: estimates, then places; the calls of ``broker.plan_ports``."""
+"""The face of the optimizer: estimates, then places; the calls of ``broker.ports.planning``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from broker.domain.errors import PlanInvalid
-from broker.domain.lanes import Division
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.planning_time import require_time
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, Progress, ProgressSink
+from broker.domain.basics.errors import PlanInvalid
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.lanes import Division
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.planning_time import require_time
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.compile_ahead import compile_once
 from optimizer.placement.fleets.dividing import divide
@@ -23,7 +23,7 @@ from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 
 class JointPlanner:
@@ -42,7 +42,7 @@ class JointPlanner:
         self._estimator = estimator
         self._wall = wall
         self._terms = terms or MovingTerms()
-        self._recall = Recall()
+        self._recall = MemoCache()
 
     def twin(self) -> JointPlanner:
         """A planner that remembers the same, and learns for itself from here on."""

@@ -12,7 +12,7 @@ MOST_KINDS = 4
 UNKNOWN = object()
 
 
-class Recall:
+class MemoCache:
     """Keeps the last ``most`` answers, none where it is 0; of more the longest unused go first.
 
     A question has to hold all that its answer depends on: then an answer is never out of date.
@@ -23,9 +23,9 @@ class Recall:
         self._answers: OrderedDict[Hashable, object] = OrderedDict()
         self._newest: OrderedDict[Hashable, object] = OrderedDict()
 
-    def copy(self) -> Recall:
+    def copy(self) -> MemoCache:
         """One that knows the same, and learns for itself from here on."""
-        found = Recall(self._most)
+        found = MemoCache(self._most)
         found._answers.update(self._answers)
         found._newest.update(self._newest)
         return found

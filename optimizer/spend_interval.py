@@ -1,4 +1,4 @@
-"""Intervals of projected spend by simulation; fulfils ``broker.finance_ports.SpendSimulator``.
+"""Intervals of projected spend by simulation; fulfils ``broker.ports.spend.SpendSimulator``.
 
 P paths, D days from today on, G periods. A run that takes longer goes on at its mean daily cost; one that
 takes less ends sooner. Durations are lognormal with the 10th and 90th percentiles that are given; growth of
@@ -15,7 +15,7 @@ from math import ceil, log
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
+from broker.domain.spend.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
 
 Array = NDArray[np.float64]
 Z80 = 1.2815515655446004

@@ -14,16 +14,16 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     LeaseNotFound,
     LeasesUnreadable,
     OrderRejected,
     PayloadUnreadable,
     ProviderError,
 )
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
 from providers.http import Classify, HttpFactory, HttpPolicy, Operation, Reply
 from providers.spec import Missing, ProviderSettings
 

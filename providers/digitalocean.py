@@ -26,7 +26,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_gpus, load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
@@ -35,9 +35,9 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.sku import Form, Sku
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.market.sku import Form, Sku
 from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import OfferBatch, RejectedRow, Tier
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.offer import OfferBatch, RejectedRow, Tier
 from providers.hosted_list import (
     HOSTED_EVERY_S,
     FileMissing,

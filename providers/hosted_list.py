@@ -18,9 +18,9 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
 from broker.catalogue import NodeFacts, infer_intra_node, load_gpus, load_provider_facts
-from broker.domain.errors import PayloadUnreadable, ProviderError
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
-from broker.domain.sku import Sku
+from broker.domain.basics.errors import PayloadUnreadable, ProviderError
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.market.sku import Sku
 from providers.gpu_words import form_words, is_memory_of
 from providers.http import Reply, classify_by_status
 from providers.payload import RowRejected, dearer, named_card, require_price, require_sold, second_row, slug

@@ -38,7 +38,7 @@ import structlog
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
@@ -47,9 +47,9 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.sku import Form, Sku
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.market.sku import Form, Sku
 from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

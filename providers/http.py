@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     OutcomeUnknown,
     PayloadUnreadable,
     ProviderError,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from broker.domain.errors import PayloadUnreadable
+from broker.domain.basics.errors import PayloadUnreadable
 from providers.http import HttpFactory, HttpPolicy, Operation, classify_by_status
 
 CLOCK_PATH = "/_sandbox/clock"
 
 
 class MarketClock:
-    """A ``broker.ports.Clock`` that follows a sandbox market."""
+    """A ``broker.ports.unit_of_work.Clock`` that follows a sandbox market."""
 
     def __init__(self, sandbox_url: str, http_factory: HttpFactory) -> None:
         policy = HttpPolicy(total_s=5.0, attempts=2)

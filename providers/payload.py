@@ -16,9 +16,9 @@ from typing import Annotated, Any, Never, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.exchange import rate_on
-from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.exchange import rate_on
+from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from providers.gpu_words import UnknownCard, is_memory_of, read_card
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeasesUnreadable,
     OutcomeUnknown,
@@ -28,9 +28,9 @@ from broker.domain.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from broker.domain.offer import Offer, StockLevel, Tier
-from broker.domain.probing import ComparedCall, Finding, FindingKind, ProbeReport
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, StockLevel, Tier
+from broker.domain.market.probing import ComparedCall, Finding, FindingKind, ProbeReport
 from providers.http import Exchange, HttpFactory, ProviderHttp
 from providers.registry import find_spec
 from providers.reply import Operation, Reply

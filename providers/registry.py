@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
-from broker.domain.errors import NotFound
-from broker.domain.offer import Offer
+from broker.domain.basics.errors import NotFound
+from broker.domain.market.offer import Offer
 from providers import (
     aws,
     azure,

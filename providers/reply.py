@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     LeaseNotFound,
     OrderRejected,

@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from broker.catalogue import infer_intra_node
-from broker.domain.offer import OfferBatch
-from broker.domain.sku import Fabric, Form, Sku
-from broker.domain.window import Window
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import OfferBatch
+from broker.domain.market.sku import Fabric, Form, Sku
 from providers.payload import (
     RowRejected,
     as_dict,

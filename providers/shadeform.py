@@ -26,17 +26,17 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.node_launch import LaunchBasis, NodeLaunch
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.sku import Form, IntraNode, LinkKind, Sku
+from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku
 from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

@@ -24,8 +24,8 @@ from defusedxml.ElementTree import fromstring
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.probing import Finding, FindingKind
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.probing import Finding, FindingKind
 from providers.payload import READ_AS_INSTANT, decode_json
 from providers.schema import Rows, Words, is_keyed, model_in
 

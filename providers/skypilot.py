@@ -23,8 +23,8 @@ from functools import lru_cache
 from typing import Any
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import RateLimited
-from broker.domain.offer import OfferBatch, RejectedRow, Tier
+from broker.domain.basics.errors import RateLimited
+from broker.domain.market.offer import OfferBatch, RejectedRow, Tier
 from providers.hosted_list import (
     GB_PER_MIB,
     HOSTED_EVERY_S,

@@ -2,7 +2,7 @@
 
 An adapter file holds, in this order: a docstring (what is sold, units on the wire, what the answer does
 not say) · private payload models · ``parse_offers`` (pure: the same bytes give the same offers) · a thin
-client that fulfils ``broker.ports.OfferSource`` and ``broker.reservation_ports.Reserver``, mostly a
+client that fulfils ``broker.ports.unit_of_work.OfferSource`` and ``broker.ports.holding.Reserver``, mostly a
 ``providers.client.SellerClient`` · ``SPEC``. One that outgrows a file becomes a package of the same order:
 ``__init__`` (docstring, ``SPEC``), ``offers`` (models, parsing), ``adapter`` (client).
 
@@ -27,11 +27,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
-from broker.domain.errors import FieldProblem, InputError, OrderRejected
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Idempotency, Order
-from broker.ports import OfferSource
-from broker.reservation_ports import Reserver
+from broker.domain.basics.errors import FieldProblem, InputError, OrderRejected
+from broker.domain.holding.reservation import Idempotency, Order
+from broker.domain.market.offer import Offer, OfferBatch
+from broker.ports.holding import Reserver
+from broker.ports.unit_of_work import OfferSource
 from providers.http import HttpFactory, HttpPolicy, is_loopback
 from providers.schema import Schema
 

@@ -23,8 +23,9 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from broker.catalogue import ListPrice, NodeFacts, ProviderFacts, load_provider_facts
-from broker.domain.errors import InsufficientCapacity, OrderRejected, ProviderError, QuotaExceeded
-from broker.domain.offer import (
+from broker.domain.basics.errors import InsufficientCapacity, OrderRejected, ProviderError, QuotaExceeded
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import (
     CancelRule,
     NativePrice,
     Offer,
@@ -36,8 +37,7 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.sku import Sku
+from broker.domain.market.sku import Sku
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from broker.domain.patch import PatchOperation, PatchVerb
+from broker.domain.planning.patch import PatchOperation, PatchVerb
 
 
 def patched(document: Any, patch: Iterable[PatchOperation]) -> Any:

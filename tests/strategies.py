@@ -8,10 +8,11 @@ from decimal import Decimal
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from broker.domain.account import AuditEntry
-from broker.domain.approvals import Decision, SeenFigures, Verdict
-from broker.domain.estimate import Estimate, Parallelism, Provenance
-from broker.domain.offer import (
+from broker.domain.basics.account import AuditEntry
+from broker.domain.basics.estimate import Estimate, Parallelism, Provenance
+from broker.domain.basics.window import Segment, Wish
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import (
     CancelRule,
     GpuPool,
     HostKind,
@@ -24,8 +25,19 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.patch import PatchOperation, PatchVerb
-from broker.domain.plan import (
+from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.moving.reoptimization import (
+    Move,
+    MoveState,
+    MovingCost,
+    PriceMove,
+    ProposalState,
+    Reoptimization,
+    Risk,
+    RiskKind,
+)
+from broker.domain.planning.patch import PatchOperation, PatchVerb
+from broker.domain.planning.plan import (
     Alternative,
     Assumption,
     Baseline,
@@ -43,23 +55,11 @@ from broker.domain.plan import (
     Wait,
     Why,
 )
-from broker.domain.reoptimization import (
-    Move,
-    MoveState,
-    MovingCost,
-    PriceMove,
-    ProposalState,
-    Reoptimization,
-    Risk,
-    RiskKind,
-)
-from broker.domain.reoptimize_policy import ReoptimizeMode
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from broker.domain.window import Segment, Wish
-from broker.domain.window_use import WindowUse
-from broker.domain.workload import Precision, WorkloadKind
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.domain.planning.reoptimize_policy import ReoptimizeMode
+from broker.domain.planning.window_use import WindowUse
+from broker.domain.planning.workload import Precision, WorkloadKind
+from broker.domain.spend.approvals import Decision, SeenFigures, Verdict
+from broker.ports.planning import PlanOptions, PlanRecord, PlanState
 
 EPOCH = datetime(2026, 11, 23, tzinfo=UTC)
 PROVIDERS = ("aws", "lambda", "runpod", "sfcompute", "vast", "verda")

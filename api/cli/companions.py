@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import typer
 
-from broker.domain.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError
 
 EVERYWHERE = frozenset({"as_json", "help"})
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 from rich.text import Text
 
 from api.cli.output import stderr
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     ApprovalRequired,
     BrokerError,
     Conflict,

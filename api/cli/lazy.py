@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from api.cli.errors import exit_code_of, tell
-from broker.domain.errors import BrokerError
+from broker.domain.basics.errors import BrokerError
 
 Command = TypeVar("Command")
 

@@ -25,33 +25,45 @@ class BrokerGroup(LazyGroup):
     """All commands."""
 
     entries: ClassVar[Mapping[str, CommandEntry]] = {
-        "up": CommandEntry("api.cli.up", "Everything at once: market, plan of the examples, server.", RUN),
-        "serve": CommandEntry("api.cli.serve", "API, pages and scheduler.", RUN),
-        "sandbox": CommandEntry("api.cli.sandbox", "The sandbox market as a server of its own.", RUN),
-        "poll": CommandEntry("api.cli.poll", "Ask providers now.", RUN),
-        "offers": CommandEntry("api.cli.offers", "Offers now, cheapest first.", PLAN),
-        "prices": CommandEntry("api.cli.prices", "Prices over time, and what they may become.", LOOK),
-        "quarantine": CommandEntry("api.cli.quarantine", "Prices that are not believed.", LOOK),
-        "plan": CommandEntry("api.cli.plan", "Plan workloads.", PLAN),
-        "divide": CommandEntry("api.cli.divide", "Lanes for requests of several sizes.", PLAN),
-        "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
-        "backtest": CommandEntry("api.cli.backtest", "Policies of looking again over recorded prices.", PLAN),
-        "export": CommandEntry("api.cli.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
-        "plans": CommandEntry("api.cli.plans", "Plans of the running server: ask for one, read one.", HOLD),
-        "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
-        "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
-        "extend": CommandEntry("api.cli.extend", "Hold a reservation longer.", HOLD),
-        "reoptimizations": CommandEntry(
-            "api.cli.reoptimizations", "What is proposed as prices move; accept or reject it.", HOLD
+        "up": CommandEntry(
+            "api.cli.installation.up", "Everything at once: market, plan of the examples, server.", RUN
         ),
-        "release": CommandEntry("api.cli.release", "Give a reservation back.", HOLD),
-        "spend": CommandEntry("api.cli.spend", "Projected and actual spend.", HOLD),
-        "budgets": CommandEntry("api.cli.budgets", "What teams may spend, and where that stands.", HOLD),
-        "approvals": CommandEntry("api.cli.approvals", "Plans before finance: approve, reject.", HOLD),
-        "focus-check": CommandEntry("api.cli.focus_check", "Check any FOCUS file.", HOLD),
-        "keys": CommandEntry("api.cli.keys", "Who may act, for which team, and how long.", RUN),
-        "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),
-        "providers": CommandEntry("api.cli.providers", "Adapters and recorded payloads.", LOOK),
+        "serve": CommandEntry("api.cli.installation.serve", "API, pages and scheduler.", RUN),
+        "sandbox": CommandEntry(
+            "api.cli.installation.sandbox", "The sandbox market as a server of its own.", RUN
+        ),
+        "poll": CommandEntry("api.cli.market.poll", "Ask providers now.", RUN),
+        "offers": CommandEntry("api.cli.market.offers", "Offers now, cheapest first.", PLAN),
+        "prices": CommandEntry("api.cli.market.prices", "Prices over time, and what they may become.", LOOK),
+        "quarantine": CommandEntry("api.cli.market.quarantine", "Prices that are not believed.", LOOK),
+        "plan": CommandEntry("api.cli.plans.plan", "Plan workloads.", PLAN),
+        "divide": CommandEntry("api.cli.plans.divide", "Lanes for requests of several sizes.", PLAN),
+        "check": CommandEntry("api.cli.plans.check", "Verify a plan independently.", PLAN),
+        "backtest": CommandEntry(
+            "api.cli.plans.backtest", "Policies of looking again over recorded prices.", PLAN
+        ),
+        "export": CommandEntry("api.cli.plans.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
+        "plans": CommandEntry(
+            "api.cli.plans.plans", "Plans of the running server: ask for one, read one.", HOLD
+        ),
+        "reserve": CommandEntry("api.cli.holding.reserve", "Reserve a plan on the running server.", HOLD),
+        "reservations": CommandEntry("api.cli.holding.reservations", "What is reserved.", HOLD),
+        "extend": CommandEntry("api.cli.holding.extend", "Hold a reservation longer.", HOLD),
+        "reoptimizations": CommandEntry(
+            "api.cli.plans.reoptimizations", "What is proposed as prices move; accept or reject it.", HOLD
+        ),
+        "release": CommandEntry("api.cli.holding.release", "Give a reservation back.", HOLD),
+        "spend": CommandEntry("api.cli.finance.spend", "Projected and actual spend.", HOLD),
+        "budgets": CommandEntry(
+            "api.cli.finance.budgets", "What teams may spend, and where that stands.", HOLD
+        ),
+        "approvals": CommandEntry(
+            "api.cli.finance.approvals", "Plans before finance: approve, reject.", HOLD
+        ),
+        "focus-check": CommandEntry("api.cli.finance.focus_check", "Check any FOCUS file.", HOLD),
+        "keys": CommandEntry("api.cli.installation.keys", "Who may act, for which team, and how long.", RUN),
+        "perf": CommandEntry("api.cli.accuracy.perf", "The performance core alone.", LOOK),
+        "providers": CommandEntry("api.cli.market.providers", "Adapters and recorded payloads.", LOOK),
     }
 
 

@@ -11,13 +11,13 @@ from typing import TypeVar
 from api.bootstrap import Product, build_product
 from api.cli.configuration import load_environment, load_settings
 from api.cli.output import read_text
-from api.schemas.market import Market, read_market
+from api.schemas.market.market import Market, read_market
 from broker.catalogue import load_launch_table, load_operators, load_spot_prior
-from broker.domain.errors import Conflict, FieldProblem, InputError
-from broker.domain.offer import Offer
-from broker.domain.offer_pages import OfferFilter
-from broker.domain.spot import SpotBook
-from broker.domain.stock_pools import shared
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError
+from broker.domain.holding.spot import SpotBook
+from broker.domain.market.offer import Offer
+from broker.domain.market.offer_pages import OfferFilter
+from broker.domain.market.stock_pools import shared
 from broker.settings import Settings
 from providers.registry import can_be_ordered, configured, not_planned
 

@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from broker import logs
-from broker.domain.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError
 from broker.unseen import ESCAPES, shown
 
 LARGEST_FILE_BYTES = 512 * 1024 * 1024

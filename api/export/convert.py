@@ -7,8 +7,8 @@ from pathlib import Path
 from shutil import copyfile
 
 from api.export.tables import write_parquet, write_xlsx
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.focus_columns import kind_of
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.focus.columns import kind_of
 
 
 def convert(csv_file: Path, file: Path, sheet: str) -> None:

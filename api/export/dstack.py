@@ -16,10 +16,10 @@ from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_p
 from api.export.targets import Target, Words, load_words, named, require_words
 from api.export.vllm import batch_command
 from broker.catalogue import load_gpus
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.offer import Tier
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import WorkloadKind
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.market.offer import Tier
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import WorkloadKind
 
 TORCHRUN = (
     'torchrun --nnodes "$DSTACK_NODES_NUM" --node-rank "$DSTACK_NODE_RANK" '

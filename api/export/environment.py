@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from api.schemas.times import format_time
-from broker.domain.plan import Placement
-from broker.domain.workload import WorkloadKind
+from api.schemas.base.times import format_time
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import WorkloadKind
 
 RUN_GUARD = ': "${COMMAND:?set COMMAND to the training script and its arguments}"'
 MODEL_GUARD = ': "${MODEL:?set MODEL to a Hugging Face model or a folder}"'

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from api.schemas.spend import no_formula
-from api.schemas.times import format_time
-from broker.domain.focus_columns import Cell, FocusRow, FocusVersion, focus_columns
+from api.schemas.base.times import format_time
+from api.schemas.finance.spend import no_formula
+from broker.domain.focus.columns import Cell, FocusRow, FocusVersion, focus_columns
 
 CHUNK_ROWS = 500
 

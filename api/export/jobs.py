@@ -16,14 +16,14 @@ from api.background import Background
 from api.export.convert import convert
 from api.export.manifest import manifest, sha256_of, totals_of
 from api.export.spend_files import MEDIA_TYPES, write_spend
-from api.schemas.spend import SpendForm
-from api.schemas.times import format_time
-from broker.domain.access import require_scope, require_sight
-from broker.domain.account import Caller, Scope
-from broker.domain.errors import BrokerError, Conflict
-from broker.domain.export_jobs import KEPT, ExportJob, ExportState
-from broker.finance_ports import ExportUnits
-from broker.ports import Clock
+from api.schemas.base.times import format_time
+from api.schemas.finance.spend import SpendForm
+from broker.domain.basics.access import require_scope, require_sight
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import BrokerError, Conflict
+from broker.domain.basics.export_jobs import KEPT, ExportJob, ExportState
+from broker.ports.spend import ExportUnits
+from broker.ports.unit_of_work import Clock
 
 ID_BYTES = 9
 

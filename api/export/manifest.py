@@ -15,9 +15,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from api.schemas.times import format_time
-from broker.domain.money import CENT, ZERO, format_usd
-from broker.domain.spend import TAXES
+from api.schemas.base.times import format_time
+from broker.domain.basics.money import CENT, ZERO, format_usd
+from broker.domain.spend.spend import TAXES
 
 READ_BYTES = 1 << 20
 CATEGORY = "ChargeCategory"

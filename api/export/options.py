@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from shlex import quote
 
-from broker.domain.plan import Placement
-from broker.domain.workload import ServingEngine
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import ServingEngine
 
 Settings = dict[str, str | int | bool]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from api.export.tables import parquet_text
-from broker.domain.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError
 
 Table = tuple[list[str], Iterator[Mapping[str, str]]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from broker.domain.plan import Placement
-from broker.domain.workload import ServingEngine, WorkloadKind
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import ServingEngine, WorkloadKind
 from optimizer.performance.constants.calibrated import load_priors
 
 PORT = 8000

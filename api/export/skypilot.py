@@ -15,9 +15,9 @@ from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environm
 from api.export.servers import PORT, SERVED, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import Target, Words, load_words, named, require_words
 from api.export.vllm import batch_command
-from broker.domain.offer import Tier
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import WorkloadKind
+from broker.domain.market.offer import Tier
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import WorkloadKind
 
 _FIRST = '$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
 TORCHRUN = (

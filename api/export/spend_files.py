@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from api.export.tables import Columns, Rows, write_parquet, write_xlsx
-from api.schemas.spend import CSV_COLUMNS, SpendForm, spend_csv_rows
-from broker.domain.focus_columns import Kind
+from api.schemas.finance.spend import CSV_COLUMNS, SpendForm, spend_csv_rows
+from broker.domain.focus.columns import Kind
 
 SHEET = "Spend"
 SPEND_KINDS = {

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import xlsxwriter
 
 from api.export.focus_csv import cell_text
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.focus_columns import Kind
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.focus.columns import Kind
 
 BATCH_ROWS = 5_000
 MOST_XLSX_ROWS = 50_000

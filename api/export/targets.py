@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 from broker.catalogue import CONFIG
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import ServingEngine
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import ServingEngine
 
 LONGEST_NAME = 40
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from api.export.options import Settings, options
 from api.export.servers import PORT, sequences_most
-from broker.domain.plan import Placement
-from broker.domain.workload import ServingEngine
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import ServingEngine
 
 INSTALL = "pip install --quiet tensorrt-llm"
 ATTENTION_RANKS = "attention_ranks.yaml"

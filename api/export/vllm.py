@@ -12,9 +12,9 @@ import yaml
 from api.export.options import Settings, engine_of, options
 from api.export.servers import PORT, SERVED, replicas_per_server, sequences_most
 from api.export.targets import load_precisions, named
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import ServingEngine
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import ServingEngine
 
 INSTALL = "pip install --quiet vllm"
 

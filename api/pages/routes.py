@@ -5,24 +5,17 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.responses import Response
 
-from api.dependencies import product_of
-from api.pages import (
-    approval_pages,
-    export_pages,
-    finance_pages,
-    market_pages,
-    plan_pages,
-    proposal_pages,
-    reservation_pages,
-    spend_pages,
-)
-from api.pages.cards import market_card, overview_cards
-from api.pages.plan_view import plan_row
-from api.pages.proposal_pages import titles_of
-from api.pages.rendering import page_router, show
-from api.pages.session import AnyVisitor
-from broker.domain.account import Scope
-from broker.domain.approvals import ApprovalState
+from api.http.dependencies import product_of
+from api.pages.finance import export_pages, finance_pages, spend_pages
+from api.pages.market import market_pages
+from api.pages.parts.cards import market_card, overview_cards
+from api.pages.parts.rendering import page_router, show
+from api.pages.parts.session import AnyVisitor
+from api.pages.plans import approval_pages, plan_pages, proposal_pages, reservation_pages
+from api.pages.plans.plan_view import plan_row
+from api.pages.plans.proposal_pages import titles_of
+from broker.domain.basics.account import Scope
+from broker.domain.spend.approvals import ApprovalState
 
 SHOWN_LOOKS = 8
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
-from api.dependencies import Cursor, Limit, SpendReader, listing, product_of
-from api.schemas.finance import ApprovalPage, approval_to_document
-from broker.domain.approvals import ApprovalState
+from api.http.dependencies import Cursor, Limit, SpendReader, listing, product_of
+from api.schemas.finance.finance import ApprovalPage, approval_to_document
+from broker.domain.spend.approvals import ApprovalState
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 

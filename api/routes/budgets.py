@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.cursors import SortKey, by_name, page_of
-from api.dependencies import (
+from api.http.cursors import SortKey, by_name, page_of
+from api.http.dependencies import (
     AnyLimit,
     Approver,
     Cursor,
@@ -17,11 +17,11 @@ from api.dependencies import (
     product_of,
     window_between,
 )
-from api.form_route import FormRoute
-from api.schemas.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
-from api.schemas.validation import TRIMMED
-from broker.domain.account import Caller
-from broker.domain.budgets import Budget, BudgetPeriod, BudgetStanding
+from api.http.form_route import FormRoute
+from api.schemas.base.validation import TRIMMED
+from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
+from broker.domain.basics.account import Caller
+from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStanding
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"], route_class=FormRoute)
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.cursors import by_day, page_of
-from api.dependencies import (
+from api.http.cursors import by_day, page_of
+from api.http.dependencies import (
     AnyLimit,
     Approver,
     Cursor,
@@ -23,7 +23,7 @@ from api.dependencies import (
     product_of,
     window_between,
 )
-from api.schemas.economics import (
+from api.schemas.finance.economics import (
     ChangesForm,
     ClosedMonthForm,
     ClosedMonthPage,
@@ -37,11 +37,11 @@ from api.schemas.economics import (
     plan_changes_to_document,
     savings_to_document,
 )
-from api.schemas.finance import LONGEST_COMMENT
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.spend import CostView, Interval, next_period, period_of
-from broker.domain.window import Window
-from broker.services.accounts import Answer
+from api.schemas.finance.finance import LONGEST_COMMENT
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.window import Window
+from broker.domain.spend.spend import CostView, Interval, next_period, period_of
+from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 Side = Annotated[str, Query(max_length=100, description="A month (2026-10), or a plan's id")]

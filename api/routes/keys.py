@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.dependencies import (
+from api.http.dependencies import (
     Administrator,
     AnyCaller,
     Cursor,
@@ -18,10 +18,10 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.form_route import FormRoute
-from api.schemas.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
-from broker.domain.account import ApiKey
-from broker.services.accounts import Answer
+from api.http.form_route import FormRoute
+from api.schemas.accounts.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
+from broker.domain.basics.account import ApiKey
+from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=FormRoute)
 

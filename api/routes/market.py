@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from api.cursors import SortKey, by_instant, by_name, make_cursor, page_of, read_cursor
-from api.dependencies import (
+from api.http.cursors import SortKey, by_instant, by_name, make_cursor, page_of, read_cursor
+from api.http.dependencies import (
     Administrator,
     AnyCaller,
     AnyLimit,
@@ -17,10 +17,10 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.offer import OfferForm
-from api.schemas.offer_writer import offer_to_document
-from api.schemas.parts import PageForm
-from api.schemas.provider import (
+from api.schemas.base.parts import PageForm
+from api.schemas.market.offer import OfferForm
+from api.schemas.market.offer_writer import offer_to_document
+from api.schemas.market.provider import (
     ProviderForm,
     QuarantinedForm,
     QuarantinePage,
@@ -29,10 +29,10 @@ from api.schemas.provider import (
     probe_to_document,
     quarantined_to_document,
 )
-from broker.domain.offer import Offer
-from broker.domain.offer_pages import OfferFilter, OfferPlace
-from broker.domain.price_gate import Quarantined
-from broker.services.accounts import Answer
+from broker.domain.market.offer import Offer
+from broker.domain.market.offer_pages import OfferFilter, OfferPlace
+from broker.domain.market.price_gate import Quarantined
+from broker.services.accounts.accounts import Answer
 from providers.registry import SPECS, sellers
 
 router = APIRouter(prefix="/v1", tags=["market"])

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
-from api.dependencies import Administrator, AnyCaller, Cursor, Limit, listing, product_of
-from api.schemas.audit import AuditPage, entry_to_document
-from api.schemas.reconciliation import ProspectsForm, prospects_to_document
-from broker.domain.plan_turns import TurnClass
+from api.http.dependencies import Administrator, AnyCaller, Cursor, Limit, listing, product_of
+from api.schemas.accounts.audit import AuditPage, entry_to_document
+from api.schemas.holding.reconciliation import ProspectsForm, prospects_to_document
+from broker.domain.planning.plan_turns import TurnClass
 
 router = APIRouter(tags=["operations"])
 PLANS_WAITING = Gauge("broker_plans_waiting", "Calls of the planner that wait for their turn", ["class"])

@@ -10,8 +10,8 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from api.conditional import NOT_MODIFIED, Tagged, conditional, plan_key, tagged
-from api.dependencies import (
+from api.http.conditional import NOT_MODIFIED, Tagged, conditional, plan_key, tagged
+from api.http.dependencies import (
     Approver,
     Cursor,
     Limit,
@@ -23,12 +23,13 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.form_route import FormRoute
-from api.openapi import WORKLOADS
+from api.http.form_route import FormRoute
+from api.http.openapi import WORKLOADS
 from api.plan_requests import ask_for_plan, options_of, plan_events, retry_after_s
-from api.schemas.finance import Word
-from api.schemas.parts import PageForm
-from api.schemas.plan_record import (
+from api.schemas.base.parts import PageForm
+from api.schemas.finance.finance import Word
+from api.schemas.holding.reservation import ReservationsForm, reservation_to_document
+from api.schemas.plans.plan_record import (
     AcceptedPlanForm,
     IntentionForm,
     PlanRecordForm,
@@ -37,13 +38,12 @@ from api.schemas.plan_record import (
     record_to_document,
     record_to_summary,
 )
-from api.schemas.reservation import ReservationsForm, reservation_to_document
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.reservation import Reservation
-from broker.kept import Kept
-from broker.plan_ports import PlanRecord, Whereabouts
-from broker.services.accounts import Answer
-from broker.services.approvals import Looked
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.holding.reservation import Reservation
+from broker.lru_cache import LruCache
+from broker.ports.planning import PlanRecord, Whereabouts
+from broker.services.accounts.accounts import Answer
+from broker.services.spend.approvals import Looked
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=FormRoute)
 WORKLOADS_BODY: dict[str, Any] = {
@@ -129,7 +129,7 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> Respo
         answer.headers["Retry-After"] = str(retry_after_s(whereabouts))
         return answer
     standing = (await planning.find_standings([record])).get(plan_id)
-    kept = cast("Kept[Tagged]", request.app.state.plan_answers)
+    kept = cast("LruCache[Tagged]", request.app.state.plan_answers)
     made = kept.once(plan_key(record, standing), lambda: tagged(record_to_document(record, standing)))
     return conditional(request, made)
 

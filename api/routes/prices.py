@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
-from api.cursors import by_day, by_instant, page_of
-from api.dependencies import (
+from api.http.cursors import by_day, by_instant, page_of
+from api.http.dependencies import (
     AnyCaller,
     AnyLimit,
     Cursor,
@@ -21,9 +21,9 @@ from api.dependencies import (
     product_of,
     window_between,
 )
-from api.schemas.market import MarketForm, market_to_document
-from api.schemas.parts import PageForm
-from api.schemas.prices import (
+from api.schemas.base.parts import PageForm
+from api.schemas.market.market import MarketForm, market_to_document
+from api.schemas.market.prices import (
     DayForm,
     ForecastForm,
     PointForm,
@@ -33,9 +33,9 @@ from api.schemas.prices import (
     point_to_document,
     sku_day_to_document,
 )
-from broker.domain.offer import Tier
-from broker.domain.window import Window
-from broker.services.prices import HORIZONS_HOURS
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Tier
+from broker.services.market.prices import HORIZONS_HOURS
 
 router = APIRouter(prefix="/v1", tags=["prices"])
 HISTORY = timedelta(days=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.dependencies import (
+from api.http.dependencies import (
     Cursor,
     Limit,
     PlanReader,
@@ -16,15 +16,15 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.reoptimization import (
+from api.schemas.plans.reoptimization import (
     ReoptimizationForm,
     ReoptimizationPage,
     RunningForm,
     reoptimization_to_document,
 )
-from broker.domain.account import Caller
-from broker.domain.reoptimization import Reoptimization
-from broker.services.accounts import Answer, Retell
+from broker.domain.basics.account import Caller
+from broker.domain.moving.reoptimization import Reoptimization
+from broker.services.accounts.accounts import Answer, Retell
 
 router = APIRouter(prefix="/v1/reoptimizations", tags=["reoptimizations"])
 

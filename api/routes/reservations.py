@@ -9,8 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.cursors import SortKey, by_instant, page_of
-from api.dependencies import (
+from api.held import Line, fleet_to_document, fleets
+from api.http.cursors import SortKey, by_instant, page_of
+from api.http.dependencies import (
     Cursor,
     Limit,
     PlanReader,
@@ -20,10 +21,10 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.form_route import FormRoute
-from api.held import Line, fleet_to_document, fleets
-from api.schemas.parts import PageForm
-from api.schemas.reservation import (
+from api.http.form_route import FormRoute
+from api.schemas.base.parts import PageForm
+from api.schemas.base.times import format_time
+from api.schemas.holding.reservation import (
     ExtensionRequest,
     Fit,
     FleetForm,
@@ -34,11 +35,10 @@ from api.schemas.reservation import (
     reservation_to_document,
     shortfall_to_document,
 )
-from api.schemas.times import format_time
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.reservation import Reservation
-from broker.domain.shortfalls import Shortfall
-from broker.services.accounts import Answer
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.holding.reservation import Reservation
+from broker.domain.reconciling.shortfalls import Shortfall
+from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=FormRoute)
 FARTHEST = timedelta(days=5 * 365)

@@ -10,14 +10,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from api.conditional import NOT_MODIFIED, conditional, tagged
-from api.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.jobs import RowFile, SumFile, Wanted
 from api.export.manifest import streamed_manifest
 from api.export.spend_files import MEDIA_TYPES, spend_bytes
-from api.schemas.exports import ExportForm, export_to_document
-from api.schemas.spend import (
+from api.http.conditional import NOT_MODIFIED, conditional, tagged
+from api.http.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
+from api.schemas.base.times import format_time
+from api.schemas.finance.exports import ExportForm, export_to_document
+from api.schemas.finance.spend import (
     AS_OF_HEADER,
     FOCUS_TOTALS,
     PROJECTION_TOTALS,
@@ -27,13 +28,12 @@ from api.schemas.spend import (
     spend_csv,
     spend_to_document,
 )
-from api.schemas.times import format_time
-from broker.domain.account import Caller
-from broker.domain.export_jobs import ExportState
-from broker.domain.focus_columns import FocusVersion
-from broker.domain.projection_rows import PROJECTION_COLUMNS
-from broker.domain.spend import CostView, Interval
-from broker.services.spend import RowExport
+from broker.domain.basics.account import Caller
+from broker.domain.basics.export_jobs import ExportState
+from broker.domain.focus.columns import FocusVersion
+from broker.domain.focus.projection_rows import PROJECTION_COLUMNS
+from broker.domain.spend.spend import CostView, Interval
+from broker.services.spend.spend import RowExport
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 ROWS_AT_ONCE = 5_000

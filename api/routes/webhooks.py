@@ -9,12 +9,12 @@ from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
-from api.form_route import FormRoute
-from api.schemas.parts import PageForm
-from api.schemas.times import Instant
-from broker.domain.webhook import EVERYTHING, Delivery, Webhook
-from broker.services.accounts import Answer
+from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
+from api.http.form_route import FormRoute
+from api.schemas.base.parts import PageForm
+from api.schemas.base.times import Instant
+from broker.domain.basics.webhook import EVERYTHING, Delivery, Webhook
+from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=FormRoute)
 

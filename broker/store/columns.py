@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, String, Text, TypeDecorator
 from sqlalchemy.dialects.postgresql import JSONB
 
-from broker.domain.window import require_utc
+from broker.domain.basics.window import require_utc
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -13,13 +13,13 @@ from sqlalchemy import URL, NullPool, event, make_url, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
 from broker.store import schema
+from broker.store.accounts.sealing import Seal, seal_all, seal_of
 from broker.store.failures import PRIMARY_CODE, failures_named
 from broker.store.file_lock import FileLock
-from broker.store.kept_market import KeptMarket
-from broker.store.leader import LockedSeat, Seat, SoleSeat
-from broker.store.sealing import Seal, seal_all, seal_of
+from broker.store.leader import Leadership, LockedLeadership, SoleLeadership
+from broker.store.market.kept_market import KeptMarket
 from broker.store.statement_limit import LimitedConnection, answered_within
 from broker.store.unit_of_work import SqlUnitOfWork
 from broker.store.workers import make_worker_id, say_alive, say_gone
@@ -70,13 +70,13 @@ class Store:
         self._question: asyncio.Task[bool] | None = None
 
     def unit_of_work(self) -> SqlUnitOfWork:
-        """A new transaction; this method is a ``broker.ports.UnitOfWorkFactory``."""
+        """A new transaction; this method is a ``broker.ports.unit_of_work.UnitOfWorkFactory``."""
         return SqlUnitOfWork(self._engine, self._worker_id, self._seal, self._kept_market)
 
-    def seat(self) -> Seat:
+    def seat(self) -> Leadership:
         """This process's way to the leader's seat; ``leave`` it before the store is closed."""
         if not self._is_shared:
-            return SoleSeat(self._engine, self._worker_id)
+            return SoleLeadership(self._engine, self._worker_id)
         if self._seat_engine is None:
             self._seat_engine = create_async_engine(
                 self._engine.url,
@@ -85,7 +85,7 @@ class Store:
                 hide_parameters=True,
                 connect_args=REACHING,
             )
-        return LockedSeat(self._seat_engine, self._worker_id)
+        return LockedLeadership(self._seat_engine, self._worker_id)
 
     async def say_alive(self) -> None:
         """Keeps what this process has claimed its own, for some seconds; StoreUnavailable.

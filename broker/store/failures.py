@@ -22,7 +22,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from broker.domain.errors import StoreUnavailable
+from broker.domain.basics.errors import StoreUnavailable
 from broker.repeats import Repeats
 
 log = structlog.get_logger()

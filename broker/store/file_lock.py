@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from broker.domain.errors import Conflict
+from broker.domain.basics.errors import Conflict
 
 _held_here: set[Path] = set()
 

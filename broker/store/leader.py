@@ -20,7 +20,7 @@ from sqlalchemy import Connection, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
-from broker.domain.errors import LeadershipLost, StoreUnavailable
+from broker.domain.basics.errors import LeadershipLost, StoreUnavailable
 from broker.store.failures import failures_named
 from broker.store.own_loop import OwnLoop
 from broker.store.tables import LeaderRow
@@ -44,7 +44,7 @@ async def find_epoch(session: AsyncSession) -> int | None:
     return await session.scalar(statement.with_for_update(read=True))
 
 
-class Seat(Protocol):
+class Leadership(Protocol):
     """One process has it at a time. Every method raises StoreUnavailable when the database fails."""
 
     async def take(self) -> int | None:
@@ -68,7 +68,7 @@ class Seat(Protocol):
         ...
 
 
-class SoleSeat:
+class SoleLeadership:
     """The seat of a SQLite file: whoever has the file's lock leads."""
 
     def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
@@ -97,7 +97,7 @@ class SoleSeat:
         """The file's lock ends with the store."""
 
 
-class LockedSeat:
+class LockedLeadership:
     """The seat of a PostgreSQL database. ``engine`` makes connections of its own, in autocommit; ``now``:
     seconds that only grow.
 

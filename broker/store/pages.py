@@ -16,9 +16,9 @@ from sqlalchemy import Select, and_, or_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.page import Page
-from broker.domain.window import require_utc
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.page import Page
+from broker.domain.basics.window import require_utc
 
 LARGEST_KEY = 2**63 - 1
 

@@ -11,33 +11,38 @@ from typing import Self
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
-from broker.domain.errors import LeadershipLost
-from broker.finance_ports import BudgetRepository, ExportRepository, RollupRepository
-from broker.key_ports import KeyRepository
-from broker.plan_ports import PlanRepository
-from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
-from broker.price_ports import PriceRepository
-from broker.reservation_ports import LaunchRepository, ReservationRepository
-from broker.retention_ports import RetentionRepository
-from broker.store.accounts import SqlAccountRepository
-from broker.store.budgets import SqlBudgetRepository
-from broker.store.exports import SqlExportRepository
+from broker.domain.basics.errors import LeadershipLost
+from broker.ports.accounts import KeyRepository
+from broker.ports.holding import LaunchRepository, ReservationRepository
+from broker.ports.planning import PlanRepository
+from broker.ports.prices import PriceRepository
+from broker.ports.retention import RetentionRepository
+from broker.ports.spend import BudgetRepository, ExportRepository, RollupRepository
+from broker.ports.unit_of_work import (
+    AccountRepository,
+    OfferRepository,
+    QuarantineRepository,
+    ReoptimizationRepository,
+)
+from broker.ports.webhooks import WebhookRepository
+from broker.store.accounts.accounts import SqlAccountRepository
+from broker.store.accounts.keys import SqlKeyRepository
+from broker.store.accounts.retention import SqlRetentionRepository
+from broker.store.accounts.sealing import Seal
+from broker.store.accounts.webhooks import SqlWebhookRepository
 from broker.store.failures import failure_of
-from broker.store.kept_market import KeptMarket
-from broker.store.keys import SqlKeyRepository
-from broker.store.launches import SqlLaunchRepository
+from broker.store.holding.launches import SqlLaunchRepository
+from broker.store.holding.reservations import SqlReservationRepository
 from broker.store.leader import find_epoch
-from broker.store.offers import SqlOfferRepository
-from broker.store.plans import SqlPlanRepository
-from broker.store.prices import SqlPriceRepository
-from broker.store.quarantine import SqlQuarantineRepository
-from broker.store.reoptimizations import SqlReoptimizationRepository
-from broker.store.reservations import SqlReservationRepository
-from broker.store.retention import SqlRetentionRepository
-from broker.store.rollups import SqlRollupRepository
-from broker.store.sealing import Seal
-from broker.store.webhooks import SqlWebhookRepository
-from broker.webhook_ports import WebhookRepository
+from broker.store.market.kept_market import KeptMarket
+from broker.store.market.offers import SqlOfferRepository
+from broker.store.market.prices import SqlPriceRepository
+from broker.store.market.quarantine import SqlQuarantineRepository
+from broker.store.planning.plans import SqlPlanRepository
+from broker.store.planning.reoptimizations import SqlReoptimizationRepository
+from broker.store.spend.budgets import SqlBudgetRepository
+from broker.store.spend.exports import SqlExportRepository
+from broker.store.spend.rollups import SqlRollupRepository
 
 _led_in: ContextVar[int | None] = ContextVar("led_in", default=None)
 

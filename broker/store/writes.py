@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from broker.domain.errors import ConcurrentChange, Conflict
+from broker.domain.basics.errors import ConcurrentChange, Conflict
 from broker.store.tables import Row
 
 Values = Mapping[str, Any]

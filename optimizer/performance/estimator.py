@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.model_shape import GpuSpec
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Precision, Serving, Training
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.planning.workload import Batch, Precision, Serving, Training
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.own.plans import OwnServing, OwnTraining
 from optimizer.performance.own.shift import OwnShift, load_kernels
@@ -16,7 +16,7 @@ from optimizer.performance.serving.mixes import MixedTable, is_mixed, mixed_esti
 from optimizer.performance.serving.table import ServingTable
 from optimizer.performance.training.estimate import TrainingCore
 from optimizer.performance.training.table import TrainingTable
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 __all__ = ["Estimator", "ServingConfig", "ServingTable", "TrainingTable"]
 
@@ -33,7 +33,7 @@ class Estimator:
         gpus: Mapping[str, GpuSpec],
         calibration: Calibration,
         own: OwnShift | None = None,
-        recall: Recall | None = None,
+        recall: MemoCache | None = None,
     ) -> None:
         self.gpus, self.calibration, self._own = dict(gpus), calibration, own
         shift = own if own is not None else OwnShift({}, load_kernels())
@@ -43,7 +43,7 @@ class Estimator:
         )
         self._training = TrainingCore(self.gpus, calibration, OwnTraining(plain_training, shift))
         self._serving = ServingCore(self.gpus, calibration, OwnServing(plain_serving, shift))
-        self._recall = recall if recall is not None else Recall()
+        self._recall = recall if recall is not None else MemoCache()
 
     def over(self, changed: Mapping[str, GpuSpec]) -> Estimator:
         """The same core with some GPUs as if they were others: what a run or service would do there."""

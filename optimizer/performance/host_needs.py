@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.domain.model_shape import ModelShape
-from broker.domain.sku import Sku
-from broker.domain.workload import Precision, Training
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.workload import Precision, Training
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.serving.estimate import format_of
 from optimizer.performance.serving.served_model import stored_bytes

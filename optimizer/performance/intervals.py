@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.domain.estimate import Estimate, Provenance
+from broker.domain.basics.estimate import Estimate, Provenance
 from optimizer.performance.constants.groups import Intervals, Table
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})

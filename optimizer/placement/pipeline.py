@@ -10,17 +10,17 @@ from decimal import Decimal
 from types import MappingProxyType
 
 from broker.catalogue import load_geographies
-from broker.domain.assumed_stock import assumptions_of
-from broker.domain.document_notes import document_notes
-from broker.domain.money import ZERO, to_cents
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Baseline, Plan, PlanStatus
-from broker.domain.plan_spend import spend_lines
-from broker.domain.planning_time import ALWAYS_PLANNED_WORKLOADS
-from broker.domain.standing_rules import assumed_nodes
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.assumed_stock import assumptions_of
+from broker.domain.planning.document_notes import document_notes
+from broker.domain.planning.plan import Baseline, Plan, PlanStatus
+from broker.domain.planning.plan_spend import spend_lines
+from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
+from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines.baselines import Simpler, build_baselines
 from optimizer.placement.columns.candidates import Candidates, build_candidates
@@ -40,7 +40,7 @@ from optimizer.placement.runtime.heartbeat import with_heartbeat
 from optimizer.placement.runtime.pace import Pace
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 from optimizer.placement.search.solve import Solution, no_dearer_than, solve
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 LATE_SHARE, LATE_SECONDS = 0.1, 1.0
 """A plan may come so much later than its limit says."""
@@ -72,7 +72,7 @@ def make_plan(
     estimator: Estimator,
     terms: MovingTerms,
     progress: ProgressSink | None = None,
-    recall: Recall | None = None,
+    recall: MemoCache | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
     whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import OfferBatch, RejectedRow
-from broker.domain.reservation import Idempotency
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.holding.reservation import Idempotency
+from broker.domain.market.offer import OfferBatch, RejectedRow
 from providers.aws import blocks, plan_desk, plans, prices, reservations, spot
 from providers.aws.adapter import AwsAdapter, AwsDesks, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
@@ -21,9 +21,9 @@ from broker.domain.errors import (
     PayloadUnreadable,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.window import Segment
+from broker.domain.basics.window import Segment
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
 from broker.together import all_or_none
 from providers.aws import blocks, future, reservations
 from providers.aws.ec2 import CallBudget, Ec2

@@ -15,8 +15,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from broker.catalogue import load_provider_facts
-from broker.domain.money import MICRO
-from broker.domain.offer import (
+from broker.domain.basics.money import MICRO
+from broker.domain.basics.window import Segment
+from broker.domain.market.offer import (
     CancelRule,
     NativePrice,
     Offer,
@@ -28,7 +29,6 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.window import Segment
 from providers.aws.menu import asked
 from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, compliance, country_of, region_of, sku_of
 from providers.aws.query import Params, time_text

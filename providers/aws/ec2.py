@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from broker.domain.errors import PayloadUnreadable
+from broker.domain.basics.errors import PayloadUnreadable
 from providers.aws.query import CONTENT_TYPE, Params, form_body
 from providers.aws.signing import AwsKeys, Scope, signed_headers
 from providers.aws.xml import PROVIDER, Node, next_token, parse_answer

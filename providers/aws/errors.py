@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,

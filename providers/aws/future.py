@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from broker.domain.errors import OrderRejected
-from broker.domain.offer import CancelRule, Offer, Tier, WindowKind, WindowTerms
-from broker.domain.reservation import Order
-from broker.domain.window import Segment
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.basics.window import Segment
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import CancelRule, Offer, Tier, WindowKind, WindowTerms
 from providers.aws.query import Params, tagged, time_text
 from providers.aws.reservations import PLATFORM, client_token
 from providers.aws.xml import PROVIDER

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 
 from broker.catalogue import infer_intra_node, load_gpus, load_provider_facts
-from broker.domain.sku import Sku
+from broker.domain.market.sku import Sku
 from providers.payload import RowRejected, require_price
 
 PROVIDER = "aws"

@@ -13,16 +13,16 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     OrderRejected,
     OutcomeUnknown,
     PayloadUnreadable,
     ProviderError,
 )
-from broker.domain.offer import OfferBatch, RejectedRow
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Segment, Window
+from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.together import all_or_none
 from providers.aws import plans
 from providers.aws.ec2 import CallBudget

@@ -20,8 +20,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from broker.domain.money import MICRO
-from broker.domain.offer import (
+from broker.domain.basics.money import MICRO
+from broker.domain.basics.window import Segment
+from broker.domain.market.offer import (
     CancelRule,
     NativePrice,
     Offer,
@@ -33,7 +34,6 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.window import Segment
 from providers.aws.menu import asked
 from providers.aws.nodes import PROVIDER, compliance, country_of, ml_sku_of, region_of
 from providers.aws.sagemaker import instant_of, rows_of, seconds_of

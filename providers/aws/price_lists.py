@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from broker.domain.errors import ProviderError, RateLimited
-from broker.domain.offer import OfferBatch, RejectedRow
+from broker.domain.basics.errors import ProviderError, RateLimited
+from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.together import all_or_none
 from providers.aws.nodes import PROVIDER
 from providers.aws.prices import PriceListReader

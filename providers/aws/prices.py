@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from providers.aws.future import future_offers
 from providers.aws.nodes import (
     BILLING_INCREMENT_S,

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
 from providers.aws.query import TAG_KEY, Params, listed, tagged, time_text
 from providers.aws.xml import PROVIDER, Node
 from providers.payload import RowRejected

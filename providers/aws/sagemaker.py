@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.errors import PayloadUnreadable
+from broker.domain.basics.errors import PayloadUnreadable
 from providers.aws.ec2 import REAL_ROOT, utc_now
 from providers.aws.signing import AwsKeys, Scope, signed_headers
 from providers.aws.xml import PROVIDER

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from providers.aws.nodes import (
     BILLING_INCREMENT_S,
     LEAST_BILLED_HOURS,

@@ -14,8 +14,8 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.window import require_utc
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.basics.window import require_utc
 from providers.payload import RowRejected
 
 PROVIDER = "aws"

@@ -28,8 +28,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
+from broker.domain.market.offer import OfferBatch
 from providers.azure import leases, prices, sizes
 from providers.azure.adapter import Azure, AzureOptions
 from providers.azure.arm import Arm, classify

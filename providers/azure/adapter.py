@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     LeaseNotFound,
     OrderRejected,
@@ -21,8 +21,8 @@ from broker.domain.errors import (
     ProviderError,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch, RejectedRow
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch, RejectedRow
 from broker.together import all_or_none
 from providers.azure import leases, scale_sets, sizes, windows
 from providers.azure.arm import API_VERSION, DEPLOYMENTS_VERSION, MOST_PAGES, Arm, classify, query_of

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.reservation import Lease, LeaseState
-from broker.domain.window import Window
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState
 from providers.azure.windows import PROVIDER, scheduled_window
 from providers.payload import Instant, Name, PayloadModel, as_payload
 from providers.schema import OF_THE_MACHINE, OWN_ID, SAME_AS, Rows

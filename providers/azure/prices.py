@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import AwareDatetime, ValidationError
 
 from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
-from broker.domain.offer import (
+from broker.domain.market.offer import (
     NativePrice,
     Offer,
     OfferBatch,
@@ -23,7 +23,7 @@ from broker.domain.offer import (
     Tier,
     WindowTerms,
 )
-from broker.domain.sku import Sku
+from broker.domain.market.sku import Sku
 from providers.azure.windows import DAY_HOURS, PROVIDER, block_terms, future_terms
 from providers.payload import (
     PayloadModel,

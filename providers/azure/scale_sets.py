@@ -9,8 +9,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from broker.domain.offer import Tier
-from broker.domain.reservation import Order
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import Tier
 from providers.azure.leases import TAG_KEY
 
 MOST_NODES = 100

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from providers.azure.prices import held
 from providers.azure.windows import PROVIDER
 from providers.payload import PayloadModel, as_payload

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 
-from broker.domain.errors import OrderRejected
-from broker.domain.offer import CancelRule, WindowKind, WindowTerms
-from broker.domain.reservation import Order
-from broker.domain.window import Segment, Window
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import CancelRule, WindowKind, WindowTerms
 from providers.rows import as_utc
 
 PROVIDER = "azure"

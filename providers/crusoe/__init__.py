@@ -22,7 +22,7 @@ Environment: ``BROKER_CRUSOE_ACCESS_KEY``, ``BROKER_CRUSOE_SECRET_KEY`` (as Crus
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.crusoe.adapter import Crusoe
 from providers.crusoe.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Need, ProviderSpec

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from broker.catalogue import load_gpus, load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
@@ -22,9 +22,9 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.sku import Sku
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
+from broker.domain.market.sku import Sku
 from providers.client import Query, SellerClient, all_pages, ordered, tells_all_or_fails
 from providers.crusoe.offers import NAME, Market, parse_offers
 from providers.crusoe.signing import signed_headers

@@ -22,7 +22,7 @@ Environment: ``BROKER_CUDO_API_KEY``; ``BROKER_CUDO_PROJECT`` (default ``broker`
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.cudo.adapter import Cudo
 from providers.cudo.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

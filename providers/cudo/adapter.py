@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     OrderRejected,
@@ -22,8 +22,8 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.cudo.offers import NAME, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status

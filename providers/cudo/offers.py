@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.sku import Form
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.market.sku import Form
 from providers.payload import (
     Amount,
     Name,

@@ -27,9 +27,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Idempotency
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.holding.reservation import Idempotency
+from broker.domain.market.offer import OfferBatch
 from providers.gcp import calendar, machines, prices
 from providers.gcp.adapter import Gcp, GcpOptions, parse_all
 from providers.gcp.auth import ServiceAccount, TokenSource, read_credentials

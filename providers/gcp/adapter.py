@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     LeaseNotFound,
     OrderRejected,
@@ -23,8 +23,8 @@ from broker.domain.errors import (
     ProviderError,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.together import all_or_none
 from providers.client import Seller, found_again, tells_all_or_fails
 from providers.gcp import leases

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from broker.domain.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError
 from providers.http import Operation, ProviderHttp
 from providers.payload import Amount, Name, PayloadModel
 

@@ -17,7 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from broker.catalogue import load_provider_facts
-from broker.domain.offer import (
+from broker.domain.basics.window import Segment
+from broker.domain.market.offer import (
     CancelRule,
     NativePrice,
     Offer,
@@ -29,7 +30,6 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.window import Segment
 from providers.gcp.machines import PRICED_AS, Machine, region_of, zone_of
 from providers.gcp.prices import PROVIDER, Mode, Rates
 from providers.payload import PayloadModel, RowRejected, as_dict, as_list, collect, decode_json

@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.errors import OrderRejected
-from broker.domain.offer import (
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import (
     CancelRule,
     NativePrice,
     Offer,
@@ -27,7 +28,6 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.reservation import Order
 from providers.gcp.machines import (
     BILLING_INCREMENT_S,
     LEAST_BILLED_HOURS,

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broker.domain.errors import OrderRejected
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
 from providers.gcp.calendar import time_text
 from providers.gcp.compute import ListPage
 from providers.gcp.machines import region_of, zone_of

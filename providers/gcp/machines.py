@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import Field
 
 from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
-from broker.domain.sku import Form, Sku
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.market.sku import Form, Sku
 from providers.gcp.prices import PROVIDER, SOURCE, Mode, Rates
 from providers.payload import (
     GpuCount,

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from broker.catalogue import load_provider_facts
-from broker.domain.offer import RejectedRow
+from broker.domain.market.offer import RejectedRow
 from providers.payload import (
     Amount,
     PayloadModel,

@@ -20,7 +20,7 @@ environment), ``BROKER_HYPERSTACK_IMAGE``.
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.hyperstack.adapter import Hyperstack
 from providers.hyperstack.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

@@ -21,7 +21,7 @@ Environment: ``BROKER_LATITUDE_API_KEY``; ``BROKER_LATITUDE_PROJECT`` (id or slu
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.latitude.adapter import Latitude
 from providers.latitude.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, ProviderSpec

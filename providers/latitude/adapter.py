@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     OrderRejected,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.latitude.offers import NAME, parse_offers

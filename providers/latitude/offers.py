@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.money import MICRO
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.sku import Fabric, FabricKind, Form, Sku
+from broker.domain.basics.money import MICRO
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
 from providers.payload import (
     Amount,
     GpuCount,

@@ -19,7 +19,7 @@ Environment: ``BROKER_MITHRIL_API_KEY``, ``BROKER_MITHRIL_PROJECT`` (FID of the 
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.mithril.adapter import Mithril
 from providers.mithril.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
@@ -20,8 +20,8 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
 from broker.together import all_or_none
 from providers.client import Query, SellerClient, all_pages, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import (
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.basics.window import Segment
+from broker.domain.market.offer import (
     CancelRule,
     NativePrice,
     Offer,
@@ -26,8 +27,7 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.sku import Fabric, FabricKind, Form, Sku
-from broker.domain.window import Segment
+from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
 from providers.payload import (
     Amount,
     GpuCount,

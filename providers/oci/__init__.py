@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.oci.adapter import HELD, REAL_ROOT, Oci
 from providers.oci.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

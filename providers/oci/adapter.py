@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
@@ -20,8 +20,8 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
 from broker.together import all_or_none
 from providers.client import Seller, found_again, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback

@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.sku import Sku
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.market.sku import Sku
 from providers.payload import (
     Name,
     PayloadModel,

@@ -21,7 +21,7 @@ Canada and the United States.
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.ovh.adapter import Ovh
 from providers.ovh.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, ProviderSpec

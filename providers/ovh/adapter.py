@@ -11,7 +11,7 @@ from json import dumps
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     OrderRejected,
@@ -22,8 +22,8 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch
 from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.ovh.offers import NAME, parse_offers

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.sku import Form, Sku
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.market.sku import Form, Sku
 from providers.payload import (
     Amount,
     GpuCount,

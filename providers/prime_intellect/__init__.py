@@ -25,7 +25,7 @@ Environment: ``BROKER_PRIME_INTELLECT_API_KEY`` (may read availability, read and
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.prime_intellect.adapter import PrimeIntellect
 from providers.prime_intellect.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
@@ -18,8 +18,8 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch, Tier
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel

@@ -17,7 +17,7 @@ Environment: ``BROKER_RUNPOD_API_KEY``; ``BROKER_RUNPOD_IMAGE``, ``BROKER_RUNPOD
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.runpod.adapter import RunPod
 from providers.runpod.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

@@ -19,38 +19,38 @@ from urllib.parse import parse_qsl
 
 import structlog
 
-from broker.domain.errors import Conflict
-from providers.sandbox.aws_ec2 import AwsEc2
-from providers.sandbox.azure import Azure
+from broker.domain.basics.errors import Conflict
 from providers.sandbox.clock import SandboxClock, wall_now
 from providers.sandbox.control import Control
-from providers.sandbox.crusoe import Crusoe
-from providers.sandbox.cudo import Cudo
-from providers.sandbox.digitalocean import DigitalOcean
 from providers.sandbox.faults import Fault, FaultKind, Faults
-from providers.sandbox.gcp import GoogleCloud
-from providers.sandbox.gpuhunt import GpuHunt
-from providers.sandbox.hotaisle import HotAisle
-from providers.sandbox.hyperstack import Hyperstack
-from providers.sandbox.lambda_cloud import LambdaCloud
-from providers.sandbox.latitude import Latitude
 from providers.sandbox.ledger import Ledger
 from providers.sandbox.market import Market
-from providers.sandbox.mithril import Mithril
-from providers.sandbox.oci import Oci
-from providers.sandbox.ovh import Ovh
-from providers.sandbox.prime_intellect import PrimeIntellect
-from providers.sandbox.runpod import RunPod
-from providers.sandbox.scaleway import Scaleway
-from providers.sandbox.sfcompute import SFCompute
-from providers.sandbox.shadeform import Shadeform
-from providers.sandbox.skypilot import SkyPilot
+from providers.sandbox.sellers.aws.ec2 import AwsEc2
+from providers.sandbox.sellers.azure.protocol import Azure
+from providers.sandbox.sellers.crusoe.protocol import Crusoe
+from providers.sandbox.sellers.cudo.protocol import Cudo
+from providers.sandbox.sellers.digitalocean.protocol import DigitalOcean
+from providers.sandbox.sellers.gcp.protocol import GoogleCloud
+from providers.sandbox.sellers.hotaisle import HotAisle
+from providers.sandbox.sellers.hyperstack.protocol import Hyperstack
+from providers.sandbox.sellers.lambda_cloud import LambdaCloud
+from providers.sandbox.sellers.latitude.protocol import Latitude
+from providers.sandbox.sellers.mithril.protocol import Mithril
+from providers.sandbox.sellers.oci.protocol import Oci
+from providers.sandbox.sellers.ovh.protocol import Ovh
+from providers.sandbox.sellers.price_lists.gpuhunt import GpuHunt
+from providers.sandbox.sellers.price_lists.skypilot import SkyPilot
+from providers.sandbox.sellers.prime_intellect.protocol import PrimeIntellect
+from providers.sandbox.sellers.runpod.protocol import RunPod
+from providers.sandbox.sellers.scaleway.protocol import Scaleway
+from providers.sandbox.sellers.sfcompute.protocol import SFCompute
+from providers.sandbox.sellers.shadeform.protocol import Shadeform
+from providers.sandbox.sellers.tensordock.protocol import TensorDock
+from providers.sandbox.sellers.together.protocol import Together
+from providers.sandbox.sellers.vast.protocol import Vast
+from providers.sandbox.sellers.verda.protocol import Verda
+from providers.sandbox.sellers.vultr.protocol import Vultr
 from providers.sandbox.store import Store
-from providers.sandbox.tensordock import TensorDock
-from providers.sandbox.together import Together
-from providers.sandbox.vast import Vast
-from providers.sandbox.verda import Verda
-from providers.sandbox.vultr import Vultr
 from providers.sandbox.wire import (
     MAXIMUM_BODY_BYTES,
     Call,

@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from broker.domain.money import ZERO
+from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry, Tariff
-from providers.sandbox.market import Cell
+from providers.sandbox.market import InventoryItem
 from providers.sandbox.wire import World
 
 
@@ -19,22 +19,22 @@ class Books:
     """The books of ``provider``; ``ending_s``: how long what was given back can still be seen."""
 
     def __init__(self, world: World, provider: str, ending_s: float) -> None:
-        self._world, self._provider, self._ending = world, provider, timedelta(seconds=ending_s)
+        self._world, self._provider, self._releaser = world, provider, timedelta(seconds=ending_s)
 
     @property
     def _now(self) -> datetime:
         return self._world.clock.now()
 
-    def cells(self, **like: str) -> list[Cell]:
+    def cells(self, **like: str) -> list[InventoryItem]:
         """Cells on sale, those whose fields (``sku``, ``region``, ``tier`` …) are like this."""
         cells = self._world.market.cells(self._provider)
         return [c for c in cells if all(getattr(c, name) == value for name, value in like.items())]
 
-    def price(self, cell: Cell) -> Decimal:
+    def price(self, cell: InventoryItem) -> Decimal:
         """USD per unit and hour; zero where the provider lists no price."""
         return self._world.market.price(cell) or ZERO
 
-    def free(self, cell: Cell) -> int:
+    def free(self, cell: InventoryItem) -> int:
         """Units that can be bought now."""
         return self._world.market.free(cell, self._now)
 
@@ -48,7 +48,7 @@ class Books:
 
     def sell(
         self,
-        cell: Cell,
+        cell: InventoryItem,
         tag: object,
         tariff: Tariff,
         detail: Mapping[str, Any],
@@ -100,7 +100,7 @@ class Books:
     def is_gone(self, entry: Entry) -> bool:
         """Whether it ended so long ago that it cannot be seen any more."""
         over_at = entry.released_at or entry.ends_at
-        return over_at is not None and over_at + self._ending <= self._now
+        return over_at is not None and over_at + self._releaser <= self._now
 
     def kept(self) -> list[Entry]:
         """What can be seen, oldest first."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from broker.domain.money import format_usd
+from broker.domain.basics.money import format_usd
 from providers.sandbox.faults import CREATE_ONLY, FaultKind, Operation
 from providers.sandbox.ledger import ledger_row, zulu
 from providers.sandbox.market import market_row

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from broker.domain.money import MICRO, ZERO, format_usd
+from broker.domain.basics.money import MICRO, ZERO, format_usd
 from providers.sandbox.store import Store
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -17,7 +17,7 @@ from functools import cache, cached_property, lru_cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, cast
 
-from broker.domain.money import format_usd
+from broker.domain.basics.money import format_usd
 from providers.sandbox.ledger import Ledger
 from providers.sandbox.store import Store
 
@@ -83,7 +83,7 @@ def _recorded(row: Mapping[str, str]) -> Recorded:
 
 
 @dataclass(frozen=True)
-class Cell:
+class InventoryItem:
     """One kind of unit in one place: what has a price and a stock of its own.
 
     ``unit``: what price and capacity count ("node", or "gpu" where the provider prices GPUs).
@@ -135,9 +135,9 @@ class Cell:
         return (region is None or region in places) and (tier is None or tier == self.tier)
 
 
-def recorded_cell(row: Recorded, region: str, capacity: int, **changes: Any) -> Cell:
+def recorded_cell(row: Recorded, region: str, capacity: int, **changes: Any) -> InventoryItem:
     """A recorded node sold in ``region`` at one price wherever it is sold; ``changes`` of other fields."""
-    cell = Cell(
+    cell = InventoryItem(
         provider=row.provider,
         sku=row.sku,
         region=region,
@@ -171,15 +171,17 @@ def draw_count(low: int, high: int, seed: int, *parts: object) -> int:
 Drawing = ParamSpec("Drawing")
 
 
-def drawn_once(cells: Callable[Drawing, Iterable[Cell]]) -> Callable[Drawing, tuple[Cell, ...]]:
+def drawn_once(
+    cells: Callable[Drawing, Iterable[InventoryItem]],
+) -> Callable[Drawing, tuple[InventoryItem, ...]]:
     """Cells that depend on ``cells``'s arguments alone: markets of one process that are equal share them."""
 
     @lru_cache(maxsize=8)
     @wraps(cells)
-    def drawn(*args: Drawing.args, **kwargs: Drawing.kwargs) -> tuple[Cell, ...]:
+    def drawn(*args: Drawing.args, **kwargs: Drawing.kwargs) -> tuple[InventoryItem, ...]:
         return tuple(cells(*args, **kwargs))
 
-    return cast("Callable[Drawing, tuple[Cell, ...]]", drawn)
+    return cast("Callable[Drawing, tuple[InventoryItem, ...]]", drawn)
 
 
 class Market:
@@ -188,9 +190,9 @@ class Market:
     def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store = store
         self._ledger = ledger
-        self._cells: dict[str, Cell] = {}
+        self._cells: dict[str, InventoryItem] = {}
 
-    def add(self, cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    def add(self, cells: Iterable[InventoryItem]) -> tuple[InventoryItem, ...]:
         """Puts cells on sale; two cells of one key are a mistake of the caller."""
         added = tuple(cells)
         for cell in added:
@@ -199,11 +201,11 @@ class Market:
             self._cells[cell.key] = cell
         return added
 
-    def cells(self, provider: str | None = None) -> list[Cell]:
+    def cells(self, provider: str | None = None) -> list[InventoryItem]:
         """Cells on sale."""
         return [cell for cell in self._cells.values() if provider is None or cell.provider == provider]
 
-    def price(self, cell: Cell) -> Decimal | None:
+    def price(self, cell: InventoryItem) -> Decimal | None:
         """USD per unit and hour in force."""
         change = self._store.document(_PRICE, cell.price_key)
         if change is None:
@@ -212,16 +214,16 @@ class Market:
             return Decimal(change["usd"])
         return None if cell.usd_per_hour is None else cell.usd_per_hour * Decimal(change["factor"])
 
-    def capacity(self, cell: Cell) -> int:
+    def capacity(self, cell: InventoryItem) -> int:
         """Units that exist, free or held (of a window cell: units on each day)."""
         change = self._store.document(_STOCK, cell.stock_key)
         return cell.capacity if change is None else int(change["capacity"])
 
-    def capacity_was_set(self, cell: Cell) -> bool:
+    def capacity_was_set(self, cell: InventoryItem) -> bool:
         """Whether the control endpoint set the stock of ``cell``."""
         return self._store.document(_STOCK, cell.stock_key) is not None
 
-    def free(self, cell: Cell, now: datetime) -> int:
+    def free(self, cell: InventoryItem, now: datetime) -> int:
         """Units that can be bought now."""
         held = self._ledger.held_units(cell.provider, now)[cell.stock_key]
         return max(0, self.capacity(cell) - held)
@@ -231,7 +233,9 @@ class Market:
         held = self._ledger.held_units(provider, now)
         return {c.key: max(0, self.capacity(c) - held[c.stock_key]) for c in self.cells(provider)}
 
-    def find(self, provider: str, sku: str, region: str | None, tier: str | None) -> tuple[list[Cell], int]:
+    def find(
+        self, provider: str, sku: str, region: str | None, tier: str | None
+    ) -> tuple[list[InventoryItem], int]:
         """Cells that a control request means, and how many of their units make one of ``sku``.
 
         Where GPUs are priced one by one, ``8x NAME`` and ``NAME x8`` mean eight of them, and the name of
@@ -248,20 +252,20 @@ class Market:
             found = [cell for cell in cells if cell.unit == "gpu" and cell.is_called(name)]
         return [cell for cell in found if cell.is_in(region, tier)], units
 
-    def set_price(self, cells: Sequence[Cell], usd: Decimal | None, factor: Decimal | None) -> None:
+    def set_price(self, cells: Sequence[InventoryItem], usd: Decimal | None, factor: Decimal | None) -> None:
         """Sets the price of a unit, or a factor on the recorded price (factors do not pile up)."""
         change = {"usd": None if usd is None else str(usd), "factor": None if factor is None else str(factor)}
         for price_key in {cell.price_key for cell in cells}:
             self._store.put_document(_PRICE, price_key, change)
 
-    def set_stock(self, cells: Sequence[Cell], free: int, now: datetime) -> None:
+    def set_stock(self, cells: Sequence[InventoryItem], free: int, now: datetime) -> None:
         """Makes ``free`` units of each cell buyable now; of a window cell, sets the units of every day."""
         for cell in cells:
             held = 0 if cell.tier == WINDOW else self._ledger.held_units(cell.provider, now)[cell.stock_key]
             self._store.put_document(_STOCK, cell.stock_key, {"capacity": free + held})
 
 
-def market_row(market: Market, cell: Cell, free: int) -> dict[str, Any]:
+def market_row(market: Market, cell: InventoryItem, free: int) -> dict[str, Any]:
     """A cell as ``GET /_sandbox/market`` shows it."""
     price = market.price(cell)
     return {

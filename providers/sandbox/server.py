@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from broker.domain.errors import Conflict
+from broker.domain.basics.errors import Conflict
 from providers.sandbox.app import RESET_EXTENSION, ASGIApp, Receive, Sandbox, Scope, Send, create_sandbox
 
 HOST = "127.0.0.1"

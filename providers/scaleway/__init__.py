@@ -26,7 +26,7 @@ Environment: ``BROKER_SCALEWAY_SECRET_KEY``; ``BROKER_SCALEWAY_PROJECT_ID``, ``B
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.scaleway.adapter import Scaleway
 from providers.scaleway.offers import NAME, SCHEMA, parse
 from providers.spec import HOLDING, ProviderSpec

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import structlog
 from pydantic import Field
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
@@ -23,8 +23,8 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
 from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches

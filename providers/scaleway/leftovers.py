@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from broker.domain.errors import LeaseNotFound, ProviderError
+from broker.domain.basics.errors import LeaseNotFound, ProviderError
 from providers.http import Operation, ProviderHttp
 from providers.payload import Name, PayloadModel
 from providers.scaleway.offers import NAME

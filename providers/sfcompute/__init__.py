@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Idempotency
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.holding.reservation import Idempotency
+from broker.domain.market.offer import OfferBatch
 from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import join_batches
 from providers.sfcompute.adapter import SfCompute, classify

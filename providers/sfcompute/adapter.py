@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
@@ -30,9 +30,9 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.money import price_words
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.basics.money import price_words
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
 from broker.together import all_or_none, one_error
 from providers.client import Seller, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp, Reply, classify_by_status

@@ -20,9 +20,10 @@ from typing import Any
 from pydantic import Field
 
 from broker.catalogue import NodeFacts, ProviderFacts, load_provider_facts
-from broker.domain.billing import days
-from broker.domain.money import MICRO
-from broker.domain.offer import (
+from broker.domain.basics.money import MICRO
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.billing import days
+from broker.domain.market.offer import (
     CancelRule,
     GpuPool,
     NativePrice,
@@ -34,8 +35,7 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.sku import Fabric, Form, Sku
-from broker.domain.window import Segment, Window
+from broker.domain.market.sku import Fabric, Form, Sku
 from providers.payload import (
     Name,
     PayloadModel,

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, Field
 
-from broker.domain.errors import OrderRejected
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
 from providers.payload import Name, PayloadModel
 from providers.rows import window_between
 from providers.schema import Words

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, Need, ProviderSpec
 from providers.tensordock.adapter import HELD, TensorDock
 from providers.tensordock.offers import NAME, SCHEMA, parse

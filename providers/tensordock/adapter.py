@@ -9,15 +9,15 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, as_payload

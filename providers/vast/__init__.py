@@ -14,7 +14,7 @@ Environment: ``BROKER_VAST_API_KEY``; ``BROKER_VAST_IMAGE``, ``BROKER_VAST_DISK_
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vast.adapter import Vast
 from providers.vast.offers import NAME, SCHEMA, parse

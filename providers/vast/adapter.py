@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
@@ -20,8 +20,8 @@ from broker.domain.errors import (
     ProviderError,
     QuotaExceeded,
 )
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
 from providers.client import Query, SellerClient, all_pages, bearer, found_again, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import PayloadModel

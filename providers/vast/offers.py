@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.offer import (
+from broker.domain.market.offer import (
     GpuPool,
     HostKind,
     NativePrice,
@@ -23,7 +23,7 @@ from broker.domain.offer import (
     StockLevel,
     Tier,
 )
-from broker.domain.sku import Form, IntraNode, LinkKind, Sku
+from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku
 from providers.payload import (
     Amount,
     GpuCount,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.offer import RejectedRow
+from broker.domain.market.offer import RejectedRow
 
 LIMIT = 3000
 SHORTEST_CUT = 64

@@ -14,7 +14,7 @@ Environment: ``BROKER_VERDA_CLIENT_ID`` and ``BROKER_VERDA_CLIENT_SECRET`` (OAut
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.verda.adapter import Verda
 from providers.verda.offers import NAME, SCHEMA, parse

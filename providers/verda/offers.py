@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Any
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.sku import Form, IntraNode, Sku
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.market.sku import Form, IntraNode, Sku
 from providers.payload import (
     Amount,
     GpuCount,

@@ -19,7 +19,7 @@ Environment: ``BROKER_VULTR_API_KEY``; ``BROKER_VULTR_OS_ID`` (default 2284, Ubu
 
 from __future__ import annotations
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vultr.adapter import Vultr
 from providers.vultr.offers import NAME, SCHEMA, parse

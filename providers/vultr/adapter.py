@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
@@ -16,8 +16,8 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch
 from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.sku import Form, Sku
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.market.sku import Form, Sku
 from providers.gpu_words import MEMORY_TOLERANCE
 from providers.payload import (
     Amount,

@@ -17,49 +17,49 @@ from pydantic import SecretStr
 from api.app import create_app
 from api.background import Background
 from api.bootstrap import Product
-from api.events import PlanEvents
 from api.export.jobs import ExportJobs
-from api.notifier import LoggedNotifier
-from api.schemas.workloads import read_workloads
-from api.webhook_sender import HttpWebhookSender
-from api.workers import Planners, PlannerThread
-from broker.budget_gate import BudgetGate
-from broker.buying import Buying
+from api.notices.events import PlanEvents
+from api.notices.notifier import LoggedNotifier
+from api.notices.webhook_sender import HttpWebhookSender
+from api.planning.workers import Planners, PlannerThread
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_energy_facts
-from broker.domain.account import Scope
-from broker.domain.offer import Offer
-from broker.domain.polling import PollPlan
-from broker.domain.price_gate import GateRules
-from broker.domain.workload import PlanRequest
-from broker.drafting import Drafting
-from broker.forecasting import ForecastSources
-from broker.leasing import Leasing
-from broker.plan_ports import PlanCall
-from broker.plan_queue import PlanQueue
-from broker.ports import Clock, Notifier
-from broker.services.accounts import AccountsService
-from broker.services.approvals import ApprovalsService
-from broker.services.budgets import BudgetsService
-from broker.services.changes import ChangesService
-from broker.services.economics import EconomicsService
-from broker.services.intervals import IntervalsService
-from broker.services.keys import KeysService
-from broker.services.moves import MovesService
-from broker.services.offers import OffersService
-from broker.services.planning import PlanningRules, PlanningService
-from broker.services.prices import PricesService
-from broker.services.probes import Probe, ProbesService
-from broker.services.proposals import ProposalsService
-from broker.services.reconcile import ReconcileService
-from broker.services.reoptimize import ReoptimizeService
-from broker.services.reservations import ReservationsService
-from broker.services.retention import RetentionService
-from broker.services.spend import SpendService
-from broker.services.webhooks import WebhooksService
+from broker.domain.basics.account import Scope
+from broker.domain.market.offer import Offer
+from broker.domain.market.polling import PollPlan
+from broker.domain.market.price_gate import GateRules
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanCall
+from broker.ports.unit_of_work import Clock, Notifier
+from broker.services.accounts.accounts import AccountsService
+from broker.services.accounts.keys import KeysService
+from broker.services.accounts.retention import RetentionService
+from broker.services.accounts.webhooks import WebhooksService
+from broker.services.holding.buyer import Buyer
+from broker.services.holding.changes import ChangesService
+from broker.services.holding.lease_service import LeaseService
+from broker.services.holding.reconcile import ReconcileService
+from broker.services.holding.reservation_creator import ReservationCreator
+from broker.services.holding.reservations import ReservationsService
+from broker.services.market.forecasting import ForecastSources
+from broker.services.market.offers import OffersService
+from broker.services.market.prices import PricesService
+from broker.services.market.probes import Probe, ProbesService
+from broker.services.moving.moves import MovesService
+from broker.services.moving.proposals import ProposalsService
+from broker.services.moving.reoptimize import ReoptimizeService
+from broker.services.planning.plan_queue import PlanQueue
+from broker.services.planning.planning import PlanningRules, PlanningService
+from broker.services.spend.approvals import ApprovalsService
+from broker.services.spend.budget_gate import BudgetGate
+from broker.services.spend.budgets import BudgetsService
+from broker.services.spend.economics import EconomicsService
+from broker.services.spend.intervals import IntervalsService
+from broker.services.spend.spend import SpendService
+from broker.services.spend.spend_futures import SpendFutures
+from broker.services.spend.summaries import Summaries
 from broker.settings import Settings
-from broker.spend_futures import SpendFutures
 from broker.store import create_store
-from broker.summaries import Summaries
 from optimizer.spend_interval import MonteCarlo
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer, anew, plan_on_cheapest
@@ -128,13 +128,13 @@ class House:
         def read(document: str) -> PlanRequest:
             return read_workloads(document, source="stored plan", base=None, now=self.clock.now())
 
-        leasing = Leasing(units, adapters, self.clock)
-        drafting = Drafting(leasing, self.clock)
-        buying = Buying(units, leasing, drafting, self.clock)
+        lease_service = LeaseService(units, adapters, self.clock)
+        creator = ReservationCreator(lease_service, self.clock)
+        buying = Buyer(units, lease_service, creator, self.clock)
         futures = SpendFutures(MonteCarlo(), ForecastSources())
         summaries = Summaries(units, self.clock)
         gate = BudgetGate(units, self.clock, summaries)
-        moves = MovesService(units, buying, drafting, self.clock, self.notifier)
+        moves = MovesService(units, buying, creator, self.clock, self.notifier)
         polls = PollPlan(timedelta(seconds=self.settings.poll_seconds))
         queue = PlanQueue(self.executor)
         planner = (units, self.plan_call, queue, self.clock, self.notifier)

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from api.dependencies import SESSION_COOKIE
-from broker.domain.account import Scope
+from api.http.dependencies import SESSION_COOKIE
+from broker.domain.basics.account import Scope
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home
 
 READS = (

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from broker.domain.account import Scope
+from broker.domain.basics.account import Scope
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, OFFERS, Home, House, limit
 from tests.fakes.clock import FakeClock

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.domain.account import Scope
+from broker.domain.basics.account import Scope
 from tests.api.house import Home
 from tests.fakes.clock import FakeClock
 

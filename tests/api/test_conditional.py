@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from unittest.mock import patch
 
-from api.conditional import tagged
+from api.http.conditional import tagged
 from api.routes import plans
 from tests.api.house import DOCUMENT, Home
 from tests.fakes.clock import FakeClock

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 from distributed import LocalCluster
 
-from api import dask_workers
 from api.bootstrap import build_executor
-from api.dask_workers import DaskPlanners
-from api.events import PlanEvents
-from broker.domain.errors import InputError
+from api.notices.events import PlanEvents
+from api.planning import dask_workers
+from api.planning.dask_workers import DaskPlanners
+from broker.domain.basics.errors import InputError
 from tests.api.test_workers import pid, tell, until_told
 
 pytestmark = pytest.mark.xdist_group("dask")
@@ -97,6 +97,6 @@ async def test_progress_comes_back_to_the_loop_that_asked(address: str) -> None:
 
 
 def test_no_scheduler_is_said_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.dask_workers.CONNECT_LIMIT_S", 0.5)
+    monkeypatch.setattr("api.planning.dask_workers.CONNECT_LIMIT_S", 0.5)
     with pytest.raises(InputError, match=r"BROKER_SOLVER_EXECUTOR.*a Dask scheduler that answers at 127"):
         build_executor("dask://127.0.0.1:9", PlanEvents())

@@ -16,8 +16,8 @@ import pytest
 from openpyxl import load_workbook
 
 from api.export.jobs import SumFile, Wanted
-from api.schemas.spend import SpendForm
-from broker.domain.export_jobs import LONGEST, ExportJob, ExportState
+from api.schemas.finance.spend import SpendForm
+from broker.domain.basics.export_jobs import LONGEST, ExportJob, ExportState
 from tests.api.house import Home
 from tests.fakes.examples import ALICE
 

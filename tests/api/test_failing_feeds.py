@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from api.app import create_app
 from api.bootstrap import build_product
-from api.schedule import Timetable
+from api.jobs.scheduler import Scheduler
 from broker.settings import Settings
 from providers.registry import SPECS
 from providers.sandbox.server import start_in_background
@@ -43,7 +43,7 @@ async def test_bad_feeds_do_not_keep_the_good_ones_waiting_and_everybody_is_told
         arm(sandbox.url, MALFORMED, "malformed", 600)
         async with app.router.lifespan_context(app):
             began = time.monotonic()
-            await Timetable(product).poll()
+            await Scheduler(product).poll()
             seconds = time.monotonic() - began
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:

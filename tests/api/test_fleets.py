@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from api.held import lines_of
-from api.schemas.reservation import ReservationForm
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from api.schemas.holding.reservation import ReservationForm
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from tests.api.house import ADMIN_KEY, Home
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer

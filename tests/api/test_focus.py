@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.domain.focus_columns import FocusVersion, focus_columns
+from broker.domain.focus.columns import FocusVersion, focus_columns
 from tests.api.house import Home
 from tests.fakes.clock import FakeClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.domain.account import Scope
+from broker.domain.basics.account import Scope
 from tests.api.house import Home
 
 WISH = {"name": "ci", "team": "research", "scopes": ["plans:read", "plans:write"]}

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.cursors import page_of
-from api.dependencies import SESSION_COOKIE
-from broker.domain.errors import InputError
-from broker.domain.price_gate import GateRules
+from api.http.cursors import page_of
+from api.http.dependencies import SESSION_COOKIE
+from broker.domain.basics.errors import InputError
+from broker.domain.market.price_gate import GateRules
 from providers.spec import Missing
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import NOON, FakeClock

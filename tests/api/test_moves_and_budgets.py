@@ -6,15 +6,15 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.account import Scope
-from broker.domain.charging import reservation_charges
-from broker.domain.money import ZERO
-from broker.domain.move_charges import charges_with_moves
-from broker.domain.offer import Offer, Tier
-from broker.domain.reoptimization import Move, MovingCost, ProposalState, Reoptimization
-from broker.domain.spend import Charge
-from broker.domain.staying import held_of
-from broker.domain.workload import WorkloadKind
+from broker.domain.basics.account import Scope
+from broker.domain.basics.money import ZERO
+from broker.domain.holding.staying import held_of
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.moving.move_charges import charges_with_moves
+from broker.domain.moving.reoptimization import Move, MovingCost, ProposalState, Reoptimization
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.charging import reservation_charges
+from broker.domain.spend.spend import Charge
 from tests.api.house import OFFERS, Home
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer

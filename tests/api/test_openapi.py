@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from api.openapi import build_document
+from api.http.openapi import build_document
 from tests.api.house import DOCUMENT, Home
 
 JSON = "application/json"

@@ -18,11 +18,11 @@ from pydantic import SecretStr
 
 from api.app import create_app
 from api.bootstrap import Product
-from api.schedule import Timetable
-from broker.domain.errors import ProviderUnavailable, StoreTooNew
-from broker.domain.market import ChangeKind, OfferChange, PollRound
-from broker.domain.offer import OfferBatch
-from broker.plan_ports import PlanState
+from api.jobs.scheduler import Scheduler
+from broker.domain.basics.errors import ProviderUnavailable, StoreTooNew
+from broker.domain.market.market import ChangeKind, OfferChange, PollRound
+from broker.domain.market.offer import OfferBatch
+from broker.ports.planning import PlanState
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, DOCUMENT, ClosableProvider, House
 from tests.fakes.clock import NOON, FakeClock
@@ -46,7 +46,7 @@ async def test_readiness_comes_with_the_first_pass(house: House) -> None:
         assert early.status_code == 503
         waits = {"polled": False, "reconciled": False}
         assert early.json() == {"serving": True, "schema_current": True, "database": True, **waits}
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         timetable.start()
         try:
             await until("readiness", lambda: is_ready(client))
@@ -76,7 +76,7 @@ async def test_a_feed_that_does_not_answer_is_not_waited_for_and_named(house: Ho
         client, slow = home.client(None), SlowProvider(house.clock, provider="slow")
         feeds: Any = home.product.adapters
         feeds["slow"] = slow
-        timetable = Timetable(home.product, patience_s=0.02)
+        timetable = Scheduler(home.product, patience_s=0.02)
         timetable.start()
         await until("readiness", lambda: is_ready(client))
         assert (await client.get("/readyz")).json()["feeds_awaited"] == ["slow"]
@@ -102,7 +102,7 @@ async def test_a_restart_knows_the_market_that_is_young_in_the_store(
         client, silent = home.client(None), SlowProvider(house.clock)
         feeds: Any = home.product.adapters
         feeds["fake"] = silent
-        timetable = Timetable(home.product, patience_s=0.01)
+        timetable = Scheduler(home.product, patience_s=0.01)
         timetable.start()
         readiness = home.product.readiness
         await until("the silent feed", lambda: is_true(readiness.awaited == {"fake"}))
@@ -122,7 +122,7 @@ async def test_a_market_without_an_offer_is_waited_for(house: House) -> None:
         client, slow = home.client(None), SlowProvider(house.clock, provider="slow")
         feeds: Any = home.product.adapters
         feeds["slow"] = slow
-        timetable = Timetable(home.product, patience_s=0.01)
+        timetable = Scheduler(home.product, patience_s=0.01)
         timetable.start()
         readiness = home.product.readiness
         await until("the empty feed", lambda: asyncio.sleep(0, result=readiness.awaited == {"slow"}))
@@ -254,7 +254,7 @@ async def test_what_is_asked_meanwhile_is_made_once(house: House, monkeypatch: p
             return await refresh(providers, heard)
 
         monkeypatch.setattr(home.product.offers, "refresh", slowly)
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         timetable.start()
         try:
             client = await home.team("research")
@@ -275,7 +275,7 @@ async def has_ended(client: Any, path: str) -> bool:
 
 async def test_jobs_survive_faults_and_never_overlap(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async with house.open() as home:
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         at_once, most = 0, 0
 
         async def slow(providers: Iterable[str], heard: Callable[[PollRound], None]) -> tuple[()]:
@@ -306,7 +306,7 @@ async def test_changes_that_come_during_a_look_wait_together(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house.open() as home:
-        timetable, looks = Timetable(home.product), list[int]()
+        timetable, looks = Scheduler(home.product), list[int]()
         first_may_end = asyncio.Event()
 
         async def look(changes: tuple[OfferChange, ...]) -> None:
@@ -327,7 +327,7 @@ async def test_changes_that_come_during_a_look_wait_together(
 async def test_a_burst_of_changes_is_one_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.settings = house.settings.model_copy(update={"debounce_seconds": 1.0})
     async with house.open() as home:
-        timetable, looks = Timetable(home.product), list[int]()
+        timetable, looks = Scheduler(home.product), list[int]()
 
         async def look(changes: tuple[OfferChange, ...]) -> None:
             looks.append(len(changes))
@@ -349,7 +349,7 @@ async def test_a_burst_is_over_with_its_poll_and_a_slow_feed_holds_no_look_up(
     for debounce_s, slowest_s, least_s, most_s in ((600.0, 0.05, 0.04, 60.0), (0.05, 600.0, 0.0, 60.0)):
         house.settings = house.settings.model_copy(update={"debounce_seconds": debounce_s})
         async with house.open() as home:
-            looked, timetable = asyncio.Event(), Timetable(home.product)
+            looked, timetable = asyncio.Event(), Scheduler(home.product)
 
             async def look(changes: tuple[OfferChange, ...], looked: asyncio.Event = looked) -> None:
                 looked.set()
@@ -420,7 +420,7 @@ async def test_a_start_that_fails_leaves_nothing_open(house: House, monkeypatch:
 SECOND = """
 import sys
 from api.bootstrap import build_product
-from broker.domain.errors import Conflict
+from broker.domain.basics.errors import Conflict
 from broker.settings import Settings
 try:
     build_product(Settings(database_url=sys.argv[1], solver_executor="thread"), {})

@@ -14,12 +14,12 @@ import pytest
 from starlette.requests import Request
 
 from api import plan_requests
-from api.events import with_pauses
+from api.notices.events import with_pauses
+from api.planning.workers import PlannerProcesses
 from api.routes import plans
-from api.workers import PlannerProcesses
-from broker.domain.account import Scope
-from broker.plan_ports import PlanState
-from broker.services.planning import PlanningRules
+from broker.domain.basics.account import Scope
+from broker.ports.planning import PlanState
+from broker.services.planning.planning import PlanningRules
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
 from tests.fakes.examples import ADMIN, plan_beyond_memory, refuse_to_plan
 from tests.fakes.slots import Slots

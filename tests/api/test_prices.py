@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.domain.offer import Offer
+from broker.domain.market.offer import Offer
 from tests.api.house import Home, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer

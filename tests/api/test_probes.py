@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from api.bootstrap import build_product
-from api.schedule import Timetable
-from broker.domain.probing import ComparedCall, Finding, FindingKind, ProbeReport
+from api.jobs.scheduler import Scheduler
+from broker.domain.market.probing import ComparedCall, Finding, FindingKind, ProbeReport
 from broker.settings import Settings
 from providers.sandbox import SandboxHandle
 from tests.api.house import ADMIN_KEY, Home, House
@@ -46,7 +46,7 @@ async def test_a_seller_is_probed_once_a_day_and_what_is_new_is_told(tmp_path: P
     seller, clock, notifier = Seller(), FakeClock(), RecordingNotifier()
     house = House(tmp_path / "b.db", clock=clock, notifier=notifier, probes={"fake": seller})
     async with house.open() as home:
-        timetable, visitor = Timetable(home.product), home.client(None)
+        timetable, visitor = Scheduler(home.product), home.client(None)
         await visitor.post("/signin", data={"key": ADMIN_KEY})
         assert await told(home) is None
         await timetable.probe()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.openapi import build_document
+from api.http.openapi import build_document
 from tests.api.house import Home
 
 PROBES = ("/healthz", "/readyz", "/metrics", "/signin")

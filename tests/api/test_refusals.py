@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.domain.offer import Offer
+from broker.domain.market.offer import Offer
 from tests.api.house import DOCUMENT, OFFERS, Home, House, limit
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, slot_terms

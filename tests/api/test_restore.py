@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from api.bootstrap import Product
-from api.schedule import Timetable
-from broker.services.reconcile import ReconcileRules, ReconcileService
+from api.jobs.scheduler import Scheduler
+from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from tests.api.house import House
 from tests.fakes.clock import FakeClock
 
@@ -118,7 +118,7 @@ async def test_what_is_shown_is_what_passes_do(house: House, tmp_path: Path) -> 
 
 async def test_a_paused_leader_polls_and_does_nothing_else(paused: House) -> None:
     async with paused.open(polled=False) as home:
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         await timetable._first_pass()
         assert home.product.readiness.polled
         assert not home.product.readiness.reconciled

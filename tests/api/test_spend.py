@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from openpyxl import load_workbook
 
-from api.schemas.spend import SpendForm, spend_csv
-from broker.domain.spend import GROUPS
+from api.schemas.finance.spend import SpendForm, spend_csv
+from broker.domain.spend.spend import GROUPS
 from tests.api.house import DOCUMENT, Home
 
 WHOLE = {"from": "2026-11-01", "to": "2027-02-01T00:00:00Z"}

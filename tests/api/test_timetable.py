@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
-from api.schedule import Timetable
-from broker.domain.errors import StoreUnavailable
+from api.jobs.scheduler import Scheduler
+from broker.domain.basics.errors import StoreUnavailable
 from tests.api.house import House
 
 
@@ -41,7 +41,7 @@ class Blocked:
         return run
 
 
-def blocked(timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> Blocked:
+def blocked(timetable: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Blocked:
     """The works of all jobs, in place of the product's use cases."""
     works = Blocked()
     product: Any = timetable._product
@@ -74,7 +74,7 @@ async def test_a_failure_that_comes_again_is_told_once_and_when_it_is_over(house
             raise StoreUnavailable("the database does not answer")
 
     async with house.open() as home:
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         with capture_logs() as logs:
             for _ in range(5):
                 await timetable._pass("prices", work)
@@ -89,7 +89,7 @@ async def test_slow_jobs_run_late_alone_and_hold_up_no_other(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house.open() as home:
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         works = blocked(timetable, monkeypatch)
         jobs = [job for job, _ in timetable._jobs()]
         for _ in range(3):
@@ -113,7 +113,7 @@ async def test_a_shutdown_during_every_job_logs_nothing(
 ) -> None:
     with capture_logs() as logs:
         async with house.open() as home:
-            timetable = Timetable(home.product)
+            timetable = Scheduler(home.product)
             works = blocked(timetable, monkeypatch)
             timetable.start()
             for job, _ in timetable._jobs():
@@ -132,7 +132,7 @@ async def test_a_shutdown_just_as_jobs_fall_due_logs_nothing(
 ) -> None:
     """The loop has taken so many steps since every job fell due: a pass may be begun, or not yet."""
     async with house.open() as home:
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         blocked(timetable, monkeypatch)
         timetable.start()
         await turns()
@@ -146,7 +146,7 @@ async def test_a_shutdown_just_as_jobs_fall_due_logs_nothing(
 
 async def test_every_job_is_one_at_a_time_late_rather_than_never(house: House) -> None:
     async with house.open() as home:
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         timetable.start()
         jobs = timetable._scheduler.get_jobs()
         assert len(jobs) == len(timetable._jobs())
@@ -157,7 +157,7 @@ async def test_every_job_is_one_at_a_time_late_rather_than_never(house: House) -
 
 async def test_who_led_before_tells_nothing_of_feeds(house: House) -> None:
     async with house.open(polled=False) as home:
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         await timetable.poll()
         assert b'broker_feed_last_success_timestamp_seconds{provider="fake"}' in generate_latest()
         await timetable.end()

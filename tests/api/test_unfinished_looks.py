@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from api.cli.reoptimization_view import print_looks
-from api.schedule import Timetable
-from api.schemas.reoptimization import ReoptimizationForm
-from broker.domain.reoptimization import ProposalState, Reoptimization
-from broker.domain.unfinished import cut_off
+from api.cli.plans.reoptimization_view import print_looks
+from api.jobs.scheduler import Scheduler
+from api.schemas.plans.reoptimization import ReoptimizationForm
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.moving.unfinished import cut_off
 from tests.api.house import ADMIN_KEY, House
 
 GAUGE = "broker_unfinished_looks"
@@ -34,7 +34,7 @@ async def test_a_look_that_was_cut_off_is_told_until_one_is_finished(tmp_path: P
             await uow.reoptimizations.add(cut_off(seen, "1 of 1 workloads were not tried elsewhere", 60.0))
             await uow.commit()
 
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         await timetable.finish_looks()
         assert counted((await client.get("/metrics")).text) == 1
         (told,) = (await client.get("/v1/reoptimizations")).json()["items"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import unescape
 from pathlib import Path
 
-from api.schedule import Timetable
+from api.jobs.scheduler import Scheduler
 from tests.api.house import ADMIN_KEY, House
 from tests.fakes.provider import Fault
 
@@ -21,7 +21,7 @@ async def test_a_list_that_cannot_be_read_is_told_until_it_can(tmp_path: Path) -
     async with house.open() as home:
         client, visitor = home.client(), home.client(None)
         await visitor.post("/signin", data={"key": ADMIN_KEY})
-        timetable = Timetable(home.product)
+        timetable = Scheduler(home.product)
         before = counted((await client.get("/metrics")).text)
         house.provider.fail("list", Fault.DOWN)
         await timetable.reconcile()

@@ -11,8 +11,8 @@ import pytest
 from rich.table import Table
 
 from api.cli.output import SafeConsole, to_json
-from api.schemas.workloads import read_workloads
-from broker.domain.errors import InputError
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.basics.errors import InputError
 from broker.unseen import ESCAPES, LAYOUT, shown
 from tests.api.house import ADMIN_KEY, DOCUMENT, OFFERS, Home, House
 from tests.fakes.clock import NOON

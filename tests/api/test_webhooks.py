@@ -18,11 +18,11 @@ from sqlalchemy import text
 from standardwebhooks import Webhook as Verifier
 
 from api.clocks import SystemClock
-from api.webhook_sender import HttpWebhookSender
-from broker.domain.account import AuditEntry, Caller, Scope
-from broker.domain.errors import InputError
-from broker.domain.webhook import TRIES_AFTER, SendOutcome, can_match, make_secret, sign
-from broker.services.webhooks import WebhooksService
+from api.notices.webhook_sender import HttpWebhookSender
+from broker.domain.basics.account import AuditEntry, Caller, Scope
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.webhook import TRIES_AFTER, SendOutcome, can_match, make_secret, sign
+from broker.services.accounts.webhooks import WebhooksService
 from tests.api.house import DOCUMENT, OFFERS, Home, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api.planning_call import progress_sink
-from api.planning_process import GIB, Asked, PlanningProcess, death
-from api.relay import progress_of
-from api.workers import PlannerProcesses
-from broker.domain.errors import FieldProblem, InputError, PlannerDied, PlannerOutOfMemory
-from broker.plan_ports import Progress
+from api.planning.planning_call import progress_sink
+from api.planning.planning_process import GIB, Asked, PlanningProcess, death
+from api.planning.relay import progress_of
+from api.planning.workers import PlannerProcesses
+from broker.domain.basics.errors import FieldProblem, InputError, PlannerDied, PlannerOutOfMemory
+from broker.ports.planning import Progress
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -318,7 +318,7 @@ def test_a_process_that_keeps_much_memory_is_replaced(one: PlannerProcesses) -> 
 
 
 def test_a_process_that_never_begins_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.planning_process._serve", os._exit)
+    monkeypatch.setattr("api.planning.planning_process._serve", os._exit)
     with PlannerProcesses(1, memory_gib=1.0) as workers, pytest.raises(PlannerDied):
         workers.submit(pid).result(LIMIT_S)
 
@@ -406,7 +406,7 @@ def test_shutdown_that_waits_lets_calls_finish(one: PlannerProcesses, tmp_path: 
 PARENT = """
 import sys, time
 from pathlib import Path
-from api.workers import PlannerProcesses
+from api.planning.workers import PlannerProcesses
 from tests.api.test_workers import begun, pid, say_and_wait
 if __name__ == "__main__":
     workers, folder = PlannerProcesses(2), Path(sys.argv[1])

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus
-from broker.plan_ports import LimitClock, PlanOptions
+from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.fleets.many_pools import PatternSearch

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from api.workers import PlannerProcesses
-from broker.services.reoptimize import ReoptimizeRules
+from api.planning.workers import PlannerProcesses
+from broker.services.moving.reoptimize import ReoptimizeRules
 from broker.store import create_store
 from tests.faults.busy import looks_after_a_tripled_price
 from tests.postgres import PostgresServer

@@ -23,11 +23,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.offer import NativePrice, Offer, Stock, Tier
-from broker.domain.sku import Sku
-from broker.domain.workload import Training
-from broker.plan_ports import PlanOptions
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.offer import NativePrice, Offer, Stock, Tier
+from broker.domain.market.sku import Sku
+from broker.domain.planning.workload import Training
+from broker.ports.planning import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 from tests.bench.company import PRICES

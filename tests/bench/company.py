@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.catalogue import load_gpus
-from broker.domain.offer import Tier
-from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.market.offer import Tier
+from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from optimizer.performance.hardware.sku_arrays import implied_link, kinds_of
 
 PRICES = Path(__file__).resolve().parents[2] / "fixtures" / "market" / "real_prices.csv"

@@ -16,10 +16,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from api.schemas.market import read_market
-from api.schemas.workloads import read_workloads
+from api.schemas.market.market import read_market
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.workload import Serving
+from broker.domain.planning.workload import Serving
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.fleets.cases import build_fleet_case

@@ -18,12 +18,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from api.schemas.history import read_history
+from api.schemas.market.history import read_history
 from broker.catalogue import load_provider_classes
-from broker.domain.forecast import DailyPrices, Forecaster, ForecastRules, daily_prices, midnights
-from broker.domain.market import PricePoint
-from broker.domain.market_history import MarketHistory
-from broker.forecasting import ForecastSources
+from broker.domain.market.forecast import DailyPrices, Forecaster, ForecastRules, daily_prices, midnights
+from broker.domain.market.market import PricePoint
+from broker.domain.market.market_history import MarketHistory
+from broker.services.market.forecasting import ForecastSources
 from tests.bench.backtest import generate
 
 KNOWN_DAYS, EVERY_DAYS = 60, 10

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.offer import Offer, OfferBatch
 from providers.registry import SPECS, find_spec
 from providers.spec import ProviderSpec
 from tests.contract.damage import many_damages

@@ -31,17 +31,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from broker.domain.market import ChangeKind, OfferChange, PollRound, PricePoint
-from broker.domain.offer import Offer, OfferBatch, Tier
-from broker.domain.price_days import days_in
-from broker.domain.round_news import RoundNews
-from broker.domain.window import Window
-from broker.forecasting import ForecastSources, load_forecaster
-from broker.services.offers import OffersService
-from broker.services.prices import HistoryRules, PricesService
-from broker.services.retention import RetentionRules
+from broker.domain.basics.window import Window
+from broker.domain.market.market import ChangeKind, OfferChange, PollRound, PricePoint
+from broker.domain.market.offer import Offer, OfferBatch, Tier
+from broker.domain.market.price_days import days_in
+from broker.domain.market.round_news import RoundNews
+from broker.services.accounts.retention import RetentionRules
+from broker.services.market.forecasting import ForecastSources, load_forecaster
+from broker.services.market.offers import OffersService
+from broker.services.market.prices import HistoryRules, PricesService
 from broker.store import Store, create_store
-from broker.store.prices import append_points
+from broker.store.market.prices import append_points
 from broker.store.unit_of_work import SqlUnitOfWork
 from tests.bench.effort import Effort, measured
 from tests.bench.rounds import Replayed, invented

@@ -9,8 +9,8 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from api.schemas.document import read_document, read_json_document
-from broker.domain.errors import InputError
+from api.schemas.base.document import read_document, read_json_document
+from broker.domain.basics.errors import InputError
 from tests.schemas.hostile import hostile_json, hostile_yaml
 
 LIMIT_S = 0.1

@@ -12,10 +12,19 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.offer import HostKind, NativePrice, Offer, Stock, StockLevel, Tier, WindowKind, WindowTerms
-from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from broker.domain.window import Segment, Window
-from broker.domain.workload import (
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.offer import (
+    HostKind,
+    NativePrice,
+    Offer,
+    Stock,
+    StockLevel,
+    Tier,
+    WindowKind,
+    WindowTerms,
+)
+from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.planning.workload import (
     PlanRequest,
     Policy,
     Precision,

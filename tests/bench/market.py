@@ -19,7 +19,7 @@ from decimal import Decimal
 import uvicorn
 
 from providers.sandbox.app import create_sandbox
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Market, draw
+from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, Market, draw
 from providers.sandbox.server import ResettableProtocol, listen
 
 WIDENED = ("skypilot", "gpuhunt", "shadeform", "prime_intellect", "vast")
@@ -37,7 +37,7 @@ def widen(market: Market, copies: int, seed: int) -> int:
     return added
 
 
-def _copies(cell: Cell, copies: int, seed: int) -> Iterator[Cell]:
+def _copies(cell: InventoryItem, copies: int, seed: int) -> Iterator[InventoryItem]:
     for number in range(1, copies + 1):
         lot = (seed, cell.key, number)
         factor = Decimal(round(0.8 + 0.4 * draw(*lot, "price"), 3)).quantize(Decimal("0.001"))
@@ -57,7 +57,7 @@ def _copies(cell: Cell, copies: int, seed: int) -> Iterator[Cell]:
         )
 
 
-def _place(cell: Cell, number: int) -> tuple[str, str, dict[str, object]]:
+def _place(cell: InventoryItem, number: int) -> tuple[str, str, dict[str, object]]:
     """Region, zone and labels of a copy; of Vast.ai the zone is the offer's number."""
     labels = dict(cell.labels)
     if cell.provider == "vast":

@@ -30,11 +30,19 @@ from typing import Any
 import numpy as np
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.offer import NativePrice, Offer, Stock, Tier
-from broker.domain.sku import IntraNode, LinkKind, Sku
-from broker.domain.window import Window
-from broker.domain.workload import Measurement, PlanRequest, RequestSize, Serving, Slo, Traffic, TrafficShape
-from broker.plan_ports import PlanOptions
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import NativePrice, Offer, Stock, Tier
+from broker.domain.market.sku import IntraNode, LinkKind, Sku
+from broker.domain.planning.workload import (
+    Measurement,
+    PlanRequest,
+    RequestSize,
+    Serving,
+    Slo,
+    Traffic,
+    TrafficShape,
+)
+from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.fleets.lanes import LaneDemand, LaneMenu, find_lanes

@@ -20,8 +20,8 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from api.cli.listening import spare_collections
-from api.dependencies import SESSION_COOKIE
+from api.cli.installation.listening import spare_collections
+from api.http.dependencies import SESSION_COOKIE
 from tests.faults import haste
 from tests.faults.auditor import Auditor
 from tests.faults.broker_life import standing_market

@@ -22,13 +22,13 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from api.cli.listening import spare_collections
-from api.dependencies import SESSION_COOKIE
+from api.cli.installation.listening import spare_collections
+from api.http.dependencies import SESSION_COOKIE
 from broker.catalogue import load_launch_table
-from broker.domain.market import PollRound
-from broker.domain.round_news import round_news
+from broker.domain.market.market import PollRound
+from broker.domain.market.round_news import round_news
+from broker.services.market.usable_offers import OfferRules, usable_offers
 from broker.store import Store
-from broker.usable_offers import OfferRules, usable_offers
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.bench.rounds import Replayed, invented
 from tests.fakes.clock import FakeClock

@@ -11,15 +11,15 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from api.schemas.market import read_market
-from api.schemas.workloads import read_workloads
+from api.schemas.market.market import read_market
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.billing import holding_cost_usd
-from broker.domain.money import ZERO
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, Progress
+from broker.domain.basics.money import ZERO
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions, Progress
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.crew.crew import MOST_PROCESSES, usable_cores

@@ -26,9 +26,9 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from broker.domain.errors import ProviderError
-from broker.domain.offer import OfferBatch
-from broker.ports import OfferSource
+from broker.domain.basics.errors import ProviderError
+from broker.domain.market.offer import OfferBatch
+from broker.ports.unit_of_work import OfferSource
 from providers.registry import build_adapters, configured
 from providers.spec import Feed
 from tests.bench.effort import Effort, effort_table, measured

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus
-from broker.plan_ports import PlanOptions
+from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

@@ -21,10 +21,10 @@ from pathlib import Path
 from rich.console import Console
 
 from broker.catalogue import load_gate_rules
-from broker.domain.market import PollRound
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from broker.services.offers import OffersService
+from broker.domain.market.market import PollRound
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.services.market.offers import OffersService
 from broker.store import create_store
 from tests.bench.effort import Effort, effort_table, measured
 from tests.fakes.clock import FakeClock

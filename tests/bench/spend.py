@@ -33,17 +33,17 @@ from rich.table import Table
 
 from api.app import create_app
 from api.bootstrap import Product
-from api.cli.listening import spare_collections
-from api.dependencies import SESSION_COOKIE
+from api.cli.installation.listening import spare_collections
 from api.export.focus_csv import focus_csv
-from broker.domain.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
-from broker.domain.focus_columns import FocusVersion
-from broker.domain.offer import Offer, Tier
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.workload import WorkloadKind
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from api.http.dependencies import SESSION_COOKIE
+from broker.domain.focus.columns import FocusVersion
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
+from broker.ports.planning import PlanOptions, PlanRecord, PlanState
 from broker.store import Store
-from broker.store.reservations import SqlReservationRepository
+from broker.store.holding.reservations import SqlReservationRepository
 from broker.store.unit_of_work import SqlUnitOfWork
 from tests.api.house import ADMIN_KEY, House
 from tests.fakes.clock import NOON, FakeClock

@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.forecast import DailyPrices, Family, Forecaster
-from broker.domain.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
-from broker.domain.offer import Tier
+from broker.domain.market.forecast import DailyPrices, Family, Forecaster
+from broker.domain.market.offer import Tier
+from broker.domain.spend.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
 from optimizer.calibration.evaluation.evaluate import _evidence
 from optimizer.calibration.evaluation.report import TRAINING
 from optimizer.calibration.fitting.folds import SOURCE

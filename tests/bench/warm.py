@@ -26,13 +26,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from api.schemas.market import read_market
-from api.schemas.workloads import read_workloads
+from api.schemas.market.market import read_market
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import LimitClock, PlanOptions, Progress
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import LimitClock, PlanOptions, Progress
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.carried import Past

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas.market import read_market
+from api.schemas.market.market import read_market
 from broker.store import create_store
 from tests.cli.running import ROOT, broker, market_document
 from tests.store.test_prices import say

@@ -13,7 +13,7 @@ import pytest
 
 from api.cli.errors import EXIT_CODES, ExitCode, exit_code_of
 from api.cli.main import BrokerGroup
-from broker.domain import errors
+from broker.domain.basics import errors
 from broker.settings import Settings
 from tests.cli.running import ROOT, broker
 

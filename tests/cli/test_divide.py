@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from api.schemas.division import divided_document
-from api.schemas.document import read_document
-from api.schemas.workloads import read_workloads
-from broker.domain.lanes import DividedService, Division, Lane
-from broker.domain.workload import RequestSize, Serving
+from api.schemas.base.document import read_document
+from api.schemas.plans.division import divided_document
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.planning.lanes import DividedService, Division, Lane
+from broker.domain.planning.workload import RequestSize, Serving
 from tests.cli.running import broker, offer
 from tests.placement.market import T0, plan, serving
 from tests.placement.market import offer as priced

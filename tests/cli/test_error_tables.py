@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from api.cli.accuracy_view import markdown_constants, markdown_report, print_report
+from api.cli.accuracy.accuracy_view import markdown_constants, markdown_report, print_report
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
 from optimizer.calibration.evaluation.fitted_store import sourced_constants
 from optimizer.calibration.evaluation.report import HeldOutLine, Report

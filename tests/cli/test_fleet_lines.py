@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from rich.console import Console
 
-from api.cli.reservation_view import print_reservations
-from api.schemas.reservation import ReservationForm, reservation_to_document
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from api.cli.holding.reservation_view import print_reservations
+from api.schemas.holding.reservation import ReservationForm, reservation_to_document
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 

@@ -8,7 +8,7 @@ import pytest
 
 from api.cli.configuration import check_variables
 from api.given_settings import read_settings
-from broker.domain.errors import InputError
+from broker.domain.basics.errors import InputError
 from broker.settings import Settings
 from providers.registry import SPECS, configured
 from tests.cli.running import QUICKSTART, broker

@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from api.cli import listening
-from api.cli.connections import LimitedConnection
+from api.cli.installation import listening
+from api.cli.installation.connections import LimitedConnection
 from providers.sandbox import server
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from api.schemas.plan import read_plan
-from api.schemas.plan_record import record_to_document, record_to_summary
-from broker.plan_ports import PlanState, Standing
+from api.schemas.plans.plan import read_plan
+from api.schemas.plans.plan_record import record_to_document, record_to_summary
+from broker.ports.planning import PlanState, Standing
 from tests.cli.running import QUICKSTART, FakeServer, broker, fake_server
 from tests.e2e.processes import BROKER, clean_environment, wait_for
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.services.prices import PricesService
+from broker.services.market.prices import PricesService
 from broker.store import create_store
 from tests.cli.running import broker
 from tests.fakes.clock import FakeClock

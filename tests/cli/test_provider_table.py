@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.providers import capability_table, show_feeds
-from broker.domain.market import FeedHealth
-from broker.domain.polling import PollPlan, polling_of
+from api.cli.market.providers import capability_table, show_feeds
+from broker.domain.market.market import FeedHealth
+from broker.domain.market.polling import PollPlan, polling_of
 from tests.fakes.clock import NOON
 
 README = Path(__file__).resolve().parents[2] / "README.md"

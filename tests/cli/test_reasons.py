@@ -9,9 +9,9 @@ from io import StringIO
 from rich.console import Console
 
 from api.cli.output import SafeConsole
-from api.cli.plan_view import print_plan
+from api.cli.plans.plan_view import print_plan
 from api.explanations import MOST_AT_ONCE, folded, sentences_of, sentences_together
-from broker.domain.plan import Baseline, Obstacle, Plan, Unplaced, Why
+from broker.domain.planning.plan import Baseline, Obstacle, Plan, Unplaced, Why
 from tests.placement.market import offer, plan, request, serving, training
 
 SENTENCES = tuple(f"Reason {number} decides this placement, and it is told in words." for number in range(9))

@@ -14,7 +14,7 @@ import openpyxl
 import pyarrow.parquet as pq
 import pytest
 
-from api.schemas.spend import CSV_COLUMNS
+from api.schemas.finance.spend import CSV_COLUMNS
 from tests.cli.running import FakeServer, broker, fake_server
 from tests.focus.examples import a_bill, text_rows
 

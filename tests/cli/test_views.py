@@ -15,14 +15,14 @@ from rich.console import Console
 
 from api.cli.figures import hours, hours_between, percent, plural, rate, usd
 from api.cli.output import SafeConsole
-from api.cli.plan_view import print_plan
-from api.cli.progress import ProgressLine
-from api.cli.timeline import axis, bar
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.plan import Assumption, Plan
-from broker.domain.window import Segment, Window
-from broker.domain.workload import WorkloadKind
-from broker.plan_ports import Progress
+from api.cli.plans.plan_view import print_plan
+from api.cli.plans.progress import ProgressLine
+from api.cli.plans.timeline import axis, bar
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.basics.window import Segment, Window
+from broker.domain.planning.plan import Assumption, Plan
+from broker.domain.planning.workload import WorkloadKind
+from broker.ports.planning import Progress
 from tests import strategies
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 

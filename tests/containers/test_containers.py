@@ -12,15 +12,15 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
-import api.boundary
-import api.membership
-import api.schedule
+import api.http.middleware
+import api.jobs.cluster_node
+import api.jobs.scheduler
 from broker.settings import Settings
 
 SERVER_GIB = 1.0
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "config/grafana/dashboards/broker.json"
-DECLARED_BY = (api.boundary, api.membership, api.schedule)
+DECLARED_BY = (api.http.middleware, api.jobs.cluster_node, api.jobs.scheduler)
 
 
 def instructions() -> list[tuple[str, str]]:

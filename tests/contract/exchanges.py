@@ -20,9 +20,9 @@ import respx
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from broker.domain.offer import Offer
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer
 from providers.http import HttpPolicy, ProviderHttp
 from providers.spec import Feed, ProviderAdapter, ProviderSettings, ProviderSpec, Secret
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import respx
 
-from broker.domain.errors import InsufficientCapacity, LeaseNotFound, ReleaseRefused
-from broker.domain.offer import Offer, StockLevel, WindowBegin, WindowKind, WindowTerms
-from broker.domain.reservation import Lease, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import InsufficientCapacity, LeaseNotFound, ReleaseRefused
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, Order
+from broker.domain.market.offer import Offer, StockLevel, WindowBegin, WindowKind, WindowTerms
 from providers.registry import SPECS
 from providers.sandbox import create_sandbox
 from providers.spec import ProviderAdapter, settings_from_environment

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_operators, load_provider_facts
-from broker.domain import errors
-from broker.domain.offer import Offer, OfferBatch, Tier
-from broker.domain.siting import sited
+from broker.domain.basics import errors
+from broker.domain.market.offer import Offer, OfferBatch, Tier
+from broker.domain.market.siting import sited
 from providers.registry import SPECS
 from providers.spec import METHOD_OF, Capability, ProviderAdapter, ProviderSpec
 from tests.contract.damage import damages

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from broker.domain.errors import InsufficientCapacity, LeasesUnreadable, OrderRejected
-from broker.domain.offer import Offer, StockLevel
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import InsufficientCapacity, LeasesUnreadable, OrderRejected
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, StockLevel
 from providers.http import Exchange, Operation, ProviderHttp, Reply
 from providers.registry import SPECS, configured
 from providers.sandbox import SandboxHandle

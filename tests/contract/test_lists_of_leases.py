@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import respx
 
-from broker.domain.errors import LeasesUnreadable
-from broker.domain.reservation import Lease, ReservationState
-from broker.services.reconcile import ReconcileRules, ReconcileService
+from broker.domain.basics.errors import LeasesUnreadable
+from broker.domain.holding.reservation import Lease, ReservationState
+from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from providers.registry import SPECS
 from providers.spec import Capability, ProviderAdapter
 from tests.contract.exchanges import SECRET, build, exchanges, mount

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.billing import (
+from broker.domain.basics.money import CENT, from_micro_usd, split_cents, to_cents, to_micro_usd
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.billing import (
     Holding,
     billed_seconds,
     holding_cost_usd,
@@ -18,10 +20,8 @@ from broker.domain.billing import (
     node_hours,
     spread_by_day,
 )
-from broker.domain.money import CENT, from_micro_usd, split_cents, to_cents, to_micro_usd
-from broker.domain.offer import NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
-from broker.domain.sku import Sku
-from broker.domain.window import Segment, Window
+from broker.domain.market.offer import NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
+from broker.domain.market.sku import Sku
 
 T0 = datetime(2026, 11, 23, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.budgets import Budget, BudgetPeriod, alerts, standing
-from broker.domain.spend import ChargeBasis
+from broker.domain.spend.budgets import Budget, BudgetPeriod, alerts, standing
+from broker.domain.spend.spend import ChargeBasis
 from tests.fakes.clock import NOON
 
 BUDGET = Budget("research", BudgetPeriod.MONTH, Decimal("100.00"), (50, 100), None, "k", NOON)

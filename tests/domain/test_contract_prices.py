@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.contract_prices import ContractPrice, with_contract_prices
-from broker.domain.offer import Offer, Tier
+from broker.domain.market.contract_prices import ContractPrice, with_contract_prices
+from broker.domain.market.offer import Offer, Tier
 from tests.domain.test_billing import T0, offer
 
 LISTED = replace(offer(offer_id="a"), price_usd_per_node_hour=Decimal("30"))

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.billing import billed_ahead
-from broker.domain.charging import plan_charges, reservation_charges
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.projection_rows import projection_rows
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.spend import Charge, CostView
-from broker.domain.window import Segment
+from broker.domain.basics.window import Segment
+from broker.domain.focus.projection_rows import projection_rows
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.billing import billed_ahead
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.spend.charging import plan_charges, reservation_charges
+from broker.domain.spend.spend import Charge, CostView
 from providers.sandbox.ledger import Tariff
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer

@@ -9,15 +9,15 @@ from decimal import Decimal
 import pytest
 
 from broker.catalogue import load_energy_facts
-from broker.domain.charging import plan_charges, reservation_charges
-from broker.domain.energy import EnergyFacts, GridFigure, energy_of
-from broker.domain.plan import Baseline
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.savings import savings_of
-from broker.domain.spend import ChargeBasis, Commitment, CostView
-from broker.domain.unit_costs import Job, Work, unit_costs, work_of
-from broker.domain.window import Wish
-from broker.domain.workload import WorkloadKind
+from broker.domain.basics.window import Wish
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.moving.savings import savings_of
+from broker.domain.planning.plan import Baseline
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.charging import plan_charges, reservation_charges
+from broker.domain.spend.energy import EnergyFacts, GridFigure, energy_of
+from broker.domain.spend.spend import ChargeBasis, Commitment, CostView
+from broker.domain.spend.unit_costs import Job, Work, unit_costs, work_of
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer, listed_terms
 

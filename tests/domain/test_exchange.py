@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from broker.catalogue import load_exchange_rates
-from broker.domain.exchange import ExchangeRate, rate_on
+from broker.domain.market.exchange import ExchangeRate, rate_on
 from providers.payload import RowRejected, usd_of
 
 RATES = (

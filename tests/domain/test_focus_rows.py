@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.charging import owed_usd, reservation_charges
-from broker.domain.focus_columns import Cell, FocusVersion, focus_columns
-from broker.domain.focus_rows import focus_rows
-from broker.domain.money import ZERO
-from broker.domain.offer import CancelRule, ContractTerms, Offer, Tier
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.spend import ChargeBasis, CostView
-from broker.domain.window import Wish
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Wish
+from broker.domain.focus.columns import Cell, FocusVersion, focus_columns
+from broker.domain.focus.rows import focus_rows
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import CancelRule, ContractTerms, Offer, Tier
+from broker.domain.spend.charging import owed_usd, reservation_charges
+from broker.domain.spend.spend import ChargeBasis, CostView
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, slot_terms
 

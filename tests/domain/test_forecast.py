@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.forecast import (
+from broker.domain.basics.window import Window
+from broker.domain.market.forecast import (
     Basis,
     DailyPrices,
     Family,
@@ -20,9 +21,8 @@ from broker.domain.forecast import (
     daily_prices,
     midnights,
 )
-from broker.domain.market import PricePoint
-from broker.domain.offer import Tier
-from broker.domain.window import Window
+from broker.domain.market.market import PricePoint
+from broker.domain.market.offer import Tier
 from tests.depth import examples
 
 KIN = Family("H100-SXM-80GB", Tier.SPOT, "cloud")

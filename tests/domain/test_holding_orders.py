@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.errors import Conflict, StalePlan
-from broker.domain.holding_orders import (
+from broker.domain.basics.errors import Conflict, StalePlan
+from broker.domain.basics.identity import is_ours, make_id, make_tag, next_tag
+from broker.domain.holding.holding_orders import (
     Intent,
     find_drifts,
     free_nodes,
@@ -17,12 +18,11 @@ from broker.domain.holding_orders import (
     limit_usd_per_node_hour,
     units_of,
 )
-from broker.domain.identity import is_ours, make_id, make_tag, next_tag
-from broker.domain.next_best import less_held
-from broker.domain.offer import GpuPool, Offer
-from broker.domain.reservation import Reservation, ReservationState, UnitState
-from broker.domain.workload import WorkloadKind
-from broker.drafting import require_stock
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
+from broker.domain.market.offer import GpuPool, Offer
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.reconciling.next_best import less_held
+from broker.services.holding.reservation_creator import require_stock
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms, slot_terms
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from broker.catalogue import load_launch_table
-from broker.domain.launch_times import LEAST_LAUNCHES, MOST_LAUNCHES, FetchTerms, LaunchTable
-from broker.domain.launches import LaunchAttempt, LaunchOutcome
-from broker.domain.learned import Basis, Learned
-from broker.domain.node_launch import LaunchBasis, NodeLaunch
-from broker.domain.offer import Offer
-from broker.domain.sku import Form
+from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
+from broker.domain.holding.launch_times import LEAST_LAUNCHES, MOST_LAUNCHES, FetchTerms, LaunchTable
+from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
+from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.offer import Offer
+from broker.domain.market.sku import Form
 from providers.registry import SPECS
 from tests.store.examples import NOON, offer
 

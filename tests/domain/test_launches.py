@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.errors import InsufficientCapacity, ProviderError, QuotaExceeded
-from broker.domain.launches import LaunchAttempt, LaunchBook, LaunchOutcome, attempts_between
-from broker.domain.learned import GUESS, Basis
-from broker.domain.offer import WindowKind, WindowTerms
-from broker.domain.reservation import Reservation, ReservationState, UnitState
+from broker.domain.basics.errors import InsufficientCapacity, ProviderError, QuotaExceeded
+from broker.domain.holding.launches import LaunchAttempt, LaunchBook, LaunchOutcome, attempts_between
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
+from broker.domain.market.learned import GUESS, Basis
+from broker.domain.market.offer import WindowKind, WindowTerms
 from tests.store.examples import HOUR, NOON, offer, reservation
 
 MINUTE = timedelta(minutes=1)

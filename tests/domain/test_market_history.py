@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.schemas.history import points_csv, read_points
-from broker.domain.errors import InputError
-from broker.domain.holding_orders import Intent
-from broker.domain.market import PricePoint
-from broker.domain.market_history import MarketHistory, MarketReplay, history_of
-from broker.domain.offer import Offer, Tier
-from broker.domain.replay_ledger import Ledger
-from broker.domain.window import Window
+from api.schemas.market.history import points_csv, read_points
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.window import Window
+from broker.domain.holding.holding_orders import Intent
+from broker.domain.market.market import PricePoint
+from broker.domain.market.market_history import MarketHistory, MarketReplay, history_of
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.moving.replay_ledger import Ledger
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_models
-from broker.model_config import model_from_hf_config
+from broker.models.config import model_from_hf_config
 
 LISTED = (["linear_attention"] * 3 + ["full_attention"]) * 60
 GATED_DELTA = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_models
-from broker.domain.model_shape import Attention
-from broker.model_config import model_from_hf_config
+from broker.domain.planning.model_shape import Attention
+from broker.models.config import model_from_hf_config
 
 
 def llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int, **more: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.money import price_words, usd_words
+from broker.domain.basics.money import price_words, usd_words
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.holding_orders import Intent
-from broker.domain.moving import find_change
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.remaining import held_as_planned, remaining
-from broker.domain.staying import HeldCapacity
-from broker.domain.workload import WorkloadKind
+from broker.domain.holding.holding_orders import Intent
+from broker.domain.holding.staying import HeldCapacity
+from broker.domain.moving.moving import find_change
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.moving.remaining import held_as_planned, remaining
+from broker.domain.planning.workload import WorkloadKind
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
 

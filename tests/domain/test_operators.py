@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from broker.catalogue import load_operators, load_provider_names
-from broker.domain.offer import HostKind
-from broker.domain.operators import Operator, Operators
+from broker.domain.market.offer import HostKind
+from broker.domain.market.operators import Operator, Operators
 from tests.store.examples import offer
 
 KNOWN = load_operators()

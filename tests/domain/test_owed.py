@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.domain.charging import Movement, owed_usd, reservation_charges
-from broker.domain.focus_rows import focus_rows
-from broker.domain.lease_money import rate_usd_per_node_hour
-from broker.domain.offer import ContractTerms, Offer, Tier
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.spend import ChargeBasis, Commitment, CostView
-from broker.domain.window import Wish
+from broker.domain.basics.window import Wish
+from broker.domain.focus.rows import focus_rows
+from broker.domain.holding.lease_money import rate_usd_per_node_hour
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import ContractTerms, Offer, Tier
+from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
+from broker.domain.spend.spend import ChargeBasis, Commitment, CostView
 from providers.sandbox.ledger import Tariff
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms

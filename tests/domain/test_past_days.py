@@ -10,11 +10,11 @@ from decimal import Decimal
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from broker.domain.charging import Movement, owed_usd, reservation_charges
-from broker.domain.focus_rows import focus_rows
-from broker.domain.offer import Tier
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.spend import ChargeBasis
+from broker.domain.focus.rows import focus_rows
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import Tier
+from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
+from broker.domain.spend.spend import ChargeBasis
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.plan_turns import (
+from broker.domain.planning.plan_turns import (
     MOST_INTERACTIVE_WORKLOADS,
     WEIGHTS,
     Served,

@@ -9,8 +9,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.market import FeedHealth
-from broker.domain.polling import MOST_POLLS, BackOff, BreakerState, PollPlan, polling_of
+from broker.domain.market.market import FeedHealth
+from broker.domain.market.polling import MOST_POLLS, BackOff, BreakerState, PollPlan, polling_of
 from tests.fakes.clock import NOON
 
 MINUTE = timedelta(minutes=1)

@@ -7,7 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.price_days import (
+from broker.domain.basics.window import Window
+from broker.domain.market.price_days import (
     DAY,
     PriceDay,
     PriceMark,
@@ -20,7 +21,6 @@ from broker.domain.price_days import (
     sku_days,
     start_of,
 )
-from broker.domain.window import Window
 
 FIRST = date(2026, 11, 1)
 START = start_of(FIRST)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gate_rules
-from broker.domain.offer import Offer, OfferBatch, Tier
-from broker.domain.price_gate import Before, Doubt, Gated, GateRules, PeerPrice, Peers, gate_batch
+from broker.domain.market.offer import Offer, OfferBatch, Tier
+from broker.domain.market.price_gate import Before, Doubt, Gated, GateRules, PeerPrice, Peers, gate_batch
 from tests.domain.test_billing import T0, offer
 
 RULES = GateRules(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from broker.domain.probing import (
+from broker.domain.market.probing import (
     Finding,
     FindingKind,
     ProbeReport,

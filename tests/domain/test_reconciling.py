@@ -9,31 +9,7 @@ from itertools import product
 
 import pytest
 
-from broker.domain.offer import CancelRule, Offer
-from broker.domain.reconciling import (
-    decide,
-    find_strays,
-    is_behind,
-    lease_of,
-    let_go,
-    quiet_since,
-    replanned,
-)
-from broker.domain.reconciling_actions import (
-    Abandon,
-    Action,
-    Adopt,
-    BeginRelease,
-    Buy,
-    Lost,
-    MoveTo,
-    Release,
-    Resend,
-    Retry,
-    Sight,
-    Wait,
-)
-from broker.domain.reservation import (
+from broker.domain.holding.reservation import (
     OPEN_STATES,
     Idempotency,
     Lease,
@@ -42,6 +18,30 @@ from broker.domain.reservation import (
     ReservationState,
     Unit,
     UnitState,
+)
+from broker.domain.market.offer import CancelRule, Offer
+from broker.domain.reconciling.reconciling import (
+    decide,
+    find_orphaned_leases,
+    is_behind,
+    lease_of,
+    let_go,
+    quiet_since,
+    replanned,
+)
+from broker.domain.reconciling.reconciling_actions import (
+    Abandon,
+    Action,
+    Adopt,
+    BeginRelease,
+    Buy,
+    Lost,
+    MoveTo,
+    ReconcileInput,
+    Release,
+    Resend,
+    Retry,
+    Wait,
 )
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms
@@ -98,14 +98,14 @@ def sight(
     idempotency: Idempotency = Idempotency.TAG,
     quiet: datetime = NOON,
     behind: bool = False,
-) -> Sight:
-    return Sight(now, leases, idempotency, SETTLE, quiet, behind)
+) -> ReconcileInput:
+    return ReconcileInput(now, leases, idempotency, SETTLE, quiet, behind)
 
 
 LATE = NOON + SETTLE
 ENDED = "ended at the provider"
 A, B = lease(0), lease(0, reference="i-9")
-CASES: list[tuple[str, Reservation, Sight, Action]] = [
+CASES: list[tuple[str, Reservation, ReconcileInput, Action]] = [
     ("a closed one rests", row(S.RELEASED, U.GONE), sight(A), Wait()),
     ("an order in flight is left alone", row(S.PENDING, U.ORDERING), sight(A), Wait()),
     ("its answer is found", row(S.PENDING, U.ORDERING), sight(A, B, now=LATE), Adopt(0, A, (B,))),
@@ -199,7 +199,7 @@ CASES: list[tuple[str, Reservation, Sight, Action]] = [
 @pytest.mark.parametrize(
     ("reservation", "seen", "action"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
-def test_decide(reservation: Reservation, seen: Sight, action: Action) -> None:
+def test_decide(reservation: Reservation, seen: ReconcileInput, action: Action) -> None:
     assert decide(reservation, seen) == action
 
 
@@ -225,7 +225,7 @@ def test_what_must_never_happen(state: ReservationState) -> None:
     assert counted == len(UNIT_SETS) * len(LEASE_SETS) * 24
 
 
-def _judge(reservation: Reservation, seen: Sight, action: Action) -> None:
+def _judge(reservation: Reservation, seen: ReconcileInput, action: Action) -> None:
     if isinstance(action, Wait):
         return
     assert reservation.is_open, f"{action} on a closed reservation"
@@ -235,7 +235,9 @@ def _judge(reservation: Reservation, seen: Sight, action: Action) -> None:
         _judge_end(reservation, seen, action)
 
 
-def _judge_order(reservation: Reservation, seen: Sight, action: Buy | Resend | Retry | Adopt) -> None:
+def _judge_order(
+    reservation: Reservation, seen: ReconcileInput, action: Buy | Resend | Retry | Adopt
+) -> None:
     if isinstance(action, Buy):
         states = {u.state for u in reservation.units}
         assert U.PLANNED in states
@@ -256,7 +258,7 @@ def _judge_order(reservation: Reservation, seen: Sight, action: Buy | Resend | R
         assert action.lease not in action.extras
 
 
-def _judge_end(reservation: Reservation, seen: Sight, action: Action) -> None:
+def _judge_end(reservation: Reservation, seen: ReconcileInput, action: Action) -> None:
     match action:
         case Release(leases):
             assert reservation.state is S.RELEASING
@@ -282,7 +284,7 @@ def test_strays_are_ours_alive_and_awaited_by_nobody() -> None:
         Lease("fake", "i-8", L.ACTIVE, "broker-other-rsv-0-1"),
         Lease("fake", "i-9", L.ACTIVE, None),
     ]
-    strays = find_strays(leases, [awaited, held], "test")
+    strays = find_orphaned_leases(leases, [awaited, held], "test")
     assert [stray.reference for stray in strays] == ["i-7", "i-2"]
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.launches import LaunchAttempt, LaunchOutcome
-from broker.domain.offer import ContractTerms, Offer
-from broker.domain.refusals import HOLDS, after_refusals
+from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
+from broker.domain.holding.refusals import HOLDS, after_refusals
+from broker.domain.market.offer import ContractTerms, Offer
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms
 

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.assumed_stock import most_gpus, most_nodes
-from broker.domain.estimate import Estimate
-from broker.domain.merging import merged
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer, Stock, StockLevel
-from broker.domain.own_stock import with_own
-from broker.domain.plan import Assumption, Plan
-from broker.domain.remaining import held_as_planned, remaining
-from broker.domain.reoptimization import RiskKind
-from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
-from broker.domain.reoptimizing import Decision, decide_moves
-from broker.domain.weighing import PastMove, Situation, leaving_usd
-from broker.domain.workload import PlanRequest, Training, WorkloadKind
+from broker.domain.basics.estimate import Estimate
+from broker.domain.market.offer import Offer, Stock, StockLevel
+from broker.domain.moving.merging import merged
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.moving.remaining import held_as_planned, remaining
+from broker.domain.moving.reoptimization import RiskKind
+from broker.domain.moving.reoptimizing import Decision, decide_moves
+from broker.domain.moving.weighing import MoveContext, PastMove, leaving_usd
+from broker.domain.planning.assumed_stock import most_gpus, most_nodes
+from broker.domain.planning.plan import Assumption, Plan
+from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
+from broker.domain.planning.workload import PlanRequest, Training, WorkloadKind
+from broker.domain.reconciling.own_stock import with_own
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
@@ -51,11 +51,11 @@ def plan_of(on: Mapping[str, Offer], now: datetime = NOON, **runs: Any) -> Plan:
 
 def situation(
     plan: Plan, offers: Sequence[Offer], now: datetime, ordered: Sequence[Offer] | None = None, **more: Any
-) -> Situation:
+) -> MoveContext:
     """``plan`` as planned until ``now``; ``ordered``: the offers as they were when it was bought."""
     request = more.pop("request", a_request())
     then = {offer.offer_id: offer for offer in ordered or offers}
-    return Situation(
+    return MoveContext(
         request=request,
         plan=plan,
         held=held_as_planned(plan, then, now),
@@ -72,7 +72,7 @@ def interruptible(request: PlanRequest, **changes: Any) -> PlanRequest:
     return replace(request, workloads=(replace(run, interruptible=True, **changes), service))
 
 
-def decide(seen: Situation, new: Plan, rules: MoveRules = EAGER) -> Decision:
+def decide(seen: MoveContext, new: Plan, rules: MoveRules = EAGER) -> Decision:
     return decide_moves(seen, new, {w.name: rules for w in seen.request.workloads}, TERMS)
 
 
@@ -247,7 +247,7 @@ def markets(draw: st.DrawFn) -> tuple[list[Offer], list[Offer]]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, moved: bool = True) -> tuple[Situation, Plan]:
+def cases(draw: st.DrawFn, *, moved: bool = True) -> tuple[MoveContext, Plan]:
     before, today = draw(markets())
     now = NOON + draw(st.floats(0, 30)) * HOUR
     now = now.replace(microsecond=0)
@@ -272,7 +272,7 @@ rules = st.builds(
 @settings(max_examples=examples(30), deadline=None)
 @given(cases(), rules)
 def test_no_move_costs_more_than_it_saves_or_saves_less_than_it_must(
-    case: tuple[Situation, Plan], rule: MoveRules
+    case: tuple[MoveContext, Plan], rule: MoveRules
 ) -> None:
     seen, new = case
     decision = decide(seen, new, rule)
@@ -289,7 +289,7 @@ def test_no_move_costs_more_than_it_saves_or_saves_less_than_it_must(
 
 @settings(max_examples=examples(30), deadline=None)
 @given(cases())
-def test_nothing_is_interrupted_that_must_not_be(case: tuple[Situation, Plan]) -> None:
+def test_nothing_is_interrupted_that_must_not_be(case: tuple[MoveContext, Plan]) -> None:
     seen, new = case
     run = seen.request.workload("train")
     assert isinstance(run, Training)
@@ -303,7 +303,7 @@ def test_nothing_is_interrupted_that_must_not_be(case: tuple[Situation, Plan]) -
 @settings(max_examples=examples(30), deadline=None)
 @given(cases(moved=False), rules)
 def test_the_same_plan_over_the_same_prices_changes_nothing(
-    case: tuple[Situation, Plan], rule: MoveRules
+    case: tuple[MoveContext, Plan], rule: MoveRules
 ) -> None:
     seen, _ = case
     decision = decide(seen, replace(seen.plan, as_of=seen.now), rule)

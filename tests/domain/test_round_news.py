@@ -9,9 +9,9 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Stock, StockLevel
-from broker.domain.price_gate import Doubt, Quarantined, quarantine_news
-from broker.domain.round_news import OfferMark, fingerprint, round_news
+from broker.domain.market.offer import Offer, Stock, StockLevel
+from broker.domain.market.price_gate import Doubt, Quarantined, quarantine_news
+from broker.domain.market.round_news import OfferMark, fingerprint, round_news
 from broker.store.documents import from_document, to_document
 from tests import strategies
 from tests.store.examples import HOUR, NOON, offer

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.shortfalls import find_shortfalls
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.reconciling.shortfalls import find_shortfalls
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.charging import plan_charges
-from broker.domain.estimate import Estimate
-from broker.domain.intervals import (
+from broker.domain.basics.estimate import Estimate
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.charging import plan_charges
+from broker.domain.spend.intervals import (
     IntervalRules,
     PriceRule,
     RiskLine,
@@ -18,7 +19,6 @@ from broker.domain.intervals import (
     duration_range,
     risk_lines,
 )
-from broker.domain.workload import WorkloadKind
 from optimizer.spend_interval import MonteCarlo, simulate_days
 from tests.depth import examples
 from tests.fakes.clock import NOON

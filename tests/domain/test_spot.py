@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Tier
-from broker.domain.remaining import held_as_planned, remaining
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.spot import Progress, SpotBook, SpotPrior, SpotTime, may_stay_on_spot, spot_time
-from broker.domain.spot_fallback import BEHIND, behind_on_spot
-from broker.domain.workload import Training
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.holding.spot import Progress, SpotBook, SpotPrior, SpotTime, may_stay_on_spot, spot_time
+from broker.domain.market.offer import Tier
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.moving.remaining import held_as_planned, remaining
+from broker.domain.moving.spot_fallback import BEHIND, behind_on_spot
+from broker.domain.planning.workload import Training
 from tests.domain.test_reoptimizing import interruptible, plan_of
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_request, an_offer

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.offer import GpuPool, HostKind, Offer, Stock, Tier
-from broker.domain.stock_pools import pooled, shared
+from broker.domain.market.offer import GpuPool, HostKind, Offer, Stock, Tier
+from broker.domain.market.stock_pools import pooled, shared
 from tests.store.examples import offer
 
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.money import ZERO
-from broker.domain.variance import Changes, Quantity, attribute
+from broker.domain.basics.money import ZERO
+from broker.domain.spend.variance import Changes, Quantity, attribute
 
 
 def a_quantity(offer: str, usd: str | Decimal, hours: int, workload: str = "w") -> Quantity:

@@ -8,15 +8,15 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.merging import merged
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan, Wait
-from broker.domain.reoptimize_policy import MoveRules
-from broker.domain.reoptimizing import decide_moves
-from broker.domain.waiting import average_usd_per_hour, wait_of
-from broker.domain.weighing import Situation
-from broker.domain.workload import PlanRequest, Serving, WorkloadKind
+from broker.domain.market.offer import Offer
+from broker.domain.moving.merging import merged
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.moving.reoptimizing import decide_moves
+from broker.domain.moving.weighing import MoveContext
+from broker.domain.planning.plan import Plan, Wait
+from broker.domain.planning.reoptimize_policy import MoveRules
+from broker.domain.planning.waiting import average_usd_per_hour, wait_of
+from broker.domain.planning.workload import PlanRequest, Serving, WorkloadKind
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
 
@@ -69,7 +69,7 @@ def test_a_cheaper_run_that_ends_later_must_pay_for_the_delay(
     old, new = planned(A, A, 0, usd_per_hour), planned(B, service, 20, usd_per_hour)
     offers = {offer.offer_id: offer for offer in (A, B, ALIKE)}
     prices = {key: offer.price_usd_per_node_hour for key, offer in offers.items()}
-    seen = Situation(waiting_request(), old, (), offers, prices, NOON - HOUR)
+    seen = MoveContext(waiting_request(), old, (), offers, prices, NOON - HOUR)
     found = decide_moves(seen, new, {"train": EAGER, "chat": EAGER}, MovingTerms())
     assert ("train" in found.moved) is moves
     assert ("train" in found.held_back) is not moves

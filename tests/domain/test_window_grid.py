@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from broker.domain.holding_orders import Intent
-from broker.domain.offer import WindowKind, WindowTerms
-from broker.domain.window import Segment, Window
-from broker.domain.window_grid import Snapped, first_start, last_start, snap_outward
-from broker.domain.window_orders import find_order_problems
-from broker.domain.window_use import use_of
+from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.holding_orders import Intent
+from broker.domain.holding.window_orders import find_order_problems
+from broker.domain.market.offer import WindowKind, WindowTerms
+from broker.domain.market.window_grid import Snapped, first_start, last_start, snap_outward
+from broker.domain.planning.window_use import use_of
 from tests.fakes.examples import an_offer, waiting_terms
 
 T0 = datetime(2026, 11, 23, tzinfo=UTC)

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.holding_orders import Intent
-from broker.domain.offer import WindowTerms
-from broker.domain.window_orders import find_order_problems
+from broker.domain.holding.holding_orders import Intent
+from broker.domain.holding.window_orders import find_order_problems
+from broker.domain.market.offer import WindowTerms
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms
 

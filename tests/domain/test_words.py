@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import infer_intra_node, load_gpus, load_models, resolve_model
-from broker.domain.errors import Conflict, InputError
-from broker.domain.freshness import fresh_offers
-from broker.domain.market import ChangeKind, diff_rounds
-from broker.domain.offer import Stock, StockLevel
-from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.sku import LinkKind
-from broker.domain.window import Window
-from broker.domain.workload import Traffic, TrafficShape
+from broker.domain.basics.errors import Conflict, InputError
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.freshness import fresh_offers
+from broker.domain.market.market import ChangeKind, diff_rounds
+from broker.domain.market.offer import Stock, StockLevel
+from broker.domain.market.sku import LinkKind
+from broker.domain.planning.workload import Traffic, TrafficShape
 from tests.domain.test_billing import T0, at, offer
 
 

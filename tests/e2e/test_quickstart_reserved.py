@@ -18,17 +18,17 @@ from pathlib import Path
 import pytest
 
 from api.bootstrap import Product, build_product
-from api.cli.polling import poll_now
-from api.cli.sandbox import DEFAULT_SEED
-from api.schemas.workload_writer import to_document
-from api.schemas.workloads import read_workloads
+from api.cli.installation.sandbox import DEFAULT_SEED
+from api.cli.market.polling import poll_now
+from api.schemas.workloads.workload_writer import to_document
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import CONFIG
-from broker.domain.account import Caller, Scope
-from broker.domain.errors import ProviderError, StalePlan
-from broker.domain.offer import Tier
-from broker.domain.reservation import Reservation
-from broker.domain.workload import Training
-from broker.plan_ports import PlanOptions, PlanRecord
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import ProviderError, StalePlan
+from broker.domain.holding.reservation import Reservation
+from broker.domain.market.offer import Tier
+from broker.domain.planning.workload import Training
+from broker.ports.planning import PlanOptions, PlanRecord
 from broker.settings import Settings
 from providers.sandbox import SandboxHandle
 from tests.fakes.market_control import control, market_now

@@ -15,14 +15,14 @@ from api.export.dstack import dstack_files
 from api.export.skypilot import skypilot_files
 from api.export.targets import Target, load_words
 from api.export.vllm import vllm_files
-from api.schemas.plan import read_plan
-from api.schemas.plan_writer import plan_to_document
+from api.schemas.plans.plan import read_plan
+from api.schemas.plans.plan_writer import plan_to_document
 from broker.catalogue import load_gpus, load_hugging_face_names
-from broker.domain.errors import InputError
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.offer import Tier
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import Precision, ServingEngine, WorkloadKind
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.offer import Tier
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
 from providers.registry import SPECS
 from tests.cli.running import broker
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer

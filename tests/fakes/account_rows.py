@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim, Session
-from broker.domain.errors import ConcurrentChange, NotFound
-from broker.domain.page import Page
+from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Session
+from broker.domain.basics.errors import ConcurrentChange, NotFound
+from broker.domain.basics.page import Page
 from tests.fakes.tables import Repository, page_of
 
 
@@ -34,21 +34,21 @@ class Accounts(Repository):
         del self._tables.answers[claim]
         self._tables.effects.pop(claim, None)
 
-    async def let_go(self, claim: RequestClaim) -> None:
+    async def let_go(self, claim: IdempotencyKey) -> None:
         name = (claim.team, claim.key, claim.route)
         if name in self._tables.effects:
             self._staged.append(lambda: self._tables.left.add(name))
         else:
             self._staged.append(lambda: self._drop(name))
 
-    async def take_over(self, claim: RequestClaim) -> tuple[str, ...] | None:
+    async def take_over(self, claim: IdempotencyKey) -> tuple[str, ...] | None:
         name = (claim.team, claim.key, claim.route)
         if name not in self._tables.left:
             return None
         self._staged.append(lambda: self._tables.left.remove(name))
         return self._tables.effects.get(name, ())
 
-    async def bind(self, claim: RequestClaim | None, effects: Iterable[str]) -> None:
+    async def bind(self, claim: IdempotencyKey | None, effects: Iterable[str]) -> None:
         if claim is None:
             return
         name = (claim.team, claim.key, claim.route)

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.account import Caller, Scope
-from broker.domain.billing import holding_cost_usd, spread_by_day
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.model_shape import Attention, ModelShape
-from broker.domain.money import ZERO, to_cents
-from broker.domain.offer import (
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.billing import holding_cost_usd, spread_by_day
+from broker.domain.market.offer import (
     CancelRule,
     NativePrice,
     Offer,
@@ -24,10 +24,10 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.plan import CandidateCounts, Placement, Plan, PlanStatus, SpendLine, Unplaced, Why
-from broker.domain.sku import Sku
-from broker.domain.window import Segment, Window
-from broker.domain.workload import (
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import Attention, ModelShape
+from broker.domain.planning.plan import CandidateCounts, Placement, Plan, PlanStatus, SpendLine, Unplaced, Why
+from broker.domain.planning.workload import (
     PlanRequest,
     Precision,
     Serving,
@@ -37,7 +37,7 @@ from broker.domain.workload import (
     Training,
     WorkloadKind,
 )
-from broker.plan_ports import (
+from broker.ports.planning import (
     InForce,
     PlanCall,
     PlannedAgain,

@@ -9,10 +9,11 @@ from datetime import datetime
 from decimal import Decimal
 from statistics import median
 
-from broker.domain.errors import NotFound
-from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
-from broker.domain.offer import Offer
-from broker.domain.offer_pages import (
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.window import Window
+from broker.domain.market.market import FeedHealth, OfferChange, PollRound, PricePoint
+from broker.domain.market.offer import Offer
+from broker.domain.market.offer_pages import (
     OfferCount,
     OfferFilter,
     OfferOrder,
@@ -22,10 +23,9 @@ from broker.domain.offer_pages import (
     SellersCheapest,
     matching,
 )
-from broker.domain.price_gate import PeerPrice, Quarantined
-from broker.domain.probing import ProbeReport
-from broker.domain.round_news import OfferMark, RoundNews, fingerprint
-from broker.domain.window import Window
+from broker.domain.market.price_gate import PeerPrice, Quarantined
+from broker.domain.market.probing import ProbeReport
+from broker.domain.market.round_news import OfferMark, RoundNews, fingerprint
 from tests.fakes.tables import Repository
 
 

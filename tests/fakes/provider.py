@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
@@ -20,10 +20,10 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.window import Window
-from broker.ports import Clock
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, OfferBatch
+from broker.ports.unit_of_work import Clock
 from tests.fakes.store import open_units
 
 

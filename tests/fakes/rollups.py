@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from types import MappingProxyType
 
-from broker.domain.errors import Conflict
-from broker.domain.focus_columns import FocusRow
-from broker.domain.month_close import ClosedMonth
-from broker.domain.reservation import Reservation
-from broker.domain.spend_cells import Amounts, CellKey, Cells
-from broker.finance_ports import DaySum, FocusCosts, LedgerMark
-from broker.ledger import bill_of
-from broker.plan_ports import PlanRecord
+from broker.domain.basics.errors import Conflict
+from broker.domain.focus.columns import FocusRow
+from broker.domain.holding.reservation import Reservation
+from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.spend_cells import Amounts, CellKey, Cells
+from broker.ports.planning import PlanRecord
+from broker.ports.spend import DaySum, FocusCosts, LedgerMark
+from broker.services.spend.ledger import bill_of
 
 
 @dataclass

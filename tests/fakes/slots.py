@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from broker.plan_ports import PlanOptions
+from broker.ports.planning import PlanOptions
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,25 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
-from broker.domain.approvals import ApprovalState
-from broker.domain.errors import ConcurrentChange, NotFound
-from broker.domain.launches import LaunchAttempt
-from broker.domain.offer import Offer
-from broker.domain.page import Page
-from broker.domain.reoptimization import ProposalState, Reoptimization
-from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.strays import is_lost_order
-from broker.domain.window import Window
-from broker.finance_ports import RollupRepository
-from broker.key_ports import KeyRepository
-from broker.plan_ports import PlanRecord, PlanRepository, PlanState, Standing, standing_of
-from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
-from broker.reservation_ports import LaunchRepository, ReservationRepository
+from broker.domain.basics.errors import ConcurrentChange, NotFound
+from broker.domain.basics.page import Page
+from broker.domain.basics.window import Window
+from broker.domain.holding.launches import LaunchAttempt
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.offer import Offer
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.reconciling.strays import is_lost_order
+from broker.domain.spend.approvals import ApprovalState
+from broker.ports.accounts import KeyRepository
+from broker.ports.holding import LaunchRepository, ReservationRepository
+from broker.ports.planning import PlanRecord, PlanRepository, PlanState, Standing, standing_of
+from broker.ports.spend import RollupRepository
+from broker.ports.unit_of_work import (
+    AccountRepository,
+    OfferRepository,
+    QuarantineRepository,
+    ReoptimizationRepository,
+)
 from tests.fakes.account_rows import Accounts, Keys
 from tests.fakes.market_rows import Offers, Quarantine
 from tests.fakes.rollups import Rollups

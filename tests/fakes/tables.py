@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, Session
-from broker.domain.errors import ConcurrentChange, Conflict, NotFound
-from broker.domain.launches import LaunchAttempt, LaunchOutcome
-from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
-from broker.domain.offer import Offer
-from broker.domain.page import Page
-from broker.domain.price_gate import Quarantined
-from broker.domain.reoptimization import Reoptimization
-from broker.domain.reservation import Reservation
-from broker.plan_ports import PlanRecord
+from broker.domain.basics.account import ApiKey, AuditEntry, RememberedAnswer, Session
+from broker.domain.basics.errors import ConcurrentChange, Conflict, NotFound
+from broker.domain.basics.page import Page
+from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
+from broker.domain.holding.reservation import Reservation
+from broker.domain.market.market import FeedHealth, OfferChange, PollRound, PricePoint
+from broker.domain.market.offer import Offer
+from broker.domain.market.price_gate import Quarantined
+from broker.domain.moving.reoptimization import Reoptimization
+from broker.ports.planning import PlanRecord
 from tests.fakes.rollups import RollupTables
 
 T = TypeVar("T")

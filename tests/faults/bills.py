@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.billing import holding_cost_usd
-from broker.domain.identity import is_ours
-from broker.domain.money import ZERO, to_cents
-from broker.domain.reservation import Reservation
-from broker.domain.spend import ChargeBasis
-from broker.domain.window import Segment
-from broker.ports import UnitOfWorkFactory
-from broker.services.spend import SpendService
+from broker.domain.basics.identity import is_ours
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.window import Segment
+from broker.domain.holding.reservation import Reservation
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.spend.spend import ChargeBasis
+from broker.ports.unit_of_work import UnitOfWorkFactory
+from broker.services.spend.spend import SpendService
 from tests.fakes.examples import ADMIN
 
 Line = Mapping[str, Any]

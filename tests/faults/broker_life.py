@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 from sqlalchemy.orm import configure_mappers
 
-from broker.domain.errors import ConcurrentChange, ProviderError
-from broker.domain.offer import Offer, OfferBatch, StockLevel, Tier
-from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
-from broker.domain.strays import UNATTRIBUTED
-from broker.services.offers import OffersService
-from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
-from broker.services.reservations import ReservationsService
-from broker.services.spend import SpendService
+from broker.domain.basics.errors import ConcurrentChange, ProviderError
+from broker.domain.holding.reservation import Idempotency, Reservation, ReservationState, UnitState
+from broker.domain.market.offer import Offer, OfferBatch, StockLevel, Tier
+from broker.domain.reconciling.strays import UNATTRIBUTED
+from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
+from broker.services.holding.reservations import ReservationsService
+from broker.services.market.offers import OffersService
+from broker.services.spend.spend import SpendService
 from broker.store.engine import Store, create_store
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from api.planning_call import plan_call, replan_call
-from broker.domain.offer import Offer, Tier
-from broker.domain.reoptimization import Reoptimization
-from broker.domain.workload import Policy
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
-from broker.plan_queue import PlanQueue
-from broker.ports import Executor
-from broker.services.offers import OffersService
-from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
+from api.planning.planning_call import plan_call, replan_call
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.moving.reoptimization import Reoptimization
+from broker.domain.planning.workload import Policy
+from broker.ports.planning import PlanOptions, PlanRecord, PlanState
+from broker.ports.unit_of_work import Executor
+from broker.services.market.offers import OffersService
+from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.services.planning.plan_queue import PlanQueue
 from broker.store import Store
 from tests.bench.instances import START, Size, make_offers, make_request
 from tests.fakes.clock import FakeClock

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from broker.domain.errors import InsufficientCapacity
-from broker.domain.offer import Offer
-from broker.domain.reservation import Lease, Order
+from broker.domain.basics.errors import InsufficientCapacity
+from broker.domain.holding.reservation import Lease, Order
+from broker.domain.market.offer import Offer
 from broker.store import create_store
 from broker.store.tables import Row
 from tests.fakes.provider import FakeProvider

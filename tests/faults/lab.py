@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import make_url
 
-from broker.domain.offer import Offer
+from broker.domain.market.offer import Offer
 from tests.faults.broker_life import PATIENT_S, Place
 from tests.faults.nursery import Nursery
 from tests.faults.profile import USUAL

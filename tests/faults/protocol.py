@@ -14,18 +14,26 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from broker.domain import reconciling
-from broker.domain.lease_steps import without
-from broker.domain.moving import handover
-from broker.domain.reconciling import (
+from broker.domain.holding.reservation import (
+    Idempotency,
+    Lease,
+    LeaseState,
+    Reservation,
+    ReservationState,
+    UnitState,
+)
+from broker.domain.moving.moving import handover
+from broker.domain.reconciling import reconciling
+from broker.domain.reconciling.lease_steps import without
+from broker.domain.reconciling.reconciling import (
     decide,
-    find_strays,
+    find_orphaned_leases,
     let_go,
     missing_units,
     replanned,
     settled_state,
 )
-from broker.domain.reconciling_actions import (
+from broker.domain.reconciling.reconciling_actions import (
     Abandon,
     Action,
     Adopt,
@@ -33,19 +41,11 @@ from broker.domain.reconciling_actions import (
     Buy,
     Lost,
     MoveTo,
+    ReconcileInput,
     Release,
     Resend,
     Retry,
-    Sight,
     Wait,
-)
-from broker.domain.reservation import (
-    Idempotency,
-    Lease,
-    LeaseState,
-    Reservation,
-    ReservationState,
-    UnitState,
 )
 from tests.fakes.clock import NOON
 from tests.faults.world import (
@@ -74,7 +74,7 @@ def _decide(
     row: Row, leases: tuple[Lease, ...], now: int, idempotency: Idempotency, missed: int | None
 ) -> Action:
     reservation = reservation_of(row)
-    sight = Sight(
+    sight = ReconcileInput(
         now=NOON + now * TICK,
         leases=leases,
         idempotency=idempotency,
@@ -340,15 +340,15 @@ class Protocol:
         return self._written(world, base, row) or world, DONE
 
     def _sweep(self, world: World, seen: Any) -> tuple[World, Local]:
-        strays = self._strays(world, [lease for _, lease in seen])
+        strays = self._orphans(world, [lease for _, lease in seen])
         return (world, ("kill", strays)) if strays else (world, DONE)
 
-    def _strays(self, world: World, leases: list[Lease]) -> tuple[int, ...]:
+    def _orphans(self, world: World, leases: list[Lease]) -> tuple[int, ...]:
         rows = [] if world.row is None else [reservation_of(world.row)]
         rows = [row for row in rows if row.is_open]
         if self._s.design is Design.AGE_ONLY_SWEEP:
             rows = [row for row in rows if row.units[0].reference is not None]
-        return _numbers(find_strays(leases, rows, INSTALL))
+        return _numbers(find_orphaned_leases(leases, rows, INSTALL))
 
     def _kill(self, world: World, references: tuple[int, ...]) -> tuple[World, Local]:
         rest = references[1:]

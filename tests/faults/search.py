@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.domain.reservation import Idempotency, ReservationState
+from broker.domain.holding.reservation import Idempotency, ReservationState
 from tests.faults.protocol import Protocol
 from tests.faults.world import DONE, IDLE, Reply, Scenario, World
 

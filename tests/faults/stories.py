@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from broker import crash_points
-from broker.buying import Buying
-from broker.domain.errors import BrokerError, ProviderError
-from broker.domain.identity import ENTROPY_BYTES, make_id, make_tag
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.reservation import Lease, Order, Reservation
-from broker.domain.workload import PlanRequest, WorkloadKind
-from broker.drafting import Drafting
-from broker.leasing import Leasing
-from broker.next_best import NextBest
-from broker.plan_queue import PlanQueue
-from broker.reservation_ports import Reserver
-from broker.services.moves import MovesService
-from broker.services.reservations import ReservationsService
+from broker.domain.basics.errors import BrokerError, ProviderError
+from broker.domain.basics.identity import ENTROPY_BYTES, make_id, make_tag
+from broker.domain.holding.reservation import Lease, Order, Reservation
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, WorkloadKind
+from broker.ports.holding import Reserver
+from broker.services.holding.buyer import Buyer
+from broker.services.holding.lease_service import LeaseService
+from broker.services.holding.next_best import NextBest
+from broker.services.holding.reservation_creator import ReservationCreator
+from broker.services.holding.reservations import ReservationsService
+from broker.services.moving.moves import MovesService
+from broker.services.planning.plan_queue import PlanQueue
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_request, a_segment
 from tests.fakes.notifier import InlineExecutor, RecordingNotifier
 from tests.faults import haste
@@ -122,10 +122,10 @@ async def moved(broker: Broker) -> None:
     rows = await _reserved_by_plan(broker, _other(broker))
     await broker.passes(3)
     units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
-    leasing = Leasing(units, reservers, broker.clock)
-    drafting = Drafting(leasing, broker.clock)
-    buying = Buying(units, leasing, drafting, broker.clock)
-    moves = MovesService(units, buying, drafting, broker.clock, RecordingNotifier())
+    lease_service = LeaseService(units, reservers, broker.clock)
+    creator = ReservationCreator(lease_service, broker.clock)
+    buying = Buyer(units, lease_service, creator, broker.clock)
+    moves = MovesService(units, buying, creator, broker.clock, RecordingNotifier())
     await broker.sell(_other(broker))
     plan = _plan_on(broker, _other(broker), "plan-2")
     await _store(broker, plan)

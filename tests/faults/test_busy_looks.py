@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from api.workers import PlannerProcesses
-from broker.domain.reoptimization import ProposalState
-from broker.domain.unfinished import GuardRules
-from broker.services.reoptimize import ReoptimizeRules
+from api.planning.workers import PlannerProcesses
+from broker.domain.moving.reoptimization import ProposalState
+from broker.domain.moving.unfinished import GuardRules
+from broker.services.moving.reoptimize import ReoptimizeRules
 from broker.store import Store
 from tests.faults.busy import looks_after_a_tripled_price
 

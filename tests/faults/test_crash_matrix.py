@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.domain.offer import Offer
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
+from broker.domain.market.offer import Offer
 from providers.registry import SPECS
 from tests.faults.broker_life import usual_offer
 from tests.faults.lab import Figures, Lab

@@ -15,7 +15,7 @@ from broker.crash_points import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVIDER_CALLS = {"reserve", "release", "find_lease", "list_leases", "quote"}
-"""The calls of ``broker.reservation_ports.Reserver`` that leave this machine."""
+"""The calls of ``broker.ports.holding.Reserver`` that leave this machine."""
 
 TWO_STEPS = """
 async def act(uow, reserver, lease):

@@ -13,13 +13,13 @@ from typing import Any
 
 import httpx
 
-from broker.domain.offer import Offer, StockLevel, Tier
-from broker.domain.spend import ChargeBasis, CostView, Interval
-from broker.domain.window import Window
-from broker.services.offers import OffersService
-from broker.services.reconcile import ReconcileRules, ReconcileService
-from broker.services.reservations import ReservationsService
-from broker.services.spend import SpendService
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Offer, StockLevel, Tier
+from broker.domain.spend.spend import ChargeBasis, CostView, Interval
+from broker.services.holding.reconcile import ReconcileRules, ReconcileService
+from broker.services.holding.reservations import ReservationsService
+from broker.services.market.offers import OffersService
+from broker.services.spend.spend import SpendService
 from broker.store.engine import Store, create_store
 from providers.http import ProviderHttp
 from providers.registry import build_adapters, configured, sellers

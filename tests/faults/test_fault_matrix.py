@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.domain.errors import ConcurrentChange, ProviderError
-from broker.domain.reservation import Idempotency
+from broker.domain.basics.errors import ConcurrentChange, ProviderError
+from broker.domain.holding.reservation import Idempotency
 from providers.registry import SPECS
 from providers.sandbox.faults import CREATE_ONLY, FaultKind
 from tests.fakes.examples import ALICE

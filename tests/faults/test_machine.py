@@ -20,22 +20,22 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from broker.domain.billing import holding_cost_usd
-from broker.domain.errors import BrokerError
-from broker.domain.money import ZERO, to_cents
-from broker.domain.offer import Stock, StockLevel
-from broker.domain.reservation import (
+from broker.domain.basics.errors import BrokerError
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.window import Segment
+from broker.domain.holding.reservation import (
     Idempotency,
     Reservation,
     ReservationState,
     Unit,
     UnitState,
 )
-from broker.domain.window import Segment
-from broker.services.offers import OffersService
-from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
-from broker.services.reservations import ReservationsService
-from broker.services.spend import SpendService
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import Stock, StockLevel
+from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
+from broker.services.holding.reservations import ReservationsService
+from broker.services.market.offers import OffersService
+from broker.services.spend.spend import SpendService
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import ADMIN, ALICE, a_placement, a_plan, a_record, a_segment, an_offer
 from tests.fakes.notifier import RecordingNotifier

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.domain.reservation import Idempotency
+from broker.domain.holding.reservation import Idempotency
 from tests.faults.profile import NIGHTLY
 from tests.faults.search import Search, Verdict
 from tests.faults.world import Design, Reply, Scenario

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from broker import crash_points
-from broker.domain.errors import BrokerError
-from broker.domain.offer import Offer
+from broker.domain.basics.errors import BrokerError
+from broker.domain.market.offer import Offer
 from tests.fakes.examples import ADMIN, ALICE
 from tests.faults import haste
 from tests.faults.broker_life import Broker, Place, compared, opened, usual_offer

@@ -8,8 +8,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.domain.identity import make_tag, next_tag
-from broker.domain.reservation import (
+from broker.domain.basics.identity import make_tag, next_tag
+from broker.domain.holding.reservation import (
     Idempotency,
     Lease,
     LeaseState,

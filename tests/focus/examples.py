@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from api.export.focus_csv import cell_text
-from broker.domain.focus_columns import FocusVersion, focus_columns
-from broker.domain.focus_rows import focus_rows
-from broker.domain.offer import CancelRule, ContractTerms, Offer, Tier
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.sku import Form
-from broker.domain.window import Wish
+from broker.domain.basics.window import Wish
+from broker.domain.focus.columns import FocusVersion, focus_columns
+from broker.domain.focus.rows import focus_rows
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import CancelRule, ContractTerms, Offer, Tier
+from broker.domain.market.sku import Form
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, slot_terms
 

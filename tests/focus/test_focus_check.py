@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.domain.focus_check import check_focus
-from broker.domain.focus_columns import FocusVersion
-from broker.domain.focus_rules import RuleGroup
+from broker.domain.focus.check import check_focus
+from broker.domain.focus.columns import FocusVersion
+from broker.domain.focus.rules import RuleGroup
 from tests.focus.examples import TextRow, a_bill, text_rows
 
 Pick = Callable[[TextRow], bool]

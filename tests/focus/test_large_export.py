@@ -15,13 +15,13 @@ import pytest
 
 from api.export.focus_csv import focus_csv
 from api.export.tables import write_parquet
-from broker.domain.charging import owed_usd
-from broker.domain.focus_check import check_focus
-from broker.domain.focus_columns import FocusVersion, kind_of
-from broker.domain.month_close import month_window
-from broker.domain.offer import CancelRule, Tier
-from broker.domain.reservation import Reservation, ReservationState, UnitState
-from broker.services.spend import SpendService
+from broker.domain.focus.check import check_focus
+from broker.domain.focus.columns import FocusVersion, kind_of
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
+from broker.domain.market.offer import CancelRule, Tier
+from broker.domain.spend.charging import owed_usd
+from broker.domain.spend.month_close import month_window
+from broker.services.spend.spend import SpendService
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, an_offer, slot_terms
 from tests.fakes.store import Tables

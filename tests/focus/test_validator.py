@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from api.export.tables import write_parquet
-from broker.domain.focus_columns import kind_of
+from broker.domain.focus.columns import kind_of
 from tests.focus.examples import a_bill, text_rows
 from tests.focus.validator import KNOWN_FAULTS, RULES_AT_LEAST, failures, require_validator
 

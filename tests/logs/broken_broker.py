@@ -19,8 +19,8 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from api.app import create_app
 from api.bootstrap import build_product
 from api.cli.configuration import load_environment, load_settings
-from api.cli.listening import listen, serve_until_stopped
-from api.dependencies import product_of
+from api.cli.installation.listening import listen, serve_until_stopped
+from api.http.dependencies import product_of
 from broker import logs
 
 router = APIRouter(prefix="/_fault", include_in_schema=False)

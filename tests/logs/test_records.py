@@ -96,7 +96,7 @@ def test_causes_and_members_are_told_but_not_all(capsys: pytest.CaptureFixture[s
 
 def test_what_ours_told_a_server_does_not_tell_again(capsys: pytest.CaptureFixture[str]) -> None:
     error = caught()
-    logging.getLogger("api.errors").error("once", exc_info=error)
+    logging.getLogger("api.http.errors").error("once", exc_info=error)
     logging.getLogger("uvicorn.error").error("Exception in ASGI application", exc_info=error)
     assert [record["event"] for record in written(capsys)] == ["once"]
 

@@ -17,12 +17,12 @@ from pydantic import SecretStr
 
 from api.app import create_app
 from api.bootstrap import Product
-from api.cli.listening import listen
-from broker.domain.account import Scope
-from broker.domain.offer import Offer
-from broker.domain.plan import Baseline, Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions
+from api.cli.installation.listening import listen
+from broker.domain.basics.account import Scope
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Baseline, Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, House, limit
 from tests.chromium import launched

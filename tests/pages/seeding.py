@@ -9,18 +9,27 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from api.bootstrap import Product
-from broker.domain.account import Caller, Scope
-from broker.domain.estimate import Estimate, Parallelism, Provenance
-from broker.domain.market import PollRound
-from broker.domain.offer import NativePrice, Offer, Stock, StockLevel, Tier
-from broker.domain.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, RunnerUp, Unplaced, Why
-from broker.domain.reoptimization import Move, ProposalState, Reoptimization
-from broker.domain.round_news import round_news
-from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from broker.domain.window import Segment
-from broker.domain.workload import Precision, WorkloadKind
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
-from broker.ports import UnitOfWork
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.estimate import Estimate, Parallelism, Provenance
+from broker.domain.basics.window import Segment
+from broker.domain.market.market import PollRound
+from broker.domain.market.offer import NativePrice, Offer, Stock, StockLevel, Tier
+from broker.domain.market.round_news import round_news
+from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
+from broker.domain.planning.plan import (
+    Baseline,
+    Obstacle,
+    Placement,
+    Plan,
+    PlanStatus,
+    RunnerUp,
+    Unplaced,
+    Why,
+)
+from broker.domain.planning.workload import Precision, WorkloadKind
+from broker.ports.planning import PlanOptions, PlanRecord, PlanState
+from broker.ports.unit_of_work import UnitOfWork
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, listed_terms
 

@@ -10,8 +10,8 @@ from defusedxml import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.pages.charts import Series, nice_step, short_usd, stacked_bars
-from api.pages.timelines import Bar, Lane, timeline
+from api.pages.parts.charts import Series, nice_step, short_usd, stacked_bars
+from api.pages.parts.timelines import Bar, Lane, timeline
 
 T0 = datetime(2026, 11, 23, tzinfo=UTC)
 EVIL = '<script>alert("x")</script>&'

@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.held import fleets, most_nodes
-from api.pages.budget_view import budget_rows, pace_of, running_charts, running_days
-from api.pages.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
-from api.pages.curves import Band, Curve, Drawing, Limit, curves
-from api.pages.market_view import breakers
-from api.pages.reservation_view import size_words, steps_words
-from api.pages.spend_groups import group_rows
-from api.pages.steps import Step, steps
-from api.pages.tables import Address, paged, wished_sorting
-from api.pages.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
-from broker.domain.budgets import Budget, BudgetPeriod, standing
-from broker.domain.polling import BreakerState, Polling
-from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.spend import Charge, CostView, Interval
-from broker.settled_spend import SumKey
-from broker.summaries import sum_by_key
+from api.pages.finance.budget_view import budget_rows, pace_of, running_charts, running_days
+from api.pages.finance.spend_groups import group_rows
+from api.pages.market.market_view import breakers
+from api.pages.parts.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
+from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
+from api.pages.parts.steps import Step, steps
+from api.pages.parts.tables import Address, paged, wished_sorting
+from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
+from api.pages.plans.reservation_view import size_words, steps_words
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.polling import BreakerState, Polling
+from broker.domain.spend.budgets import Budget, BudgetPeriod, standing
+from broker.domain.spend.spend import Charge, CostView, Interval
+from broker.services.spend.settled_spend import SumKey
+from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 from tests.pages.test_views import charges

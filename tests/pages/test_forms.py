@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.dependencies import SESSION_COOKIE
-from broker.domain.account import Scope
+from api.http.dependencies import SESSION_COOKIE
+from broker.domain.basics.account import Scope
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
 from tests.fakes.slots import Slots
 from tests.pages.seeding import seed

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import a_plan, a_record, an_offer

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from api.cli.offers import print_market
-from api.cli.quarantine import print_quarantine
-from api.cli.reservation_view import print_reservations
+from api.cli.holding.reservation_view import print_reservations
+from api.cli.market.offers import print_market
+from api.cli.market.quarantine import print_quarantine
 from api.pages import TEMPLATES
-from api.pages.price_view import offer_cards
-from api.pages.reservation_view import money_card
-from api.schemas.market import Market
-from api.schemas.provider import QuarantinedForm
-from api.schemas.reservation import ReservationForm, reservation_to_document
-from broker.domain.offer import Offer
-from broker.domain.price_gate import Doubt
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from api.pages.market.price_view import offer_cards
+from api.pages.plans.reservation_view import money_card
+from api.schemas.holding.reservation import ReservationForm, reservation_to_document
+from api.schemas.market.market import Market
+from api.schemas.market.provider import QuarantinedForm
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import Offer
+from broker.domain.market.price_gate import Doubt
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from api.dependencies import SESSION_COOKIE
-from api.pages.session import local_path
+from api.http.dependencies import SESSION_COOKIE
+from api.pages.parts.session import local_path
 from api.sign_in_attempts import MOST_FAILURES
-from broker.domain.account import Scope
+from broker.domain.basics.account import Scope
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import FakeClock
 

@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.pages import plan_view, spend_view, words
-from api.pages.rendering import templates
-from broker.domain.offer import Tier
-from broker.domain.plan import Baseline, Plan
-from broker.domain.spend import Charge, ChargeBasis, Commitment, CostView, Interval
-from broker.domain.window import Window
-from broker.domain.workload import WorkloadKind
-from broker.settled_spend import SumKey
-from broker.summaries import sum_by_key
+from api.pages.finance import spend_view
+from api.pages.parts import words
+from api.pages.parts.rendering import templates
+from api.pages.plans import plan_view
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Tier
+from broker.domain.planning.plan import Baseline, Plan
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.spend import Charge, ChargeBasis, Commitment, CostView, Interval
+from broker.services.spend.settled_spend import SumKey
+from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms
 

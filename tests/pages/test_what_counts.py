@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from api.pages.cards import overview_cards
-from broker.domain.reservation import ReservationState, UnitState
-from broker.domain.workload import WorkloadKind
-from broker.plan_ports import PlanRecord, Standing
+from api.pages.parts.cards import overview_cards
+from broker.domain.holding.reservation import ReservationState, UnitState
+from broker.domain.planning.workload import WorkloadKind
+from broker.ports.planning import PlanRecord, Standing
 from tests.api.house import Home
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.estimate import Parallelism
-from broker.domain.sku import Fabric, FabricKind, Form, Sku
-from broker.domain.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
+from broker.domain.planning.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
 from optimizer.calibration.evaluation.evaluate import evaluate_bundled
 from optimizer.calibration.evaluation.report import Report
 from optimizer.calibration.tables.serving_reading import ServingRow, read_row

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.model_shape import ModelShape
-from broker.domain.sku import Sku
-from broker.domain.workload import Precision
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.workload import Precision
 from optimizer.calibration.fitting.collectives import predict_collectives, read_collectives
 from optimizer.calibration.tables.bundled import FOLDER
 from optimizer.calibration.tables.cells import Prediction, Unreadable

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker.domain.estimate import Parallelism
-from broker.domain.workload import Measurement, Precision, Serving, Slo
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.planning.workload import Measurement, Precision, Serving, Slo
 from optimizer.performance.serving.estimate import ServingConfig
 from optimizer.performance.serving.table import ServingTable
 from tests.performance.builders import batch, estimator, serving, sku

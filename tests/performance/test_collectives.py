@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.sku import Fabric, FabricKind
+from broker.domain.market.sku import Fabric, FabricKind
 from optimizer.calibration.fitting.collectives import collectives_table, read_collectives
 from optimizer.calibration.fitting.table_fit import held_out_by_source
 from optimizer.calibration.tables.bundled import bundled_rows, sweep_rows

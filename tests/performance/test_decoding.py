@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus
-from broker.domain.estimate import Provenance
-from broker.domain.workload import Batch, Serving, SpeculativeDecoding
+from broker.domain.basics.estimate import Provenance
+from broker.domain.planning.workload import Batch, Serving, SpeculativeDecoding
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from tests.depth import examples

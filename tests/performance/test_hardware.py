@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus
-from broker.domain.sku import IntraNode, LinkKind
+from broker.domain.market.sku import IntraNode, LinkKind
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import (
     GIB,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from broker.catalogue import load_models
-from broker.domain.sku import Sku
-from broker.domain.workload import Precision
+from broker.domain.market.sku import Sku
+from broker.domain.planning.workload import Precision
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import serving_needs, training_needs, weights_gb
 from tests.placement.market import training

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.model_shape import Attention, ModelShape
+from broker.domain.planning.model_shape import Attention, ModelShape
 from optimizer.calibration.tables.rows import predict_rows
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.arrays import as_array

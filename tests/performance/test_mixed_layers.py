@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.estimate import Parallelism
-from broker.domain.model_shape import CacheIndex, ModelShape
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.planning.model_shape import CacheIndex, ModelShape
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from broker.catalogue import load_gpus
-from broker.domain.sku import Fabric, FabricKind
+from broker.domain.market.sku import Fabric, FabricKind
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.collectives import (

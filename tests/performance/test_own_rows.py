@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.errors import InputError
-from broker.domain.estimate import Provenance
-from broker.domain.workload import Measurement, Precision
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.estimate import Provenance
+from broker.domain.planning.workload import Measurement, Precision
 from optimizer.calibration.own.evidence import evidence_of
 from optimizer.calibration.own.predictions import predict_rows_with_own
 from optimizer.calibration.own.rows import (

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.estimate import Parallelism
-from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
-from broker.domain.workload import TrainingStack
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.market.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
+from broker.domain.planning.workload import TrainingStack
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator

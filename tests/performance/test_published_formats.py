@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.estimate import Parallelism
-from broker.domain.model_shape import PackedExperts
-from broker.domain.sku import IntraNode, LinkKind, Sku
-from broker.domain.workload import Precision, Slo, Traffic, TrafficShape
-from broker.model_config import model_from_hf_config
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.market.sku import IntraNode, LinkKind, Sku
+from broker.domain.planning.model_shape import PackedExperts
+from broker.domain.planning.workload import Precision, Slo, Traffic, TrafficShape
+from broker.models.config import model_from_hf_config
 from optimizer.performance.arrays import number
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import build_hardware

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.sku import Fabric, FabricKind, Form
-from broker.domain.workload import Precision
+from broker.domain.market.sku import Fabric, FabricKind, Form
+from broker.domain.planning.workload import Precision
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import build_hardware

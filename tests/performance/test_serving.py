@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_models
-from broker.domain.estimate import Parallelism, Provenance
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Batch, Measurement, Precision, Serving, Slo
+from broker.domain.basics.estimate import Parallelism, Provenance
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Batch, Measurement, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
 from optimizer.performance.estimator import ServingTable
 from optimizer.performance.hardware.sku_arrays import GIB

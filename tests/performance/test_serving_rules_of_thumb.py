@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.workload import Precision, Slo
+from broker.domain.planning.workload import Precision, Slo
 from tests.performance.builders import INFINIBAND, batch, estimator, serving, sku
 from tests.performance.pairs import (
     across_gpus,

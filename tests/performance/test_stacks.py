@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Batch, Measurement, Precision, Serving, ServingEngine, TrainingStack
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import (
+    Batch,
+    Measurement,
+    Precision,
+    Serving,
+    ServingEngine,
+    TrainingStack,
+)
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator

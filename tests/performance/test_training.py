@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.estimate import Parallelism, Provenance
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Measurement, Precision
+from broker.domain.basics.estimate import Parallelism, Provenance
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Measurement, Precision
 from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration

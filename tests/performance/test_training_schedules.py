@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.sku import Fabric, FabricKind
+from broker.domain.market.sku import Fabric, FabricKind
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import build_hardware

@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from broker.domain.billing import holding_cost_usd
-from broker.domain.money import to_cents
-from broker.domain.offer import GpuPool, Offer
-from broker.domain.window import Segment
-from broker.domain.workload import PlanRequest, Serving, Training
+from broker.domain.basics.money import to_cents
+from broker.domain.basics.window import Segment
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import GpuPool, Offer
+from broker.domain.planning.workload import PlanRequest, Serving, Training
 from tests.placement.fake_estimator import GPUS
 from tests.placement.market import at
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.model_shape import GpuSpec
-from broker.domain.plan import Obstacle
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Precision, Serving, Training
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Batch, Precision, Serving, Training
 from optimizer.performance.estimator import ServingConfig
 
 

@@ -11,12 +11,12 @@ from decimal import Decimal
 from typing import Any, cast
 
 from broker.catalogue import load_models
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import HostKind, NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
-from broker.domain.plan import Plan
-from broker.domain.sku import Fabric, FabricKind, Sku
-from broker.domain.window import Segment, Window
-from broker.domain.workload import (
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.offer import HostKind, NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
+from broker.domain.market.sku import Fabric, FabricKind, Sku
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import (
     NO_LIMIT,
     Batch,
     FleetLimits,
@@ -30,7 +30,7 @@ from broker.domain.workload import (
     Training,
     Workload,
 )
-from broker.plan_ports import PlanOptions
+from broker.ports.planning import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 from tests.placement.fake_estimator import FakeEstimator

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.learned import Basis, Learned
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import GpuPool, Offer, Stock, Tier, WindowKind, WindowTerms
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Dataset, PlanRequest, Policy, Quota
+from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.offer import GpuPool, Offer, Stock, Tier, WindowKind, WindowTerms
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Dataset, PlanRequest, Policy, Quota
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import (
     at,

@@ -18,13 +18,13 @@ from typing import Any
 
 import yaml
 
-from api.schemas.market import Market, read_market
-from api.schemas.workloads import read_workloads
+from api.schemas.market.market import Market, read_market
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.offer import Offer
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import LimitClock, PlanOptions
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from broker.domain.plan import BindingRule, Obstacle, Why
-from broker.domain.workload import Policy
+from broker.domain.planning.plan import BindingRule, Obstacle, Why
+from broker.domain.planning.workload import Policy
 from tests.placement.market import at, offer, plan, request, serving, training
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from broker.domain.offer import GpuPool, Offer, Stock, StockLevel
-from broker.domain.plan import Assumption, Obstacle, Plan, PlanStatus
-from broker.domain.workload import Policy
+from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel
+from broker.domain.planning.plan import Assumption, Obstacle, Plan, PlanStatus
+from broker.domain.planning.workload import Policy
 from tests.placement.market import at, offer, plan, request, serving, training
 
 

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from api.schemas.market import read_market
-from api.schemas.workloads import read_workloads
+from api.schemas.market.market import read_market
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest, Redundancy
-from broker.plan_ports import LimitClock, PlanOptions
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Redundancy
+from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines.baselines import Simpler, build_baselines

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from broker.domain.plan import Baseline, Plan
-from broker.plan_ports import LimitClock, PlanOptions, Progress
+from broker.domain.planning.plan import Baseline, Plan
+from broker.ports.planning import LimitClock, PlanOptions, Progress
 from optimizer.placement.runtime.heartbeat import BEAT_SECONDS, with_heartbeat
 from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock
 from tests.placement.market import T0, offer, plan, planner, request, serving, training

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.offer import GpuPool, HostKind, Offer, Tier, WindowKind
-from broker.domain.plan import Plan, PlanStatus
-from broker.domain.window import Segment, Window
-from broker.domain.workload import (
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.offer import GpuPool, HostKind, Offer, Tier, WindowKind
+from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.workload import (
     NO_LIMIT,
     Batch,
     FleetLimits,
@@ -27,7 +27,7 @@ from broker.domain.workload import (
     Traffic,
     TrafficShape,
 )
-from broker.plan_ports import PlanOptions
+from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules.check import check_plan

@@ -11,12 +11,12 @@ from typing import cast
 
 import pytest
 
-from api.schemas.plan import read_plan
-from api.schemas.plan_writer import plan_to_document
-from broker.domain.node_launch import LaunchBasis, NodeLaunch
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
+from api.schemas.plans.plan import read_plan
+from api.schemas.plans.plan_writer import plan_to_document
+from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules.check import check_plan
 from tests.placement.fake_estimator import FakeEstimator

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import HostKind, Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import FleetLimits, PlanRequest, Policy
+from broker.domain.market.offer import HostKind, Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, total, training
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import NO_LIMIT, FleetLimits
-from broker.plan_ports import PlanOptions
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.workload import NO_LIMIT, FleetLimits
+from broker.ports.planning import PlanOptions
 from optimizer.placement import compile_ahead, fleets
 from optimizer.placement.runtime import compiled
 from tests.placement.market import T0, offer, plan, planner, request, serving

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from broker.domain.offer import HostKind, Offer, Stock, StockLevel, Tier, WindowKind
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Policy, Precision, Training
+from broker.domain.market.offer import HostKind, Offer, Stock, StockLevel, Tier, WindowKind
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Policy, Precision, Training
 from tests.fakes.examples import waiting_terms
 from tests.placement.market import (
     at,

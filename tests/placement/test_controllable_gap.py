@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from broker.domain.money import ZERO
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.plan import Plan, PlanStatus
-from broker.domain.workload import PlanRequest, Policy
-from broker.plan_ports import PlanOptions
+from broker.domain.basics.money import ZERO
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.workload import PlanRequest, Policy
+from broker.ports.planning import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import build_candidates
 from optimizer.placement.columns.search import Search, choice_from

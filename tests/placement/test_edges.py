@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from api.schemas.workloads import read_workloads
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.estimate import Parallelism
-from broker.domain.sku import Sku
-from broker.domain.workload import Policy, Precision, RequestSize, Serving, Traffic, TrafficShape
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.market.sku import Sku
+from broker.domain.planning.workload import Policy, Precision, RequestSize, Serving, Traffic, TrafficShape
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.serving.estimate import ServingCore

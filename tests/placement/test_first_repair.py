@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.workload import FleetLimits, Policy
-from broker.plan_ports import LimitClock, PlanOptions
+from broker.domain.planning.workload import FleetLimits, Policy
+from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement.replan.replan import Replanned
 from optimizer.placement.replan.warm import WarmStart
 from tests.placement.market import T0, offer, plan, planner, request, serving, total, training

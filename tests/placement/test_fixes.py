@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.schemas.workload_writer import to_document
-from api.schemas.workloads import read_workloads
+from api.schemas.workloads.workload_writer import to_document
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import infer_intra_node, load_gpus, load_models
-from broker.domain.money import ZERO
-from broker.domain.offer import HostKind, Offer, Tier
-from broker.domain.plan import Fix, Obstacle, Plan, Unplaced
-from broker.domain.sku import Sku
-from broker.domain.workload import (
+from broker.domain.basics.money import ZERO
+from broker.domain.market.offer import HostKind, Offer, Tier
+from broker.domain.market.sku import Sku
+from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
+from broker.domain.planning.workload import (
     PlanRequest,
     Policy,
     Quota,
@@ -34,7 +34,7 @@ from broker.domain.workload import (
     TrainingStack,
     Workload,
 )
-from broker.plan_ports import PlanOptions
+from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

@@ -9,9 +9,9 @@ from decimal import Decimal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan, PlanStatus
-from broker.domain.workload import FleetLimits, PlanRequest, Redundancy, Serving, Survival
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Redundancy, Serving, Survival
 from tests.placement.brute_force import best_total
 from tests.placement.market import offer, plan, request, serving
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import GpuPool, Offer, Stock
-from broker.domain.plan import PlanStatus
-from broker.domain.workload import PlanRequest
+from broker.domain.market.offer import GpuPool, Offer, Stock
+from broker.domain.planning.plan import PlanStatus
+from broker.domain.planning.workload import PlanRequest
 from optimizer.placement.fleets.shared_gpus import fleets_apart
 from optimizer.placement.problem.columns import Column, Piece
 from optimizer.placement.problem.problem import Ints, build_problem

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer
-from broker.domain.workload import PlanRequest, Redundancy
+from broker.domain.market.offer import Offer
+from broker.domain.planning.workload import PlanRequest, Redundancy
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.fleets.bound import least_usd

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
 from tests.placement.market import at, offer, plan, request, serving, total, training
 from tests.placement.monolith import Monolith
 

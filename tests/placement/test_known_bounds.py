@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer, Stock
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions
+from broker.domain.market.offer import Offer, Stock
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.known_bounds import carry
@@ -24,7 +24,7 @@ from optimizer.placement.pipeline import make_plan
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import build_problem
 from optimizer.placement.replan.warm import WarmStart
-from optimizer.recall import MOST_KINDS, Recall
+from optimizer.recall import MOST_KINDS, MemoCache
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, planner, request, serving, total
 from tests.placement.test_replan import companies
@@ -34,12 +34,12 @@ CORE = cast("Estimator", FakeEstimator())
 FACTORS = st.lists(st.sampled_from(["0.5", "0.8", "1.0", "1.0", "1.3"]), min_size=4, max_size=4)
 
 
-def first_plan(asked: PlanRequest, offers: Sequence[Offer], recall: Recall) -> Plan:
+def first_plan(asked: PlanRequest, offers: Sequence[Offer], recall: MemoCache) -> Plan:
     """A plan whose proofs ``recall`` keeps."""
     return make_plan(asked, offers, T0, OPTIONS, CORE, MovingTerms(), None, recall)
 
 
-def carried(asked: PlanRequest, offers: Sequence[Offer], recall: Recall) -> Candidates:
+def carried(asked: PlanRequest, offers: Sequence[Offer], recall: MemoCache) -> Candidates:
     """Candidates of a later search with what still holds."""
     problem = build_problem(asked, offers, T0, MovingTerms(), recall)
     candidates = build_candidates(problem, build_estimates(problem, CORE))
@@ -65,7 +65,7 @@ def test_what_is_carried_over_is_no_more_than_a_service_costs_today(
     company: tuple[PlanRequest, list[Offer]], factors: list[str]
 ) -> None:
     asked, offers = company
-    recall, now = Recall(), repriced(offers, factors)
+    recall, now = MemoCache(), repriced(offers, factors)
     first_plan(asked, offers, recall)
     found = carried(asked, now, recall)
     for service in asked.workloads:
@@ -93,7 +93,7 @@ def test_a_planner_that_remembers_proves_no_more_than_is_true(
 
 def test_what_did_not_move_need_not_be_asked_again() -> None:
     offers = [offer("a", "1.00"), offer("b", "1.10")]
-    asked, recall = request(serving("x", [3.0]), serving("y", [1.0])), Recall()
+    asked, recall = request(serving("x", [3.0]), serving("y", [1.0])), MemoCache()
     old = first_plan(asked, offers, recall)
     found = carried(asked, [replace(o) for o in offers], recall)
     assert found.bounded == {"x", "y"}
@@ -110,7 +110,7 @@ def test_what_did_not_move_need_not_be_asked_again() -> None:
     ],
 )
 def test_how_much_holds_after_a_change(change: dict[str, object], part: float) -> None:
-    one, asked, recall = offer("a", "1.00", nodes=3), request(serving("x", [3.0])), Recall()
+    one, asked, recall = offer("a", "1.00", nodes=3), request(serving("x", [3.0])), MemoCache()
     old = first_plan(asked, [one], recall)
     found = carried(asked, [replace(one, **change)], recall)  # type: ignore[arg-type]
     assert least_usd(found.bounds["x"]) == pytest.approx(part * float(total(old)))
@@ -118,7 +118,7 @@ def test_how_much_holds_after_a_change(change: dict[str, object], part: float) -
 
 
 def test_another_service_or_another_time_is_not_the_same() -> None:
-    one, recall = offer("a", "1.00"), Recall()
+    one, recall = offer("a", "1.00"), MemoCache()
     asked = request(serving("x", [3.0]))
     first_plan(asked, [one], recall)
     assert least_usd(carried(request(serving("x", [2.0])), [one], recall).bounds["x"]) == 0.0
@@ -127,7 +127,7 @@ def test_another_service_or_another_time_is_not_the_same() -> None:
 
 
 def test_recall_keeps_what_was_used_last() -> None:
-    recall = Recall(most=2)
+    recall = MemoCache(most=2)
     made: list[int] = []
 
     def ask(question: int) -> int:

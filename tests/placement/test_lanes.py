@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.schemas.division import division_to_document
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.lanes import Division
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, PlanRequest, Policy, Precision, Quota, RequestSize, Serving
-from broker.plan_ports import PlanOptions
+from api.schemas.plans.division import division_to_document
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.offer import Offer
+from broker.domain.market.sku import Sku
+from broker.domain.planning.lanes import Division
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import Batch, PlanRequest, Policy, Precision, Quota, RequestSize, Serving
+from broker.ports.planning import PlanOptions
 from optimizer.placement.fleets.lanes import MOST_LANES, LaneDemand, LaneMenu, find_lanes
 from tests.depth import examples
 from tests.placement.fake_estimator import GPUS, FakeEstimator

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import FleetLimits, Policy
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.workload import FleetLimits, Policy
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.crew.asks import BoundAsk
 from optimizer.placement.fleets.cases import build_fleet_case

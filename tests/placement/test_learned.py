@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from broker.domain.learned import Basis, Learned
-from broker.domain.offer import Offer
-from broker.domain.plan import Obstacle, Plan, PlanStatus
-from broker.domain.workload import Workload
+from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Obstacle, Plan, PlanStatus
+from broker.domain.planning.workload import Workload
 from tests.placement.market import offer, plan, request, serving, training
 
 QUICK = Learned(0.99, 2.0, 12, Basis.OFFER)

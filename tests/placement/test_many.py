@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from decimal import Decimal
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, Progress
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions, Progress
 from optimizer.placement.search.solve import MOST_AT_ONCE
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer
-from broker.domain.plan import PlanStatus
-from broker.domain.workload import NO_LIMIT, FleetLimits, PlanRequest, Policy
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import PlanStatus
+from broker.domain.planning.workload import NO_LIMIT, FleetLimits, PlanRequest, Policy
 from optimizer.placement.fleets.covers import STEPS, HourCovers, PoolPrices
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch

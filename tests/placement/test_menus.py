@@ -7,8 +7,8 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Tier, WindowKind
-from broker.domain.plan import Obstacle
+from broker.domain.market.offer import Tier, WindowKind
+from broker.domain.planning.plan import Obstacle
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, training, window
 

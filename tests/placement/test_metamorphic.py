@@ -14,10 +14,18 @@ from functools import cache
 
 import pytest
 
-from broker.domain.offer import HostKind, NativePrice, Offer, Tier
-from broker.domain.plan import Plan
-from broker.domain.workload import FleetLimits, PlanRequest, Policy, Redundancy, Serving, Survival, Training
-from broker.plan_ports import LimitClock
+from broker.domain.market.offer import HostKind, NativePrice, Offer, Tier
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import (
+    FleetLimits,
+    PlanRequest,
+    Policy,
+    Redundancy,
+    Serving,
+    Survival,
+    Training,
+)
+from broker.ports.planning import LimitClock
 from tests.placement.market import T0, at, offer, plan, request, serving, total, training
 
 SEEDS = range(8)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.plan import Placement, Plan, PlanStatus
-from broker.domain.workload import PlanRequest
+from broker.domain.planning.plan import Placement, Plan, PlanStatus
+from broker.domain.planning.workload import PlanRequest
 from optimizer.placement.explain.near_ties import levels_of
 from optimizer.placement.fleets.columns import stacked
 from optimizer.placement.problem.columns import Span

@@ -8,8 +8,8 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import PlanRequest
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.workload import PlanRequest
 from tests.depth import examples
 from tests.placement.brute_force import best_total
 from tests.placement.market import at, offer, plan, request, serving, total, training

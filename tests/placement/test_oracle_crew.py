@@ -19,9 +19,9 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import LimitClock, PlanOptions
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.dual import Dual

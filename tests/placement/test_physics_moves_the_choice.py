@@ -14,8 +14,8 @@ from decimal import Decimal
 import pytest
 
 from broker.catalogue import infer_intra_node, load_gpus, load_models
-from broker.domain.model_shape import GpuSpec
-from broker.domain.offer import (
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.offer import (
     CancelRule,
     HostKind,
     NativePrice,
@@ -26,10 +26,10 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.plan import Placement, Plan
-from broker.domain.sku import Fabric, FabricKind, Form, Sku
-from broker.domain.window import Segment, Window
-from broker.domain.workload import (
+from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
+from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import (
     PlanRequest,
     Precision,
     Serving,
@@ -39,7 +39,7 @@ from broker.domain.workload import (
     Training,
     Workload,
 )
-from broker.plan_ports import PlanOptions
+from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

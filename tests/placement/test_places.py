@@ -8,9 +8,9 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import GpuPool, Offer, Stock
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Policy
+from broker.domain.market.offer import GpuPool, Offer, Stock
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Policy
 from optimizer.placement.rules.check import check_plan
 from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator

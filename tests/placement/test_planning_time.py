@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.domain.errors import InputError
-from broker.domain.planning_time import ALWAYS_PLANNED_WORKLOADS, require_time
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import LimitClock, PlanOptions
+from broker.domain.basics.errors import InputError
+from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS, require_time
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement.columns.fleet_pool import first_fleets
 from optimizer.placement.pipeline import pace_of
 from optimizer.placement.runtime.pace import MEASURED_STEPS, Pace

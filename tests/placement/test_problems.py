@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from api.schemas.market import read_market
-from api.schemas.workloads import read_workloads
+from api.schemas.market.market import read_market
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.plan import Plan
-from broker.plan_ports import PlanOptions
+from broker.domain.planning.plan import Plan
+from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

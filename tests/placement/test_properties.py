@@ -9,9 +9,9 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest, Policy, Training, Workload
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Policy, Training, Workload
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, total, training
 from tests.placement.monolith import Monolith

@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan, PlanStatus
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions
 from optimizer.placement.columns.candidates import build_candidates
 from optimizer.placement.columns.column_pool import ColumnPool
 from optimizer.placement.columns.dual import Dual

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import BindingRule, Obstacle
-from broker.domain.quotas import held_beside
-from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.window import Window
-from broker.domain.workload import PlanRequest, Policy, Quota
-from broker.plan_ports import LimitClock
-from optimizer.placement.columns.prices import MIDWAY, THROUGHOUT, Row, StockPrices
+from broker.domain.basics.window import Window
+from broker.domain.holding.quotas import held_beside
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.plan import BindingRule, Obstacle
+from broker.domain.planning.workload import PlanRequest, Policy, Quota
+from broker.ports.planning import LimitClock
+from optimizer.placement.columns.prices import AT_MIDPOINT, WHOLE_HORIZON, Row, StockPrices
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 from tests.placement.monolith import Monolith
@@ -162,7 +162,7 @@ def priced_problems(draw: st.DrawFn) -> tuple[Problem, dict[tuple[int, int], flo
     usd = {
         (quota, second): draw(st.sampled_from([0.0, 0.2, 0.6, 1.5]))
         for quota in range(len(asked.policy.quotas))
-        for second in (THROUGHOUT, MIDWAY, draw(instants))
+        for second in (WHOLE_HORIZON, AT_MIDPOINT, draw(instants))
     }
     return (asked, offers), usd
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Stock, Tier
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, Progress
+from broker.domain.market.offer import Offer, Stock, Tier
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions, Progress
 from optimizer.placement.columns.carried import Past, carried_bound_usd, recosted_usd
 from optimizer.placement.crew.crew import Crew
 from optimizer.placement.problem.problem import Problem

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.plan import Plan
-from broker.domain.workload import FleetLimits, PlanRequest, Workload
+from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Workload
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import at, offer, plan, request, serving, training, window
 

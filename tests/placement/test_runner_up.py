@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from hypothesis import given, settings
 
-from broker.domain.offer import Offer
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import PlanRequest
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import PlanRequest
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, training
 from tests.placement.test_optimality import PROFILE, run_problems

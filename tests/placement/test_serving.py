@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.offer import Tier
-from broker.domain.plan import Obstacle
+from broker.domain.market.offer import Tier
+from broker.domain.planning.plan import Obstacle
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import at, batch, offer, plan, request, serving, training
 

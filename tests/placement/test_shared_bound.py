@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import NO_LIMIT, FleetLimits, PlanRequest
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.workload import NO_LIMIT, FleetLimits, PlanRequest
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.dual import Dual
-from optimizer.placement.columns.prices import THROUGHOUT, Row, StockPrices
+from optimizer.placement.columns.prices import WHOLE_HORIZON, Row, StockPrices
 from optimizer.placement.columns.run_pool import build_run_pools
 from optimizer.placement.problem.columns import Column, Piece
 from optimizer.placement.problem.estimates import build_estimates
@@ -71,7 +71,7 @@ def shared_problems(draw: st.DrawFn) -> tuple[PlanRequest, list[Offer]]:
 def stock_prices(draw: st.DrawFn) -> StockPrices:
     usd: dict[Row, float] = {}
     for index in range(2):
-        usd[Row(index, THROUGHOUT)] = draw(st.sampled_from([0.0, 0.05, 0.3, 0.9, 2.5]))
+        usd[Row(index, WHOLE_HORIZON)] = draw(st.sampled_from([0.0, 0.05, 0.3, 0.9, 2.5]))
         usd[Row(index, draw(st.integers(0, 4 * 3600 - 1)))] = draw(st.sampled_from([0.0, 0.4, 2.0]))
     return StockPrices(usd)
 

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from api.cli.market_source import orderable, with_spot_rates
-from api.schemas.market import Market
+from api.schemas.market.market import Market
 from broker.catalogue import load_operators
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.stock_pools import shared
-from broker.domain.workload import PlanRequest
+from broker.domain.market.offer import Offer
+from broker.domain.market.stock_pools import shared
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
 from providers.registry import build_adapters, configured
 from providers.sandbox import SandboxHandle
 from tests.cli.running import QUICKSTART

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from api.schemas.workloads import read_workloads
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_launch_table
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.learned import Basis, Learned
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Obstacle, Plan
-from broker.domain.workload import Precision, Serving, Training
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.plan import Obstacle, Plan
+from broker.domain.planning.workload import Precision, Serving, Training
 from optimizer.performance.constants.calibrated import load_calibration
 from tests.json_patch import patched
 from tests.placement.teams import NAMES, WORK, asked, document, market, offers, plan_of, planned

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_geographies
-from broker.domain.plan import Obstacle, Plan
+from broker.domain.planning.plan import Obstacle, Plan
 from tests.placement.teams import (
     NAMES,
     asked,

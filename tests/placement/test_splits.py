@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.plan import Plan
-from broker.domain.workload import Dataset, PlanRequest
+from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import Dataset, PlanRequest
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import build_problem

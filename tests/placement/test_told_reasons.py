@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.offer import Offer, Stock, Tier, WindowKind
-from broker.domain.plan import BindingRule, Obstacle, Plan
-from broker.domain.workload import Dataset, Policy
+from broker.domain.market.offer import Offer, Stock, Tier, WindowKind
+from broker.domain.planning.plan import BindingRule, Obstacle, Plan
+from broker.domain.planning.workload import Dataset, Policy
 from optimizer.placement.explain.clauses import duration, figure
 from tests.placement.market import at, batch, offer, plan, request, serving, training, window
 from tests.placement.test_transfers import TERMS

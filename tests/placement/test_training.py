@@ -9,10 +9,10 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.errors import InputError
-from broker.domain.offer import Tier, WindowKind
-from broker.domain.plan import Obstacle, PlanStatus
-from broker.domain.workload import Batch, Policy, Training
+from broker.domain.basics.errors import InputError
+from broker.domain.market.offer import Tier, WindowKind
+from broker.domain.planning.plan import Obstacle, PlanStatus
+from broker.domain.planning.workload import Batch, Policy, Training
 from tests.fakes.examples import waiting_terms
 from tests.placement.market import at, batch, offer, plan, request, serving, total, training, window
 

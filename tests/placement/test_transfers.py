@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.schemas.plan_writer import plan_to_document
+from api.schemas.plans.plan_writer import plan_to_document
 from broker.catalogue import load_moving_terms
-from broker.domain.charging import plan_charges
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import BindingRule, Plan, SpendKind
-from broker.domain.transfer import Place, TransferKind
-from broker.domain.workload import Dataset, PlanRequest, Policy
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import BindingRule, Plan, SpendKind
+from broker.domain.planning.transfer import Place, TransferKind
+from broker.domain.planning.workload import Dataset, PlanRequest, Policy
+from broker.domain.spend.charging import plan_charges
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 from tests.placement.monolith import Monolith
 

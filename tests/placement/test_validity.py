@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.workload import PlanRequest, Workload
+from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.planning.workload import PlanRequest, Workload
 from tests.placement.market import at, batch, offer, plan, request, serving, training, window
 
 

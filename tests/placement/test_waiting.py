@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest, Policy
+from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Policy
 from tests.placement.market import at, offer, plan, planner, request, serving, training, window
 
 HOURS = 48

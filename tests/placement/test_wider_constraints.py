@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.offer import WindowKind
-from broker.domain.plan import Obstacle
-from broker.domain.window import Window
-from broker.domain.workload import Dataset, HeldNodes, Policy, Quota
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import WindowKind
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Dataset, HeldNodes, Policy, Quota
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import (
     at,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.plan import Plan
-from broker.domain.workload import Dataset, PlanRequest, Policy, Quota, Training, Workload
-from broker.plan_ports import LimitClock
+from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import Dataset, PlanRequest, Policy, Quota, Training, Workload
+from broker.ports.planning import LimitClock
 from tests.placement.market import at, offer, plan, request, serving, total, training, window
 from tests.placement.test_properties import least, never_dearer
 

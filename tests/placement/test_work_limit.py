@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.domain.offer import Offer
-from broker.domain.workload import FleetLimits, Policy, Workload
-from broker.plan_ports import LimitClock, PlanOptions
+from broker.domain.market.offer import Offer
+from broker.domain.planning.workload import FleetLimits, Policy, Workload
+from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
 from optimizer.placement.explain.unplaced import explain_unplaced

@@ -21,18 +21,18 @@ from openpyxl import load_workbook
 from api.export.convert import convert
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.spend_files import write_spend
-from api.schemas.spend import SpendForm, spend_csv, spend_to_document
+from api.schemas.finance.spend import SpendForm, spend_csv, spend_to_document
 from broker.catalogue import load_energy_facts
-from broker.domain.errors import BrokerError, FieldProblem, InputError
-from broker.domain.focus_columns import FocusVersion
-from broker.domain.money import CENT, ZERO
-from broker.domain.projection_rows import PROJECTION_COLUMNS
-from broker.domain.spend import GROUPS, NARROWED_BY, CostView, Interval
-from broker.domain.window import Window
-from broker.domain.workload import PlanRequest
-from broker.services.changes import ChangesService
-from broker.services.economics import EconomicsService
-from broker.services.spend import Projection
+from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
+from broker.domain.basics.money import CENT, ZERO
+from broker.domain.basics.window import Window
+from broker.domain.focus.columns import FocusVersion
+from broker.domain.focus.projection_rows import PROJECTION_COLUMNS
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.spend.spend import GROUPS, NARROWED_BY, CostView, Interval
+from broker.services.holding.changes import ChangesService
+from broker.services.spend.economics import EconomicsService
+from broker.services.spend.spend import Projection
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ADMIN

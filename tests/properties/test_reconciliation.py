@@ -13,19 +13,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.billing import holding_cost_usd
-from broker.domain.errors import BrokerError
-from broker.domain.focus_columns import FocusRow
-from broker.domain.focus_corrections import costs_of
-from broker.domain.money import ZERO, to_cents
-from broker.domain.month_close import month_window
-from broker.domain.offer import Offer, Tier
-from broker.domain.spend import GROUPS, ChargeBasis, CostView, Interval
-from broker.domain.window import Segment, Window
-from broker.domain.workload import WorkloadKind
-from broker.ledger import find_charges
-from broker.services.spend import SpendService
-from broker.summaries import Summaries
+from broker.domain.basics.errors import BrokerError
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.window import Segment, Window
+from broker.domain.focus.columns import FocusRow
+from broker.domain.focus.corrections import costs_of
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.month_close import month_window
+from broker.domain.spend.spend import GROUPS, ChargeBasis, CostView, Interval
+from broker.services.spend.ledger import find_charges
+from broker.services.spend.spend import SpendService
+from broker.services.spend.summaries import Summaries
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ADMIN, ALICE, a_placement, a_plan, a_segment, an_offer, listed_terms

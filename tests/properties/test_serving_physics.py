@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.sku import IntraNode, LinkKind
-from broker.domain.workload import Batch, Precision, Serving, Slo
+from broker.domain.market.sku import IntraNode, LinkKind
+from broker.domain.planning.workload import Batch, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.serving.served_model import (

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.estimate import Parallelism
-from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind
-from broker.domain.workload import Precision
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.market.sku import Fabric, FabricKind, IntraNode, LinkKind
+from broker.domain.planning.workload import Precision
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import build_hardware

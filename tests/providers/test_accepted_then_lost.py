@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.domain.offer import Tier
-from broker.domain.reservation import LeaseState, Order
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import Tier
 from providers.registry import build_adapters, configured, sellers
 from tests.fakes.market_control import control
 

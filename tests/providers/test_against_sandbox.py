@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     OutcomeUnknown,
     PayloadUnreadable,
@@ -15,8 +15,8 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, StockLevel, Tier
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, StockLevel, Tier
 from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.spec import Capability, ProviderAdapter
 from tests.fakes.market_control import control, fault, hasty, ledger

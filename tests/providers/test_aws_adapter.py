@@ -17,10 +17,10 @@ import pytest
 import respx
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import OrderRejected, PayloadUnreadable
-from broker.domain.offer import Offer, Tier
-from broker.domain.reservation import Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import OrderRejected, PayloadUnreadable
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import Offer, Tier
 from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.reservations import client_token

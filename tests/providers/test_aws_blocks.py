@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_provider_facts
-from broker.domain.billing import holding_cost_usd
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import CancelRule, Offer, OfferBatch, Tier, WindowKind
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import CancelRule, Offer, OfferBatch, Tier, WindowKind
 from providers.aws import SPEC
 from providers.aws.blocks import BlockSearch, menu, most_calls, parse_blocks
 from providers.aws.nodes import known_types, region_of, sku_of

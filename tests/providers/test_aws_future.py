@@ -14,13 +14,13 @@ import respx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.billing import holding_cost_usd
-from broker.domain.errors import OrderRejected
-from broker.domain.holding_orders import Intent, ends_by_itself
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.reservation import LeaseState, Order
-from broker.domain.window import Segment, Window
-from broker.domain.window_orders import find_order_problems
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.holding_orders import Intent, ends_by_itself
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.holding.window_orders import find_order_problems
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import Offer, Tier, WindowKind
 from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.future import LEAD_DAYS, LEAST_COMMITMENT_DAYS, MOST_AHEAD_DAYS, terms

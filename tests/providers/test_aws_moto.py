@@ -14,9 +14,9 @@ import pytest
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
-from broker.domain.errors import LeaseNotFound, ProviderUnavailable
-from broker.domain.offer import Offer, Tier
-from broker.domain.reservation import LeaseState, Order
+from broker.domain.basics.errors import LeaseNotFound, ProviderUnavailable
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import Offer, Tier
 from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.nodes import known_types, sku_of

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import respx
 
-from broker.domain.errors import PayloadUnreadable, ProviderUnavailable, RateLimited
-from broker.domain.offer import OfferBatch, Tier
+from broker.domain.basics.errors import PayloadUnreadable, ProviderUnavailable, RateLimited
+from broker.domain.market.offer import OfferBatch, Tier
 from providers.aws.errors import classify
 from providers.aws.price_lists import PriceLists, Waits
 from providers.http import HttpPolicy, ProviderHttp

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import Tier
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.offer import Tier
 from providers.aws.prices import COLUMNS, PriceListReader, parse_price_list
 from tests.depth import examples
 

@@ -8,11 +8,11 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from broker.domain.billing import days
-from broker.domain.errors import OutcomeUnknown, PriceAboveLimit, ReleaseRefused
-from broker.domain.offer import Offer, Tier
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import OutcomeUnknown, PriceAboveLimit, ReleaseRefused
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.billing import days
+from broker.domain.market.offer import Offer, Tier
 from providers.http import ProviderHttp
 from providers.registry import SPECS
 from providers.sfcompute.offers import QuoteRequest, read_quote

@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     InsufficientCapacity,
     OutcomeUnknown,
     ProviderUnavailable,
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, Tier
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer, Tier
 from providers.registry import SPECS
 from providers.spec import ProviderAdapter, settings_from_environment
 from tests.fakes.market_control import control, hasty, ledger

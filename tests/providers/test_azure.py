@@ -9,10 +9,10 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from broker.domain.errors import OrderRejected, ReleaseRefused
-from broker.domain.offer import CancelRule, Offer, WindowKind
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import OrderRejected, ReleaseRefused
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import CancelRule, Offer, WindowKind
 from providers.azure.windows import block_terms
 from providers.http import ProviderHttp
 from providers.registry import SPECS

@@ -15,8 +15,8 @@ import httpx
 import pytest
 import respx
 
-from broker.domain.errors import PayloadUnreadable, ProviderUnavailable
-from broker.services.offers import OffersService
+from broker.domain.basics.errors import PayloadUnreadable, ProviderUnavailable
+from broker.services.market.offers import OffersService
 from providers.body import MOST_LINE_BYTES, BodyRefused, lines, unpacked, whole
 from providers.http import HttpPolicy, Operation, ProviderHttp, Reply, classify_by_status
 from providers.registry import SPECS, build_adapters, configured

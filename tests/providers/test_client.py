@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.window import Window
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.basics.window import Window
 from providers.client import Query, all_pages
 from providers.http import Operation, Reply
 from providers.rows import as_utc, window_between

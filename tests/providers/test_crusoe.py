@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.domain.errors import CredentialsRejected
-from broker.domain.offer import Offer
-from broker.domain.reservation import LeaseState, Order
-from broker.domain.sku import Form
+from broker.domain.basics.errors import CredentialsRejected
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import Offer
+from broker.domain.market.sku import Form
 from providers.crusoe import SPEC
 from providers.crusoe.adapter import Crusoe, image_of
 from providers.crusoe.signing import sign, signed_headers

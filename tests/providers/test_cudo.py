@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from broker.domain.errors import OutcomeUnknown, ReleaseRefused
-from broker.domain.reservation import LeaseState, Order
+from broker.domain.basics.errors import OutcomeUnknown, ReleaseRefused
+from broker.domain.holding.reservation import LeaseState, Order
 from providers.registry import build_adapters, configured, sellers
 from providers.spec import ProviderAdapter
 

@@ -22,10 +22,10 @@ from google.auth import jwt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.errors import CredentialsRejected, InputError, ReleaseRefused
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.reservation import LeaseState, Order
-from broker.domain.window import Segment, Window
+from broker.domain.basics.errors import CredentialsRejected, InputError, ReleaseRefused
+from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import Offer, Tier, WindowKind
 from providers.gcp import SPEC, build
 from providers.gcp.adapter import Gcp
 from providers.gcp.auth import ServiceAccount, read_credentials

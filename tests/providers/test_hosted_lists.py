@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_gate_rules, load_gpus, load_provider_facts
-from broker.domain.errors import PayloadUnreadable, ProviderUnavailable, RateLimited
-from broker.domain.offer import OfferBatch, Tier
-from broker.domain.price_gate import Before, Doubt, gate_batch
+from broker.domain.basics.errors import PayloadUnreadable, ProviderUnavailable, RateLimited
+from broker.domain.market.offer import OfferBatch, Tier
+from broker.domain.market.price_gate import Before, Doubt, gate_batch
 from providers import gpuhunt, skypilot
 from providers.hosted_list import HostedList
 from providers.registry import SPECS, build_adapters, configured, sellers

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.domain.errors import OutcomeUnknown
-from broker.domain.offer import Offer
-from broker.domain.reservation import Idempotency, Order
-from broker.domain.sku import Form
+from broker.domain.basics.errors import OutcomeUnknown
+from broker.domain.holding.reservation import Idempotency, Order
+from broker.domain.market.offer import Offer
+from broker.domain.market.sku import Form
 from providers.registry import build_adapters, configured, sellers
 from providers.spec import ProviderAdapter
 

@@ -12,7 +12,7 @@ import pytest
 import respx
 from pydantic import BaseModel
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from broker.domain.errors import PayloadUnreadable, ProviderUnavailable, RateLimited
+from broker.domain.basics.errors import PayloadUnreadable, ProviderUnavailable, RateLimited
 from providers.http import FileVersion, HttpPolicy, NotModified, ProviderHttp, classify_by_status
 
 BASE = "http://provider.test"

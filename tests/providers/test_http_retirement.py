@@ -9,7 +9,7 @@ import pytest
 import respx
 from structlog.testing import capture_logs
 
-from broker.domain.errors import LeaseNotFound, OrderRejected
+from broker.domain.basics.errors import LeaseNotFound, OrderRejected
 from providers.http import Operation, ProviderHttp, classify_by_status
 
 BASE = "http://provider.test"

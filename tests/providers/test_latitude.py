@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.reservation import LeaseState, Order
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import Offer, Tier
 from providers.registry import build_adapters, configured, sellers
 from providers.spec import ProviderAdapter
 from tests.fakes.market_control import control

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from broker.domain.errors import LeaseNotFound, LeasesUnreadable
-from broker.domain.reservation import Lease, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import LeaseNotFound, LeasesUnreadable
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Lease, Order
 from providers.registry import build_adapters, configured, sellers
 from providers.spec import ProviderAdapter
 from tests.fakes.market_control import hasty, ledger

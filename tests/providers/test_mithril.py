@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.domain.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
-from broker.domain.offer import CancelRule, Offer, Tier, WindowKind
-from broker.domain.reservation import LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import CancelRule, Offer, Tier, WindowKind
 from providers.mithril import SPEC
 from providers.mithril.adapter import Mithril
 from providers.spec import settings_from_environment

@@ -14,9 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.identity import is_ours, make_id, make_tag, next_tag, reservation_of, stands_for, stem_of
-from broker.domain.offer import StockLevel, Tier
-from broker.domain.reservation import Order
+from broker.domain.basics.identity import (
+    is_ours,
+    make_id,
+    make_tag,
+    next_tag,
+    reservation_of,
+    stands_for,
+    stem_of,
+)
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import StockLevel, Tier
 from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.spec import Capability, ProviderAdapter
 from tests.depth import examples

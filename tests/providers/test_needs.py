@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.domain.errors import OrderRejected
-from broker.domain.offer import Tier
-from broker.domain.reservation import Order
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import Tier
 from providers.registry import (
     PRICE_LISTS,
     SPECS,

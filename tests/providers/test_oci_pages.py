@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from broker.domain.errors import LeasesUnreadable
+from broker.domain.basics.errors import LeasesUnreadable
 from providers.oci import SPEC
 from providers.spec import ProviderAdapter
 from tests.contract.exchanges import BASE_URL, build

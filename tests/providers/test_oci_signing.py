@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from broker.domain.errors import CredentialsRejected
+from broker.domain.basics.errors import CredentialsRejected
 from providers.http import ProviderHttp
 from providers.oci import SPEC
 from providers.oci.adapter import retry_token

@@ -10,7 +10,7 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from broker.domain.reservation import LeaseState, Order
+from broker.domain.holding.reservation import LeaseState, Order
 from providers.http import ProviderHttp
 from providers.ovh import SPEC
 from providers.ovh.adapter import Ovh, signature

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import respx
 
-from broker.domain.errors import LeasesUnreadable
+from broker.domain.basics.errors import LeasesUnreadable
 from providers.registry import SPECS
 from providers.spec import ProviderAdapter
 from tests.contract.exchanges import BASE_URL, build

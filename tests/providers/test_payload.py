@@ -9,9 +9,9 @@ from types import MappingProxyType
 import pytest
 
 from broker.catalogue import ProviderFacts
-from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
-from broker.domain.sku import Sku
+from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.market.sku import Sku
 from providers.payload import (
     RowRejected,
     canonical_gpu,

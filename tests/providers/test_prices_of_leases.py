@@ -13,14 +13,14 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.charging import owed_usd
-from broker.domain.errors import PriceAboveLimit
-from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
-from broker.domain.offer import Offer, StockLevel, Tier
-from broker.domain.reservation import PriceBasis, ReservationState
-from broker.domain.window import Segment
-from broker.services.reconcile import ReconcileService
-from broker.services.reservations import ReservationsService
+from broker.domain.basics.errors import PriceAboveLimit
+from broker.domain.basics.window import Segment
+from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
+from broker.domain.holding.reservation import PriceBasis, ReservationState
+from broker.domain.market.offer import Offer, StockLevel, Tier
+from broker.domain.spend.charging import owed_usd
+from broker.services.holding.reconcile import ReconcileService
+from broker.services.holding.reservations import ReservationsService
 from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.spec import Capability, ProviderAdapter
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.domain.errors import OrderRejected
-from broker.domain.offer import Offer, StockLevel, Tier
-from broker.domain.reservation import LeaseState, Order
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import Offer, StockLevel, Tier
 from providers.prime_intellect.adapter import PrimeIntellect
 from providers.registry import build_adapters, configured
 

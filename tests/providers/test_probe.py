@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
-from broker.domain.offer import StockLevel, Tier
-from broker.domain.probing import FindingKind, ProbeReport
-from broker.domain.reservation import Order
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import StockLevel, Tier
+from broker.domain.market.probing import FindingKind, ProbeReport
 from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec
 from providers.spec import Capability, ProviderAdapter, ProviderSettings

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.offer import Offer, OfferBatch, Tier
+from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers import gpuhunt, skypilot
 from providers.gpu_words import MEMORY_TOLERANCE
 from providers.registry import build_adapters, configured

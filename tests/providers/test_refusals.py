@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     OrderRejected,

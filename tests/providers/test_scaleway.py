@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.domain.errors import OutcomeUnknown, ReleaseRefused
-from broker.domain.offer import Offer
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.basics.errors import OutcomeUnknown, ReleaseRefused
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer
 from providers.registry import build_adapters, configured, sellers
 from providers.sandbox import start_in_background
 from providers.spec import ProviderAdapter

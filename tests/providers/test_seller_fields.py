@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import providers
-from api.cli.providers import field_table
+from api.cli.market.providers import field_table
 from providers.payload import PayloadModel
 from providers.registry import SPECS
 from providers.schema import Fate, Rows, model_in, names_of

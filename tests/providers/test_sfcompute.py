@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.catalogue import load_provider_facts
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeasesUnreadable,
@@ -28,10 +28,10 @@ from broker.domain.errors import (
     PriceAboveLimit,
     ProviderError,
 )
-from broker.domain.offer import CancelRule, Offer, WindowKind
-from broker.domain.reservation import LeaseState, Order
-from broker.domain.sku import Form
-from broker.domain.window import Window
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import CancelRule, Offer, WindowKind
+from broker.domain.market.sku import Form
 from providers.payload import RowRejected
 from providers.sfcompute import SPEC
 from providers.sfcompute.adapter import SfCompute

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.domain.node_launch import LaunchBasis, NodeLaunch
+from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from providers.shadeform import parse_offers
 from tests.fakes.clock import NOON
 

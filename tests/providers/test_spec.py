@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.domain.errors import InputError, NotFound
+from broker.domain.basics.errors import InputError, NotFound
 from providers.http import HttpPolicy, Operation
 from providers.registry import SPECS, build_adapters, configured, find_spec
 from providers.spec import Secret, settings_from_environment

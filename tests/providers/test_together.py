@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.domain.offer import Offer, Tier, WindowKind
-from broker.domain.reservation import LeaseState, Order
-from broker.domain.window import Window
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import LeaseState, Order
+from broker.domain.market.offer import Offer, Tier, WindowKind
 from providers.http import ProviderHttp
 from providers.spec import settings_from_environment
 from providers.together import SPEC, Together

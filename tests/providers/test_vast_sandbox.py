@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from broker.domain.offer import Tier
-from broker.domain.reservation import Order
+from broker.domain.holding.reservation import Order
+from broker.domain.market.offer import Tier
 from providers.registry import build_adapters, configured
 from providers.spec import ProviderAdapter
 from tests.fakes.market_control import control, hasty

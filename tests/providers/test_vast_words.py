@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from broker.domain.errors import InsufficientCapacity
+from broker.domain.basics.errors import InsufficientCapacity
 from providers.http import Operation
 from providers.reply import Reply
 from providers.vast.adapter import classify

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, OfferBatch, StockLevel, Tier
+from broker.domain.market.offer import Offer, OfferBatch, StockLevel, Tier
 from providers.registry import SPECS
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from providers.sandbox.aws_market import zone_name, zone_prefix
+from providers.sandbox.sellers.aws.market import zone_name, zone_prefix
 from tests.sandbox.conftest import SIGNED, Bench
 
 OFFERS = "/aws/offers/v1.0/aws/AmazonEC2/current/{}/index.csv"

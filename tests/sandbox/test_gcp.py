@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from providers.sandbox.gcp_flex import MOST_WAIT_S
-from providers.sandbox.gcp_market import FAMILIES
 from providers.sandbox.market import draw
+from providers.sandbox.sellers.gcp.flex import MOST_WAIT_S
+from providers.sandbox.sellers.gcp.market import FAMILIES
 from tests.sandbox.conftest import START, Bench
 
 ROOT = "/gcp/compute/v1/projects/research"

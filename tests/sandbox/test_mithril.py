@@ -1,7 +1,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from providers.sandbox.mithril_market import type_fid
+from providers.sandbox.sellers.mithril.market import type_fid
 from tests.sandbox.conftest import START, Bench
 
 API = "/mithril/v2"

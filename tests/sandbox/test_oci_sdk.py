@@ -8,11 +8,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from broker.domain.reservation import LeaseState, Order
+from broker.domain.holding.reservation import LeaseState, Order
 from providers.http import ProviderHttp
 from providers.oci import SPEC
 from providers.sandbox import SandboxHandle
-from providers.sandbox.oci_signing import fingerprint
+from providers.sandbox.sellers.oci.signing import fingerprint
 from providers.spec import ProviderAdapter, settings_from_environment
 
 oci = pytest.importorskip("oci")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.errors import Conflict
+from broker.domain.basics.errors import Conflict
 from providers.sandbox import create_sandbox, start_in_background
 from providers.sandbox.ledger import Entry, Ledger, Tariff
 from providers.sandbox.server import listen

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from api.schemas.contract_prices import read_contract_prices
-from broker.domain.errors import InputError
-from broker.domain.offer import Tier
+from api.schemas.market.contract_prices import read_contract_prices
+from broker.domain.basics.errors import InputError
+from broker.domain.market.offer import Tier
 
 HEADER = "contract,provider,sku,region,tier,from,to,discount_percent,price_usd_per_node_hour\n"
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.cli.perf import read_rows
+from api.cli.accuracy.perf import read_rows
 from api.export.reading import open_table
-from api.form_route import require_plain
-from api.pages.forms import MOST_FIELDS, fields_of
-from api.schemas.contract_prices import read_contract_prices
-from api.schemas.csv_reader import read_table
-from api.schemas.document import read_document, read_json_document
-from api.schemas.history import read_points
-from api.schemas.market import read_market
-from api.schemas.yaml_reader import MAX_DEPTH, build, require_small
-from broker.domain.errors import FieldProblem, InputError
+from api.http.form_route import require_plain
+from api.pages.parts.forms import MOST_FIELDS, fields_of
+from api.schemas.base.csv_reader import read_table
+from api.schemas.base.document import read_document, read_json_document
+from api.schemas.base.yaml_reader import MAX_DEPTH, build, require_small
+from api.schemas.market.contract_prices import read_contract_prices
+from api.schemas.market.history import read_points
+from api.schemas.market.market import read_market
+from broker.domain.basics.errors import FieldProblem, InputError
 from tests.schemas.hostile import Hostile, hostile_json, hostile_yaml
 
 

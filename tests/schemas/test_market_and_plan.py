@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.schemas.market import market_to_document, read_market
-from api.schemas.plan import read_plan
-from api.schemas.plan_writer import plan_to_document
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.estimate import Estimate, Provenance
-from broker.domain.learned import Basis, Learned
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Plan
+from api.schemas.market.market import market_to_document, read_market
+from api.schemas.plans.plan import read_plan
+from api.schemas.plans.plan_writer import plan_to_document
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.estimate import Estimate, Provenance
+from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.plan import Plan
 from tests import strategies
 
 AS_OF = datetime(2026, 11, 23, tzinfo=UTC)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from api.errors import KINDS
-from api.schemas.problem import BY_CODE, Problem, error_of
-from broker.domain.errors import BrokerError, Conflict, InputError, NotFound, ProviderError
+from api.http.errors import KINDS
+from api.schemas.base.problem import BY_CODE, Problem, error_of
+from broker.domain.basics.errors import BrokerError, Conflict, InputError, NotFound, ProviderError
 
 
 def test_the_client_knows_every_code_of_the_server() -> None:

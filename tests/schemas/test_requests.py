@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from api.schemas.workload_writer import to_document
-from api.schemas.workloads import read_workloads
-from broker.domain.errors import InputError
-from broker.domain.workload import (
+from api.schemas.workloads.workload_writer import to_document
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.basics.errors import InputError
+from broker.domain.planning.workload import (
     Batch,
     PlanRequest,
     Precision,

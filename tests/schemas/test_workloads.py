@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from api.schemas.workload_forms import WorkloadsForm
-from api.schemas.workload_writer import to_document
-from api.schemas.workloads import read_workloads
+from api.schemas.workloads.workload_forms import WorkloadsForm
+from api.schemas.workloads.workload_writer import to_document
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_countries, load_geographies
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.offer import HostKind, Tier
-from broker.domain.standing_rules import StandingRules, assumed_nodes, rules_of
-from broker.domain.window import Window
-from broker.domain.workload import (
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import HostKind, Tier
+from broker.domain.planning.standing_rules import StandingRules, assumed_nodes, rules_of
+from broker.domain.planning.workload import (
     NO_LIMIT,
     Batch,
     Dataset,

@@ -10,11 +10,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from api.schemas.workload_forms import WorkloadsForm
-from api.schemas.workloads import read_workloads
+from api.schemas.workloads.workload_forms import WorkloadsForm
+from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_geographies
-from broker.domain.offer import HostKind, Tier
-from broker.domain.workload import Precision, ServingEngine, Survival, TrafficShape, TrainingStack
+from broker.domain.market.offer import HostKind, Tier
+from broker.domain.planning.workload import Precision, ServingEngine, Survival, TrafficShape, TrainingStack
 from tests.placement.market import T0
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()

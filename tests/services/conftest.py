@@ -5,20 +5,20 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.buying import Buying
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
-from broker.domain.workload import PlanRequest
-from broker.drafting import Drafting
-from broker.leasing import Leasing
-from broker.next_best import NextBest, NextBestRules
-from broker.plan_ports import PlanCall, PlanRecord
-from broker.plan_queue import PlanQueue
-from broker.quota_gate import QuotaGate
-from broker.services.moves import MovesService
-from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
-from broker.services.reservations import ReservationsService, ReservingRules
+from broker.domain.holding.reservation import Idempotency, Reservation, ReservationState, UnitState
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanCall, PlanRecord
+from broker.services.holding.buyer import Buyer
+from broker.services.holding.lease_service import LeaseService
+from broker.services.holding.next_best import NextBest, NextBestRules
+from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
+from broker.services.holding.reservation_creator import ReservationCreator
+from broker.services.holding.reservations import ReservationsService, ReservingRules
+from broker.services.moving.moves import MovesService
+from broker.services.planning.plan_queue import PlanQueue
+from broker.services.planning.quota_gate import QuotaGate
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import a_record, a_request
 from tests.fakes.notifier import InlineExecutor, RecordingNotifier
@@ -51,18 +51,18 @@ class House:
         """New services over the same store and cloud, as after a crash."""
         reservers = {"fake": self.provider}
         parts = (self.tables.unit_of_work, reservers, self.clock, self.notifier)
-        leasing = Leasing(self.tables.unit_of_work, reservers, self.clock)
-        drafting = Drafting(leasing, self.clock, quotas=self.quotas)
+        lease_service = LeaseService(self.tables.unit_of_work, reservers, self.clock)
+        creator = ReservationCreator(lease_service, self.clock, quotas=self.quotas)
         next_best = self._next_best()
-        buying = Buying(self.tables.unit_of_work, leasing, drafting, self.clock, next_best)
-        self.moves = MovesService(self.tables.unit_of_work, buying, drafting, self.clock, self.notifier)
+        buying = Buyer(self.tables.unit_of_work, lease_service, creator, self.clock, next_best)
+        self.moves = MovesService(self.tables.unit_of_work, buying, creator, self.clock, self.notifier)
         self.reservations = ReservationsService(
-            *parts, rules=ReservingRules(), drafting=drafting, next_best=next_best
+            *parts, rules=ReservingRules(), creator=creator, next_best=next_best
         )
         self.reconcile = ReconcileService(
             *parts,
             rules=ReconcileRules(settle=SETTLE, stray_grace=GRACE, max_strays=50),
-            drafting=drafting,
+            creator=creator,
             next_best=next_best,
         )
 

@@ -1,13 +1,13 @@
 import pytest
 
-from broker.domain.account import AuditEntry, RequestClaim
-from broker.domain.errors import (
+from broker.domain.basics.account import AuditEntry, IdempotencyKey
+from broker.domain.basics.errors import (
     Conflict,
     IdempotencyMismatch,
     InsufficientCapacity,
     StoreUnavailable,
 )
-from broker.services.accounts import AccountsService, Answer
+from broker.services.accounts.accounts import AccountsService, Answer
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, ALICE, BOB
 from tests.fakes.store import InMemoryUnitOfWork, Tables
@@ -106,7 +106,7 @@ async def test_what_ended_without_a_database_is_stored_once_it_is_there_again(
 async def test_what_failed_in_the_middle_is_taken_over_with_what_it_had_stored(
     accounts: AccountsService, tables: Tables, stored: tuple[str, ...]
 ) -> None:
-    claim = RequestClaim(ALICE.team, "k", "r")
+    claim = IdempotencyKey(ALICE.team, "k", "r")
 
     async def fail() -> Answer:
         async with tables.unit_of_work() as uow:
@@ -132,7 +132,7 @@ async def test_what_a_provider_refused_is_undone_and_begins_anew(
 ) -> None:
     async def refused() -> Answer:
         async with tables.unit_of_work() as uow:
-            await uow.accounts.bind(RequestClaim(ALICE.team, "k", "r"), ("rsv-1",))
+            await uow.accounts.bind(IdempotencyKey(ALICE.team, "k", "r"), ("rsv-1",))
             await uow.commit()
         raise InsufficientCapacity("fake", "no stock")
 

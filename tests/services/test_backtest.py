@@ -8,15 +8,15 @@ from decimal import Decimal
 
 import pytest
 
-from api.planning_call import plan_call, replan_call
-from api.schemas.market import read_market
-from api.schemas.workloads import read_workloads
-from broker.domain.market import PricePoint
-from broker.domain.market_history import MarketHistory
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions
-from broker.services.all_knowing import all_knowing
-from broker.services.backtest import BacktestRules, LookPolicy, Outcome, replay
+from api.planning.planning_call import plan_call, replan_call
+from api.schemas.market.market import read_market
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.market.market import PricePoint
+from broker.domain.market.market_history import MarketHistory
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions
+from broker.services.moving.all_knowing import all_knowing
+from broker.services.moving.backtest import BacktestRules, LookPolicy, Outcome, replay
 from tests.cli.running import market_document, offer
 
 START = datetime(2026, 11, 23, tzinfo=UTC)

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from broker.domain.errors import Conflict, NotFound, NotPermitted
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
-from broker.plan_queue import PlanQueue
-from broker.services.offers import OffersService
-from broker.services.planning import PlanningService
+from broker.domain.basics.errors import Conflict, NotFound, NotPermitted
+from broker.ports.planning import PlanOptions, PlanRecord, PlanState
+from broker.services.market.offers import OffersService
+from broker.services.planning.plan_queue import PlanQueue
+from broker.services.planning.planning import PlanningService
 from broker.store import Store, create_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import ALICE, BOB, READER, a_request, an_offer, plan_on_cheapest

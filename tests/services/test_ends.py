@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.charging import owed_usd
-from broker.domain.identity import make_id, make_tag, next_tag
-from broker.domain.reservation import Idempotency, Order, Reservation, ReservationState
-from broker.domain.strays import UNATTRIBUTED
+from broker.domain.basics.identity import make_id, make_tag, next_tag
+from broker.domain.holding.reservation import Idempotency, Order, Reservation, ReservationState
+from broker.domain.reconciling.strays import UNATTRIBUTED
+from broker.domain.spend.charging import owed_usd
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, an_offer
 from tests.fakes.provider import Crash, Fault

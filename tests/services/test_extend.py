@@ -3,9 +3,9 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.charging import owed_usd
-from broker.domain.errors import Conflict, InputError, NotFound, NotPermitted
-from broker.domain.reservation import ReservationState
+from broker.domain.basics.errors import Conflict, InputError, NotFound, NotPermitted
+from broker.domain.holding.reservation import ReservationState
+from broker.domain.spend.charging import owed_usd
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, BOB, READER, an_offer, slot_terms
 from tests.services.conftest import House

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.account import ApiKey, Caller, Scope
-from broker.domain.errors import Conflict, InputError, NotAuthenticated, NotFound, NotPermitted
-from broker.services.keys import LOCAL_KEY_TIME, SESSION_TIME, KeysService
+from broker.domain.basics.account import ApiKey, Caller, Scope
+from broker.domain.basics.errors import Conflict, InputError, NotAuthenticated, NotFound, NotPermitted
+from broker.services.accounts.keys import LOCAL_KEY_TIME, SESSION_TIME, KeysService
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, ALICE, BOB
 from tests.fakes.store import Tables

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.planning_call import plan_call
-from api.schemas.workloads import read_workloads
-from broker.domain.back_off import ORDERS, RELEASES
-from broker.domain.errors import InsufficientCapacity, OrderRejected, PriceAboveLimit
-from broker.domain.offer import HostKind, Offer
-from broker.domain.plan import Plan
-from broker.domain.reservation import Lease, Order, Reservation, ReservationState
-from broker.domain.shortfalls import find_shortfalls
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions
+from api.planning.planning_call import plan_call
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.basics.errors import InsufficientCapacity, OrderRejected, PriceAboveLimit
+from broker.domain.holding.back_off import ORDERS, RELEASES
+from broker.domain.holding.reservation import Lease, Order, Reservation, ReservationState
+from broker.domain.market.offer import HostKind, Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.reconciling.shortfalls import find_shortfalls
+from broker.ports.planning import PlanOptions
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, an_offer
 from tests.fakes.provider import Fault

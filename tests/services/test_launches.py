@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from broker.catalogue import load_launch_table
-from broker.domain.errors import InsufficientCapacity
-from broker.domain.launches import LaunchOutcome
-from broker.domain.learned import Basis
-from broker.domain.node_launch import LaunchBasis, NodeLaunch
-from broker.services.offers import OffersService
-from broker.usable_offers import OfferRules, usable_offers
+from broker.domain.basics.errors import InsufficientCapacity
+from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
+from broker.domain.holding.launches import LaunchOutcome
+from broker.domain.market.learned import Basis
+from broker.services.market.offers import OffersService
+from broker.services.market.usable_offers import OfferRules, usable_offers
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, an_offer
 from tests.fakes.provider import Fault

@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.offer import CancelRule
-from broker.domain.reservation import Reservation
-from broker.domain.spend import Charge
-from broker.services.spend import SpendService
+from broker.domain.holding.reservation import Reservation
+from broker.domain.market.offer import CancelRule
+from broker.domain.spend.spend import Charge
+from broker.services.spend.spend import SpendService
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, an_offer, slot_terms
 from tests.services.conftest import House

@@ -8,9 +8,9 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.errors import BrokerError
-from broker.domain.reservation import Idempotency, ReservationState
-from broker.domain.workload import WorkloadKind
+from broker.domain.basics.errors import BrokerError
+from broker.domain.holding.reservation import Idempotency, ReservationState
+from broker.domain.planning.workload import WorkloadKind
 from tests.depth import examples
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, slot_terms
 from tests.fakes.provider import Crash, Fault

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker.domain.errors import Conflict, InputError, NotPermitted
-from broker.domain.focus_check import check_focus
-from broker.domain.focus_columns import FocusRow, FocusVersion, focus_columns
-from broker.domain.focus_corrections import costs_of
-from broker.domain.money import ZERO
-from broker.domain.spend import ChargeBasis, Interval
-from broker.domain.window import Window
-from broker.services.spend import SpendService
+from broker.domain.basics.errors import Conflict, InputError, NotPermitted
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Window
+from broker.domain.focus.check import check_focus
+from broker.domain.focus.columns import FocusRow, FocusVersion, focus_columns
+from broker.domain.focus.corrections import costs_of
+from broker.domain.spend.spend import ChargeBasis, Interval
+from broker.services.spend.spend import SpendService
 from tests.fakes.examples import ADMIN, ALICE, an_offer
 from tests.services.conftest import House
 

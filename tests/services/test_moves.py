@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.errors import Conflict, InsufficientCapacity, ProviderError, StalePlan
-from broker.domain.plan import Plan
-from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
-from broker.domain.workload import WorkloadKind
+from broker.domain.basics.errors import Conflict, InsufficientCapacity, ProviderError, StalePlan
+from broker.domain.holding.reservation import Idempotency, Reservation, ReservationState, UnitState
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import WorkloadKind
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, slot_terms

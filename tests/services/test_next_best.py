@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.errors import CredentialsRejected, InsufficientCapacity
-from broker.domain.offer import CancelRule, Offer
-from broker.domain.plan import Obstacle, Plan, Unplaced
-from broker.domain.plan_turns import Turn, TurnClass
-from broker.domain.reservation import ReservationState
-from broker.domain.workload import PlanRequest, WorkloadKind
-from broker.next_best import NextBestRules
-from broker.plan_ports import PlanOptions
+from broker.domain.basics.errors import CredentialsRejected, InsufficientCapacity
+from broker.domain.holding.reservation import ReservationState
+from broker.domain.market.offer import CancelRule, Offer
+from broker.domain.planning.plan import Obstacle, Plan, Unplaced
+from broker.domain.planning.plan_turns import Turn, TurnClass
+from broker.domain.planning.workload import PlanRequest, WorkloadKind
+from broker.ports.planning import PlanOptions
+from broker.services.holding.next_best import NextBestRules
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ALICE,

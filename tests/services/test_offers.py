@@ -5,9 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.account import Caller, Scope
-from broker.domain.contract_prices import ContractPrice
-from broker.domain.errors import (
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import (
     InputError,
     NotFound,
     NotPermitted,
@@ -15,12 +14,13 @@ from broker.domain.errors import (
     ProviderUnavailable,
     StoreUnavailable,
 )
-from broker.domain.freshness import fresh_offers
-from broker.domain.market import ChangeKind, PollRound
-from broker.domain.offer import OfferBatch
-from broker.domain.offer_pages import OfferFilter
-from broker.domain.price_gate import Doubt, GateRules
-from broker.services.offers import OffersService
+from broker.domain.market.contract_prices import ContractPrice
+from broker.domain.market.freshness import fresh_offers
+from broker.domain.market.market import ChangeKind, PollRound
+from broker.domain.market.offer import OfferBatch
+from broker.domain.market.offer_pages import OfferFilter
+from broker.domain.market.price_gate import Doubt, GateRules
+from broker.services.market.offers import OffersService
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer
 from tests.fakes.provider import FakeProvider, Fault

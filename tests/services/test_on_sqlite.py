@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.domain.account import Scope
-from broker.domain.reoptimization import ProposalState
-from broker.domain.reservation import Idempotency, ReservationState
-from broker.plan_ports import PlanOptions, PlanState
-from broker.plan_queue import PlanQueue
-from broker.services.accounts import AccountsService, Answer
-from broker.services.keys import KeysService
-from broker.services.offers import OffersService
-from broker.services.planning import PlanningService
-from broker.services.reconcile import ReconcileRules, ReconcileService
-from broker.services.reoptimize import ReoptimizeService
-from broker.services.reservations import ReservationsService
-from broker.services.spend import SpendService
+from broker.domain.basics.account import Scope
+from broker.domain.holding.reservation import Idempotency, ReservationState
+from broker.domain.moving.reoptimization import ProposalState
+from broker.ports.planning import PlanOptions, PlanState
+from broker.services.accounts.accounts import AccountsService, Answer
+from broker.services.accounts.keys import KeysService
+from broker.services.holding.reconcile import ReconcileRules, ReconcileService
+from broker.services.holding.reservations import ReservationsService
+from broker.services.market.offers import OffersService
+from broker.services.moving.reoptimize import ReoptimizeService
+from broker.services.planning.plan_queue import PlanQueue
+from broker.services.planning.planning import PlanningService
+from broker.services.spend.spend import SpendService
 from broker.store.engine import Store, create_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import ALICE, BOB, a_request, an_offer, anew, plan_on_cheapest

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from broker.domain.charging import reservation_charges
-from broker.domain.reservation import Idempotency, Lease, Order, ReservationState
-from broker.domain.spend import ChargeBasis
-from broker.domain.strays import orphaned_leases
+from broker.domain.holding.reservation import Idempotency, Lease, Order, ReservationState
+from broker.domain.reconciling.strays import orphaned_leases
+from broker.domain.spend.charging import reservation_charges
+from broker.domain.spend.spend import ChargeBasis
 from tests.fakes.examples import ADMIN, ALICE, an_offer
 from tests.fakes.provider import Fault
 from tests.services.conftest import House

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from api.schemas.plan import read_plan
-from api.schemas.plan_writer import plan_to_document
-from api.schemas.times import format_time
-from broker.domain.window import Segment
-from broker.forecasting import ForecastSources
-from broker.plan_outlooks import NO_HISTORY, PlanOutlooks
-from broker.services.offers import OffersService
-from broker.services.prices import PricesService
+from api.schemas.base.times import format_time
+from api.schemas.plans.plan import read_plan
+from api.schemas.plans.plan_writer import plan_to_document
+from broker.domain.basics.window import Segment
+from broker.services.market.forecasting import ForecastSources
+from broker.services.market.offers import OffersService
+from broker.services.market.price_forecasts import NO_HISTORY, PlanOutlooks
+from broker.services.market.prices import PricesService
 from broker.store.engine import Store, create_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import a_placement, a_plan, an_offer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.domain.plan_turns import Turn, TurnClass
-from broker.plan_queue import PlanQueue
+from broker.domain.planning.plan_turns import Turn, TurnClass
+from broker.services.planning.plan_queue import PlanQueue
 from tests.fakes.slots import Slots
 
 SMALL, LARGE = TurnClass.INTERACTIVE, TurnClass.LARGE

@@ -4,15 +4,15 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.approvals import ApprovalState
-from broker.domain.errors import FieldProblem, InputError, NotFound, NotPermitted, TooManyPlans
-from broker.domain.market import FeedHealth
-from broker.domain.offer import Offer, RateBasis, Tier
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanCall, PlanOptions, PlanRecord, PlanState
-from broker.plan_queue import PlanQueue
-from broker.services.planning import PlanningRules, PlanningService
+from broker.domain.basics.errors import FieldProblem, InputError, NotFound, NotPermitted, TooManyPlans
+from broker.domain.market.market import FeedHealth
+from broker.domain.market.offer import Offer, RateBasis, Tier
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.spend.approvals import ApprovalState
+from broker.ports.planning import PlanCall, PlanOptions, PlanRecord, PlanState
+from broker.services.planning.plan_queue import PlanQueue
+from broker.services.planning.planning import PlanningRules, PlanningService
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import (
     ADMIN,
@@ -36,7 +36,7 @@ def read(document: str) -> PlanRequest:
     return a_request()
 
 
-class Room:
+class RemainingCapacity:
     """A planning service over fakes."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Room:
 
 
 async def test_a_plan_is_queued_then_done() -> None:
-    room = Room()
+    room = RemainingCapacity()
     record = await room.ask()
     assert (record.state, record.team) == (PlanState.QUEUED, "research")
     done = await room.service.run(record.plan_id)
@@ -78,7 +78,7 @@ async def test_a_plan_is_queued_then_done() -> None:
 
 
 async def test_a_fault_of_the_planner_or_the_document_is_told() -> None:
-    room = Room(refuse_to_plan)
+    room = RemainingCapacity(refuse_to_plan)
     failed = await room.service.run((await room.ask()).plan_id)
     assert (failed.state, failed.problem) == (PlanState.FAILED, "unexpected ZeroDivisionError: a fault")
     failed = await room.service.run((await room.ask("bad")).plan_id)
@@ -86,7 +86,7 @@ async def test_a_fault_of_the_planner_or_the_document_is_told() -> None:
 
 
 async def test_stale_offers_are_left_out() -> None:
-    room = Room()
+    room = RemainingCapacity()
     room.clock.advance(minutes=11)
     room.tables.put_offers(an_offer("a", "10", provider="alive"))
     room.tables.feeds["alive"] = FeedHealth("alive", room.clock.now(), None, None, None, 1, 0, 0.1)
@@ -104,7 +104,7 @@ async def test_spot_without_a_told_rate_is_planned_with_the_prior() -> None:
         seen.extend(offers)
         return plan_on_cheapest(request, offers, as_of, options)
 
-    room = Room(watching)
+    room = RemainingCapacity(watching)
     told = replace(an_offer("told", "9"), tier=Tier.SPOT, interruptions_per_hour=0.2)
     room.tables.put_offers(replace(an_offer("silent", "9"), tier=Tier.SPOT), told)
     await room.service.run((await room.ask()).plan_id)
@@ -115,7 +115,7 @@ async def test_spot_without_a_told_rate_is_planned_with_the_prior() -> None:
 
 
 async def test_what_a_crash_cut_off_is_run_again() -> None:
-    room = Room()
+    room = RemainingCapacity()
     mine = await room.ask()
     cut_off = replace(mine, plan_id="plan-0", state=PlanState.RUNNING)
     room.tables.plans |= {"plan-0": cut_off, "plan-1": a_record(a_plan())}
@@ -127,7 +127,7 @@ async def test_what_a_crash_cut_off_is_run_again() -> None:
 
 
 async def test_a_plan_over_the_limit_needs_finance() -> None:
-    room = Room(limit="100")
+    room = RemainingCapacity(limit="100")
     record = await room.ask()
     assert record.approval is None
     done = await room.service.run(record.plan_id)
@@ -135,7 +135,7 @@ async def test_a_plan_over_the_limit_needs_finance() -> None:
 
 
 async def test_a_team_has_so_much_on_its_way_at_once() -> None:
-    room = Room(rules=PlanningRules(plans_at_once=2, workloads_at_once=5))
+    room = RemainingCapacity(rules=PlanningRules(plans_at_once=2, workloads_at_once=5))
     two = '{"workloads": [{}, {}]}'
     first = await room.ask(two)
     await room.ask(two)
@@ -157,13 +157,13 @@ async def test_a_team_has_so_much_on_its_way_at_once() -> None:
     }
     assert len(room.tables.plans) == 3
     await room.ask("{}")
-    tight = Room(rules=PlanningRules(workloads_at_once=1))
+    tight = RemainingCapacity(rules=PlanningRules(workloads_at_once=1))
     with pytest.raises(InputError, match=r"/workloads: found 2 workloads, expected at most 1 \(BROKER_TEAM"):
         await tight.ask(two)
 
 
 async def test_teams_are_apart() -> None:
-    room = Room()
+    room = RemainingCapacity()
     record = await room.ask()
     with pytest.raises(NotFound):
         await room.service.find_plan(BOB, record.plan_id)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.charging import owed_usd
-from broker.domain.errors import Conflict, InsufficientCapacity, PriceAboveLimit, ProviderError
-from broker.domain.lease_money import price_basis, rate_usd_per_node_hour
-from broker.domain.offer import ContractTerms
-from broker.domain.reservation import PriceBasis, Reservation, ReservationState
-from broker.domain.shortfalls import find_shortfalls
-from broker.usable_offers import OfferRules, usable_offers
+from broker.domain.basics.errors import Conflict, InsufficientCapacity, PriceAboveLimit, ProviderError
+from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
+from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
+from broker.domain.market.offer import ContractTerms
+from broker.domain.reconciling.shortfalls import find_shortfalls
+from broker.domain.spend.charging import owed_usd
+from broker.services.market.usable_offers import OfferRules, usable_offers
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, plan_on_cheapest, slot_terms
 from tests.fakes.provider import Fault

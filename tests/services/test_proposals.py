@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from broker import crash_points
-from broker.domain.approvals import Decision, Verdict
-from broker.domain.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
-from broker.domain.reoptimization import MoveState, ProposalState, Reoptimization
-from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
-from broker.domain.reservation import ReservationState
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, PlanState
-from broker.plan_queue import PlanQueue
-from broker.services.proposals import ProposalsService
-from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
+from broker.domain.holding.reservation import ReservationState
+from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
+from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.spend.approvals import Decision, Verdict
+from broker.ports.planning import PlanOptions, PlanState
+from broker.services.moving.proposals import ProposalsService
+from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.services.planning.plan_queue import PlanQueue
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, BOB, READER, a_request, an_offer, anew, plan_on_cheapest
 from tests.fakes.notifier import InlineExecutor

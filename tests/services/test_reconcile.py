@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.identity import make_tag
-from broker.domain.offer import CancelRule
-from broker.domain.reservation import Idempotency, Lease, Order, ReservationState
-from broker.domain.workload import WorkloadKind
-from broker.services.reconcile import ReconcileRules, ReconcileService
+from broker.domain.basics.identity import make_tag
+from broker.domain.holding.reservation import Idempotency, Lease, Order, ReservationState
+from broker.domain.market.offer import CancelRule
+from broker.domain.planning.workload import WorkloadKind
+from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, listed_terms, slot_terms
 from tests.fakes.provider import Crash, FakeProvider, Fault

@@ -4,16 +4,16 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.errors import ApprovalRequired, Conflict, NotFound, NotPermitted
-from broker.domain.market import ChangeKind, OfferChange
-from broker.domain.offer import Offer
-from broker.domain.plan import Obstacle, Plan, Unplaced
-from broker.domain.price_gate import Doubt, Quarantined
-from broker.domain.reoptimization import ProposalState
-from broker.domain.workload import PlanRequest, WorkloadKind
-from broker.plan_ports import PlanCall, PlanOptions, PlanState
-from broker.plan_queue import PlanQueue
-from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted
+from broker.domain.market.market import ChangeKind, OfferChange
+from broker.domain.market.offer import Offer
+from broker.domain.market.price_gate import Doubt, Quarantined
+from broker.domain.moving.reoptimization import ProposalState
+from broker.domain.planning.plan import Obstacle, Plan, Unplaced
+from broker.domain.planning.workload import PlanRequest, WorkloadKind
+from broker.ports.planning import PlanCall, PlanOptions, PlanState
+from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.services.planning.plan_queue import PlanQueue
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ADMIN,

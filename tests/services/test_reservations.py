@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.errors import (
+from broker.domain.basics.errors import (
     ApprovalRequired,
     Conflict,
     InputError,
@@ -15,12 +15,12 @@ from broker.domain.errors import (
     OverBudget,
     StalePlan,
 )
-from broker.domain.offer import CancelRule
-from broker.domain.plan import Plan
-from broker.domain.reservation import Idempotency, ReservationState
-from broker.domain.window import Window
-from broker.domain.workload import WorkloadKind
-from broker.services.reservations import ReservationsService
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Idempotency, ReservationState
+from broker.domain.market.offer import CancelRule
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import WorkloadKind
+from broker.services.holding.reservations import ReservationsService
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ADMIN,

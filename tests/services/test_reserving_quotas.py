@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.cli.errors import ExitCode, exit_code_of
-from api.errors import kind_of
-from broker.domain.errors import OverQuota
-from broker.domain.holding_orders import Intent
-from broker.domain.plan import Plan
-from broker.domain.quota_check import QuotaScope, require_within_quotas
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.workload import PlanRequest, Quota, WorkloadKind
-from broker.quota_gate import QuotaGate
+from api.http.errors import kind_of
+from broker.domain.basics.errors import OverQuota
+from broker.domain.holding.holding_orders import Intent
+from broker.domain.holding.quota_check import QuotaScope, require_within_quotas
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Quota, WorkloadKind
+from broker.services.planning.quota_gate import QuotaGate
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, BOB, a_placement, a_plan, a_request, a_segment, an_offer
 from tests.services.conftest import House

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
-from broker.domain.reservation import Reservation, ReservationState, UnitState
-from broker.ledger import Entries
-from broker.summaries import settled_bills
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
+from broker.services.spend.ledger import Entries
+from broker.services.spend.summaries import settled_bills
 from tests.store.examples import HOUR, NOON, reservation
 
 LATER = NOON + timedelta(days=1)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.errors import InputError, InsufficientCapacity, NotPermitted
-from broker.domain.money import ZERO
-from broker.domain.offer import CancelRule
-from broker.domain.spend import GROUPS, ChargeBasis, Interval
-from broker.domain.transfer import Transfer, TransferKind
-from broker.domain.window import Window
-from broker.domain.workload import WorkloadKind
-from broker.services.spend import SpendService
+from broker.domain.basics.errors import InputError, InsufficientCapacity, NotPermitted
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import CancelRule
+from broker.domain.planning.transfer import Transfer, TransferKind
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.spend import GROUPS, ChargeBasis, Interval
+from broker.services.spend.spend import SpendService
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (

@@ -8,14 +8,14 @@ from datetime import datetime
 
 import pytest
 
-from broker.domain.offer import Offer
-from broker.domain.reoptimization import ProposalState, Reoptimization
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import InForce, LimitClock, PlanCall, PlannedAgain, PlanOptions
-from broker.plan_queue import PlanQueue
-from broker.ports import UnitOfWorkFactory
-from broker.services.offers import OffersService
-from broker.services.reoptimize import ReoptimizeService
+from broker.domain.market.offer import Offer
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import InForce, LimitClock, PlanCall, PlannedAgain, PlanOptions
+from broker.ports.unit_of_work import UnitOfWorkFactory
+from broker.services.market.offers import OffersService
+from broker.services.moving.reoptimize import ReoptimizeService
+from broker.services.planning.plan_queue import PlanQueue
 from broker.store import Store
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import (

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.catalogue import load_launch_table
-from broker.domain.freshness import fresh_offers
-from broker.domain.launches import LaunchAttempt, LaunchBook, LaunchOutcome
-from broker.domain.market import FeedHealth
-from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier
-from broker.domain.refusals import after_refusals
-from broker.domain.spot import SpotBook, SpotTime
-from broker.domain.stock_pools import shared
-from broker.usable_offers import Experience, OfferRules
+from broker.domain.holding.launches import LaunchAttempt, LaunchBook, LaunchOutcome
+from broker.domain.holding.refusals import after_refusals
+from broker.domain.holding.spot import SpotBook, SpotTime
+from broker.domain.market.freshness import fresh_offers
+from broker.domain.market.market import FeedHealth
+from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel, Tier
+from broker.domain.market.stock_pools import shared
+from broker.services.market.usable_offers import Experience, OfferRules
 from tests.depth import examples
 from tests.store.examples import NOON, offer
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.errors import ReleaseRefused
-from broker.domain.offer import CancelRule
-from broker.domain.reservation import Lease, Reservation, ReservationState
-from broker.domain.workload import WorkloadKind
+from broker.domain.basics.errors import ReleaseRefused
+from broker.domain.holding.reservation import Lease, Reservation, ReservationState
+from broker.domain.market.offer import CancelRule
+from broker.domain.planning.workload import WorkloadKind
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ALICE,

@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.charging import owed_usd, reservation_charges
-from broker.domain.errors import InputError
-from broker.domain.reservation import ReservationState
-from broker.domain.window import Window
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import ReservationState
+from broker.domain.spend.charging import owed_usd, reservation_charges
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, an_offer, waiting_terms
 from tests.services.conftest import House

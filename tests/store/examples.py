@@ -6,10 +6,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.offer import NativePrice, Offer, Stock, StockLevel, Tier
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.sku import Sku
-from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import NativePrice, Offer, Stock, StockLevel, Tier
+from broker.domain.market.sku import Sku
+from broker.ports.planning import PlanOptions, PlanRecord, PlanState
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

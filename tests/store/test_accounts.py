@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from ulid import ULID
 
-from broker.domain.account import AuditEntry, RememberedAnswer
-from broker.domain.errors import InputError, NotFound
+from broker.domain.basics.account import AuditEntry, RememberedAnswer
+from broker.domain.basics.errors import InputError, NotFound
 from broker.store import Store
 from tests import strategies
 from tests.store.examples import HOUR, NOON

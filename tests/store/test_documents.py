@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Stock, StockLevel, Tier
-from broker.domain.plan import Obstacle, Plan
+from broker.domain.market.offer import Offer, Stock, StockLevel, Tier
+from broker.domain.planning.plan import Obstacle, Plan
 from broker.store.documents import Reader, from_document, to_document
 from tests import strategies
 from tests.depth import examples

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from broker.domain.errors import Conflict, InputError, NotFound, StoreUnavailable
+from broker.domain.basics.errors import Conflict, InputError, NotFound, StoreUnavailable
 from broker.store import create_store
 from broker.store.file_lock import FileLock
 from tests.store.examples import plan_record

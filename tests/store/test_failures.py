@@ -12,7 +12,7 @@ from sqlalchemy import event, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from structlog.testing import capture_logs
 
-from broker.domain.errors import Conflict, NotFound, StoreUnavailable
+from broker.domain.basics.errors import Conflict, NotFound, StoreUnavailable
 from broker.store import Store, create_store
 from broker.store.failures import FULL, LOCKED, NO_ANSWER, NO_CONNECTION, READ_ONLY
 from tests.postgres import PostgresServer

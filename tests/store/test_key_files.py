@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.domain.errors import InputError
+from broker.domain.basics.errors import InputError
 from broker.settings import data_folder
-from broker.store.key_files import local_key_file, read_secret, write_secret
+from broker.store.accounts.key_files import local_key_file, read_secret, write_secret
 
 
 def test_what_is_written_is_read_and_only_by_its_owner(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.account import ApiKey, Scope, Session
-from broker.domain.errors import Conflict, InputError, NotFound
-from broker.services.keys import KeysService
+from broker.domain.basics.account import ApiKey, Scope, Session
+from broker.domain.basics.errors import Conflict, InputError, NotFound
+from broker.services.accounts.keys import KeysService
 from broker.store import Store, create_store
 from tests.fakes.clock import FakeClock
 from tests.store.examples import NOON

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.domain.launches import LaunchOutcome
+from broker.domain.holding.launches import LaunchOutcome
 from broker.store import Store
 from tests.domain.test_launches import tried
 from tests.store.examples import HOUR, NOON

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from broker.domain.launches import LaunchBook
-from broker.domain.money import from_micro_usd, to_micro_usd
-from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier
-from broker.domain.offer_pages import (
+from broker.domain.basics.money import from_micro_usd, to_micro_usd
+from broker.domain.holding.launches import LaunchBook
+from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel, Tier
+from broker.domain.market.offer_pages import (
     OfferCount,
     OfferFilter,
     OfferOrder,
@@ -28,9 +28,9 @@ from broker.domain.offer_pages import (
     price_rank,
     slices_of,
 )
-from broker.domain.round_news import round_news
-from broker.domain.stock_pools import shared
-from broker.services.offers import OffersService
+from broker.domain.market.round_news import round_news
+from broker.domain.market.stock_pools import shared
+from broker.services.market.offers import OffersService
 from broker.store import Store, create_store
 from tests import strategies
 from tests.depth import examples

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from broker.domain.errors import NotFound
-from broker.domain.market import ChangeKind, OfferChange, PollRound, diff_rounds
-from broker.domain.offer import Offer, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.round_news import round_news
-from broker.domain.window import Window
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.window import Window
+from broker.domain.market.market import ChangeKind, OfferChange, PollRound, diff_rounds
+from broker.domain.market.offer import Offer, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.market.round_news import round_news
 from broker.store import Store
 from tests import strategies
 from tests.depth import examples

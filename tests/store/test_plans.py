@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ulid import ULID
 
-from broker.domain.approvals import Decision, Verdict
-from broker.domain.errors import ConcurrentChange, Conflict, InputError, NotFound
-from broker.domain.reservation import Reservation, ReservationState
-from broker.plan_ports import PlanRecord, PlanState, Standing
+from broker.domain.basics.errors import ConcurrentChange, Conflict, InputError, NotFound
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.spend.approvals import Decision, Verdict
+from broker.ports.planning import PlanRecord, PlanState, Standing
 from broker.store import Store
 from tests import strategies
 from tests.depth import examples

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from broker.domain.offer import Offer, Stock, StockLevel, Tier
-from broker.domain.price_days import PriceDay, days_in
-from broker.domain.window import Window
-from broker.services.prices import PricesService
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Offer, Stock, StockLevel, Tier
+from broker.domain.market.price_days import PriceDay, days_in
+from broker.services.market.prices import PricesService
 from broker.store import Store
 from tests.fakes.clock import FakeClock
 from tests.store.examples import HOUR, NOON, offer

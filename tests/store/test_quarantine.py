@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.domain.errors import NotFound
-from broker.domain.price_gate import Doubt, Quarantined, quarantine_news
+from broker.domain.basics.errors import NotFound
+from broker.domain.market.price_gate import Doubt, Quarantined, quarantine_news
 from broker.store import Store
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from sqlalchemy import event
 
-from broker.domain.reservation import Order, ReservationState, UnitState
-from broker.services.reconcile import ReconcileService
+from broker.domain.holding.reservation import Order, ReservationState, UnitState
+from broker.services.holding.reconcile import ReconcileService
 from broker.store import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.notifier import RecordingNotifier

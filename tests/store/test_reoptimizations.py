@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from ulid import ULID
 
-from broker.domain.errors import Conflict
-from broker.domain.reoptimization import ProposalState, Reoptimization
+from broker.domain.basics.errors import Conflict
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.store import Store
 from tests import strategies
 from tests.depth import examples

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from ulid import ULID
 
-from broker.domain.errors import ConcurrentChange, Conflict, NotFound
-from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
-from broker.domain.window import Window
+from broker.domain.basics.errors import ConcurrentChange, Conflict, NotFound
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
 from broker.store import Store
-from broker.store.reservations import owed_span
+from broker.store.holding.reservations import owed_span
 from tests import strategies
 from tests.depth import examples
 from tests.store.examples import HOUR, NOON, offer, reservation

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from broker.domain.account import AuditEntry, RememberedAnswer
-from broker.domain.market import ChangeKind, OfferChange
-from broker.domain.offer import Offer
-from broker.domain.webhook import Delivery, DeliveryState, Webhook
-from broker.services.retention import RetentionRules, RetentionService
+from broker.domain.basics.account import AuditEntry, RememberedAnswer
+from broker.domain.basics.webhook import Delivery, DeliveryState, Webhook
+from broker.domain.market.market import ChangeKind, OfferChange
+from broker.domain.market.offer import Offer
+from broker.services.accounts.retention import RetentionRules, RetentionService
 from broker.store import Store
-from broker.store.retention import SqlRetentionRepository
+from broker.store.accounts.retention import SqlRetentionRepository
 from tests.fakes.clock import FakeClock
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record

@@ -8,15 +8,15 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
-from broker.domain.errors import Conflict, NotFound
-from broker.domain.export_jobs import ExportJob, ExportState
-from broker.domain.focus_columns import FocusRow
-from broker.domain.month_close import ClosedMonth
-from broker.domain.spend import ChargeBasis
-from broker.domain.spend_cells import Amounts, CellKey
-from broker.domain.window import Window
-from broker.finance_ports import DaySum, FocusCosts, LedgerMark
+from broker.domain.basics.errors import Conflict, NotFound
+from broker.domain.basics.export_jobs import ExportJob, ExportState
+from broker.domain.basics.window import Window
+from broker.domain.focus.columns import FocusRow
+from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
+from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.spend import ChargeBasis
+from broker.domain.spend.spend_cells import Amounts, CellKey
+from broker.ports.spend import DaySum, FocusCosts, LedgerMark
 from broker.store import Store
 from tests.store.examples import NOON, plan_record, reservation
 

@@ -12,7 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import ProgrammingError
 
-from broker.domain.errors import StoreTooNew, StoreUnavailable
+from broker.domain.basics.errors import StoreTooNew, StoreUnavailable
 from broker.store import Store, create_store
 from broker.store.schema import _config
 from broker.store.tables import Row

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.domain.account import RememberedAnswer
-from broker.domain.errors import InputError
-from broker.domain.webhook import Webhook
-from broker.store import create_store, sealing
-from broker.store.sealing import Seal, seal_of
+from broker.domain.basics.account import RememberedAnswer
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.webhook import Webhook
+from broker.store import create_store
+from broker.store.accounts import sealing
+from broker.store.accounts.sealing import Seal, seal_of
 from tests.conftest import migrate
 from tests.store.examples import NOON
 

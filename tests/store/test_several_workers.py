@@ -14,22 +14,22 @@ import pytest
 from sqlalchemy import NullPool, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from broker.domain.account import AuditEntry, RememberedAnswer, RequestClaim
-from broker.domain.errors import ConcurrentChange, LeadershipLost, OverQuota
-from broker.domain.holding_orders import Intent, free_nodes
-from broker.domain.offer import GpuPool, Offer, Stock, StockLevel
-from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.workload import Quota
-from broker.plan_ports import PlanState
-from broker.quota_gate import QuotaGate
+from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
+from broker.domain.basics.errors import ConcurrentChange, LeadershipLost, OverQuota
+from broker.domain.holding.holding_orders import Intent, free_nodes
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel
+from broker.domain.planning.workload import Quota
+from broker.ports.planning import PlanState
+from broker.services.planning.quota_gate import QuotaGate
 from broker.store import Store, create_store
-from broker.store.leader import STUCK_S, LockedSeat, Seat, find_epoch
+from broker.store.leader import STUCK_S, Leadership, LockedLeadership, find_epoch
 from broker.store.unit_of_work import written_in
 from tests.postgres import PostgresServer
 from tests.store.examples import HOUR, NOON, offer, plan_record, reservation
 
 ASKED = RememberedAnswer("research", "k", "POST /v1/reservations", "cd" * 32, NOON)
-CLAIM = RequestClaim(ASKED.team, ASKED.key, ASKED.route)
+CLAIM = IdempotencyKey(ASKED.team, ASKED.key, ASKED.route)
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ async def test_work_of_an_older_epoch_is_not_written(store: Store) -> None:
     assert {row.reservation_id for row in found} == {"in-time", "asked-for"}
 
 
-async def taken(seat: Seat) -> int:
+async def taken(seat: Leadership) -> int:
     """The epoch, once the server has noticed that the one before is gone."""
     async with asyncio.timeout(60):
         while (epoch := await seat.take()) is None:
@@ -320,7 +320,7 @@ async def test_a_process_whose_loop_stands_still_for_long_gives_the_seat_up(
 ) -> None:
     at_s = [0.0]
     engine = create_async_engine(pair[0]._engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    stuck, other = LockedSeat(engine, "stuck", now=lambda: at_s[0]), pair[1].seat()
+    stuck, other = LockedLeadership(engine, "stuck", now=lambda: at_s[0]), pair[1].seat()
     assert await stuck.take() == 1
     at_s[0] += STUCK_S
     assert await other.take() is None
@@ -332,7 +332,7 @@ async def test_a_process_whose_loop_stands_still_for_long_gives_the_seat_up(
         await seat.leave()
 
 
-async def kept_for_ever(seat: Seat) -> None:
+async def kept_for_ever(seat: Leadership) -> None:
     while True:
         await seat.keep()
         await asyncio.sleep(0.02)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.domain.errors import NotFound, StoreUnavailable
-from broker.ports import UnitOfWorkFactory
+from broker.domain.basics.errors import NotFound, StoreUnavailable
+from broker.ports.unit_of_work import UnitOfWorkFactory
 from broker.store import Store, create_store
 from broker.store.tables import Row
 from tests.store.examples import plan_record, reservation

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.fitting.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
 from optimizer.calibration.fitting.gauss_newton import held_by_sources, other_sources

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import noise_floor_percent
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.fitting.folds import SOURCE, held_out_errors

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import FITTED, Entry, Evidence
 from optimizer.calibration.evaluation.report import CACHE, COLD_START, COLLECTIVES
 from optimizer.calibration.fitting.cold_starts import cold_starts_table, read_cold_starts

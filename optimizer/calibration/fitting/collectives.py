@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.model_shape import GpuSpec
-from broker.domain.sku import Fabric, FabricKind, IntraNode, Sku
+from broker.domain.market.sku import Fabric, FabricKind, IntraNode, Sku
+from broker.domain.planning.model_shape import GpuSpec
 from optimizer.calibration.fitting.table_fit import Table
 from optimizer.calibration.tables.cells import Unreadable, needed, number
 from optimizer.performance.arrays import Array, as_array

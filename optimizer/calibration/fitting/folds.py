@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.fitting.cold_starts import cold_starts_table, read_cold_starts
 from optimizer.calibration.fitting.collectives import collectives_table, read_collectives
 from optimizer.calibration.fitting.gauss_newton import (

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from broker.domain.model_shape import GpuSpec
+from broker.domain.planning.model_shape import GpuSpec
 from optimizer.calibration.tables.observations import Observation
 from optimizer.calibration.tables.rows import ReadRows, predictions
 from optimizer.performance.arrays import Array, Mask, as_array

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.fitting.gauss_newton import fit_settings, log_errors
 from optimizer.calibration.tables.observations import Observation, identifier_front, observations
 from optimizer.calibration.tables.rows import ReadRows, read_rows

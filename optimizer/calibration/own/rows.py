@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.fitting.gauss_newton import log_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of
 from optimizer.calibration.own.kernel_fit import leave_out

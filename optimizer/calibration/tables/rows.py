@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.tables import serving_reading, serving_rows, training_rows
 from optimizer.calibration.tables.cells import Prediction, Unreadable
 from optimizer.performance.constants.calibrated import Calibration

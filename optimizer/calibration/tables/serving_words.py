@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.calibration.table_constants import BenchmarkClient, EarlyReleases, load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
 from optimizer.performance.constants.serving import engine_on

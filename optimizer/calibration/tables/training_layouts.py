@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from broker.domain.model_shape import ModelShape
+from broker.domain.planning.model_shape import ModelShape
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
 from optimizer.performance.training.layouts import (
     AS_NEEDED,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker.domain.model_shape import Attention, GpuSpec, ModelShape
-from broker.domain.sku import Sku
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import Prediction, Unreadable, needed, number
 from optimizer.calibration.tables.names import find_gpu, find_model, known_model

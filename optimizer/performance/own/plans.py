@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.model_shape import GpuSpec
-from broker.domain.sku import Fabric, FabricKind, Sku
-from broker.domain.workload import Batch, Measurement, Precision, Serving, Training
+from broker.domain.market.sku import Fabric, FabricKind, Sku
+from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.planning.workload import Batch, Measurement, Precision, Serving, Training
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.intervals import Closeness

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.model_shape import GpuSpec, PackedExperts
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Precision, Serving, ServingEngine
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import GpuSpec, PackedExperts
+from broker.domain.planning.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.constants.calibrated import Calibration

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.estimate import Estimate, Parallelism, Provenance
-from broker.domain.plan import Obstacle
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Serving
+from broker.domain.basics.estimate import Estimate, Parallelism, Provenance
+from broker.domain.market.sku import Sku
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Batch, Serving
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.serving.estimate import ServingConfig, ServingCore
 from optimizer.performance.serving.table import ServingTable

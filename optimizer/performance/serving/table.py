@@ -12,11 +12,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.model_shape import PackedExperts
-from broker.domain.plan import Obstacle
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Precision, Serving, ServingEngine
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import PackedExperts
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance.arrays import Array, Mask, Places, as_array, stacked
 from optimizer.performance.constants.serving import engine_on
 from optimizer.performance.hardware.sku_arrays import build_hardware, kinds_of

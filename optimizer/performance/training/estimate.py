@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.model_shape import GpuSpec
-from broker.domain.sku import Sku
-from broker.domain.workload import Measurement, Precision, Training, TrainingStack
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.sku import Sku
+from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.planning.workload import Measurement, Precision, Training, TrainingStack
 from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.groups import Software

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.estimate import Parallelism
+from broker.domain.basics.estimate import Parallelism
 from optimizer.performance.arrays import Array, as_array, number
 
 RECOMPUTE = ("none", "selective", "full")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.plan import Obstacle
-from broker.domain.sku import Sku
-from broker.domain.workload import Training
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.market.sku import Sku
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Training
 from optimizer.performance.arrays import Array, Mask, Places, as_array
 from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware, kinds_of
 from optimizer.performance.training.estimate import (

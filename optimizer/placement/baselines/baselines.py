@@ -15,9 +15,9 @@ from decimal import Decimal
 
 import numpy as np
 
-from broker.domain.money import ZERO, usd_words
-from broker.domain.plan import Baseline
-from broker.domain.workload import Serving
+from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.planning.plan import Baseline
+from broker.domain.planning.workload import Serving
 from optimizer.placement.baselines.converged import converged_pool, least_pool_cents, steady_groups
 from optimizer.placement.baselines.strategies import cheapest_gpu_hour_column
 from optimizer.placement.columns.candidates import Candidates, build_candidates

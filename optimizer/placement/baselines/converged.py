@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from broker.domain.offer import Tier
+from broker.domain.market.offer import Tier
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.fleet_pool import free_beside
 from optimizer.placement.fleets.cases import Replicas

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from broker.domain.transfer import Place
+from broker.domain.planning.transfer import Place
 from optimizer.placement.columns.candidates import MOST_AMOUNTS, Candidates, floor_cents, unplaced_cents
 from optimizer.placement.columns.master import Limits, solve_master
 from optimizer.placement.columns.run_pool import GHOST_END_S, RunPool, ghost_of

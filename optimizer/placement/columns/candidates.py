@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from broker.domain.money import MICRO, ZERO
-from broker.domain.plan import CandidateCounts, Obstacle
-from broker.domain.workload import Serving
+from broker.domain.basics.money import MICRO, ZERO
+from broker.domain.planning.plan import CandidateCounts, Obstacle
+from broker.domain.planning.workload import Serving
 from optimizer.placement.crew.asks import BoundAsk
 from optimizer.placement.crew.crew import Crew, Task, nothing
 from optimizer.placement.fleets.bound import FleetBound, hourly_bound

@@ -8,11 +8,11 @@ from datetime import datetime
 from decimal import Decimal
 from operator import attrgetter
 
-from broker.domain.billing import holding_cost_usd
-from broker.domain.money import ZERO, to_cents
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest, Serving, Workload
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Serving, Workload
 
 PRICED = frozenset({"price_usd_per_node_hour", "upfront_usd", "native", "observed_at"})
 _all_but_price = attrgetter(*(field.name for field in fields(Offer) if field.name not in PRICED))

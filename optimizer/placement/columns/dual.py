@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.workload import Serving
+from broker.domain.planning.workload import Serving
 from optimizer.placement.columns.candidates import (
     MOST_AMOUNTS,
     MOST_PLACEMENTS,

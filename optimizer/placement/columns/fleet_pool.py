@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from broker.domain.workload import Serving
+from broker.domain.planning.workload import Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from broker.domain.workload import Serving, Workload
+from broker.domain.planning.workload import Serving, Workload
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import Ledger

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from broker.domain.workload import Serving
+from broker.domain.planning.workload import Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.fleets.cases import Replicas
 from optimizer.placement.problem.gates import open_gates

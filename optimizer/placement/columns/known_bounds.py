@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.offer import Offer
-from broker.domain.workload import PlanRequest, Serving
+from broker.domain.market.offer import Offer
+from broker.domain.planning.workload import PlanRequest, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.carried import same_but_price
 from optimizer.placement.columns.dual import Dual, DualPoint

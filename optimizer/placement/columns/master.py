@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
-from broker.domain.workload import Serving, Workload
+from broker.domain.planning.workload import Serving, Workload
 from optimizer.placement.problem.columns import Column, End, in_cents
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import Ledger, StockRow, contended_rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from broker.domain.workload import Training
+from broker.domain.planning.workload import Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.prices import StockPrices, counted_midway
 from optimizer.placement.columns.run_pool import RunPool, keep

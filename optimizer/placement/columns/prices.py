@@ -28,21 +28,21 @@ from optimizer.placement.problem.problem import Bools, Ints, Problem, horizon_ho
 from optimizer.placement.problem.quotas import QuotaRow, quota_rows
 from optimizer.placement.problem.stock import limits_at
 
-THROUGHOUT, MIDWAY = -1, -2
+WHOLE_HORIZON, AT_MIDPOINT = -1, -2
 NO_OFFER, NO_QUOTA = -1, -1
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Row:
     """Of an offer, or of a quota (its number in ``quota_rows``). ``second`` is the instant of a row of runs,
-    else ``THROUGHOUT`` (an offer's commitments midway are so too) or, of a quota, ``MIDWAY``."""
+    else ``WHOLE_HORIZON`` (an offer's commitments midway are so too) or, of a quota, ``AT_MIDPOINT``."""
 
     offer: int
-    second: int = THROUGHOUT
+    second: int = WHOLE_HORIZON
     quota: int = NO_QUOTA
 
     @classmethod
-    def of_quota(cls, number: int, second: int = THROUGHOUT) -> Row:
+    def of_quota(cls, number: int, second: int = WHOLE_HORIZON) -> Row:
         """The row of a quota."""
         return cls(NO_OFFER, second, number)
 
@@ -59,7 +59,7 @@ class StockPrices:
         return {
             row.offer: usd
             for row, usd in self.usd.items()
-            if row.second == THROUGHOUT and row.quota == NO_QUOTA and usd > 0
+            if row.second == WHOLE_HORIZON and row.quota == NO_QUOTA and usd > 0
         }
 
     def charged(self, problem: Problem) -> dict[int, float]:
@@ -133,7 +133,7 @@ def limit_of(problem: Problem, row: Row) -> float:
     """What no plan can pass on a row."""
     if row.quota != NO_QUOTA:
         return _quota_limit(problem, quota_rows(problem)[row.quota], row.second)
-    if row.second != THROUGHOUT:
+    if row.second != WHOLE_HORIZON:
         return float(limits_at(problem, row.offer, np.array([row.second]))[0])
     return float(problem.table.stock_nodes[row.offer]) * horizon_hours(problem)
 
@@ -143,7 +143,7 @@ def usage_of(problem: Problem, row: Row, column: Column) -> float:
     if row.quota != NO_QUOTA:
         return _quota_usage(problem, quota_rows(problem)[row.quota], row.second, column)
     spans = [span for piece in column.pieces if piece.offer == row.offer for span in piece.spans]
-    if row.second == THROUGHOUT:
+    if row.second == WHOLE_HORIZON:
         return _throughout_usage(problem, row.offer, spans)
     is_run = column.end_s != 0
     return float(nodes_at(spans, row.second)) if is_run else 0.0
@@ -157,7 +157,7 @@ def nodes_at(spans: Iterable[Span], second: int) -> int:
 def _counted_per_node(problem: Problem, quota: QuotaRow, second: int) -> Ints:
     """What a node of each offer [O] counts for on the row throughout, or midway."""
     midway = counted_midway(problem, np.arange(len(problem.table)))
-    counted: Ints = np.where(quota.members & (midway == (second == MIDWAY)), quota.per_node, 0)
+    counted: Ints = np.where(quota.members & (midway == (second == AT_MIDPOINT)), quota.per_node, 0)
     return counted
 
 
@@ -169,7 +169,9 @@ def _quota_usage(problem: Problem, quota: QuotaRow, second: int, column: Column)
         return float(nodes_at(quota.spans_of(column), second)) if is_run else 0.0
     usage = 0.0
     for piece in column.pieces:
-        if quota.members[piece.offer] and bool(counted_midway(problem, piece.offer)) == (second == MIDWAY):
+        if quota.members[piece.offer] and bool(counted_midway(problem, piece.offer)) == (
+            second == AT_MIDPOINT
+        ):
             held = _throughout_usage(problem, piece.offer, piece.spans)
             usage += int(quota.per_node[piece.offer]) * held
     return usage
@@ -186,7 +188,7 @@ def _quota_limit(problem: Problem, quota: QuotaRow, second: int) -> float:
     """What is not held already: at an instant, or unit-hours over the horizon."""
     if second >= 0:
         return float(max(0, quota.limit - nodes_at(quota.held, second)))
-    if second == MIDWAY:
+    if second == AT_MIDPOINT:
         return max(0, quota.limit - nodes_at(quota.held, middle_s(problem))) * horizon_hours(problem)
     inside = (t for a, b, _ in quota.held for t in (a, b) if problem.t0_s < t < problem.end_s)
     edges = sorted({problem.t0_s, problem.end_s, *inside})

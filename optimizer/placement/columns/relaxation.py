@@ -16,8 +16,8 @@ from ortools.linear_solver import pywraplp
 
 from optimizer.placement.columns.column_pool import ColumnPool
 from optimizer.placement.columns.prices import (
-    MIDWAY,
-    THROUGHOUT,
+    AT_MIDPOINT,
+    WHOLE_HORIZON,
     Row,
     StockPrices,
     limit_of,
@@ -184,7 +184,7 @@ def _broken_on(problem: Problem, offer: int, pairs: list[tuple[Column, float]]) 
 def _broken_quota(
     problem: Problem, number: int, quota: QuotaRow, pairs: list[tuple[Column, float]]
 ) -> list[Row]:
-    rows = (Row.of_quota(number, second) for second in (THROUGHOUT, MIDWAY))
+    rows = (Row.of_quota(number, second) for second in (WHOLE_HORIZON, AT_MIDPOINT))
     found = [row for row in rows if _is_passed(problem, row, pairs)]
     spans = [(span, share) for column, share in pairs if column.end_s != 0 for span in quota.spans_of(column)]
     second = _worst_instant(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Protocol
 
-from broker.plan_ports import Progress, ProgressSink
+from broker.ports.planning import Progress, ProgressSink
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.master import Choice, Limits, choice_of
 from optimizer.placement.columns.prices import StockPrices

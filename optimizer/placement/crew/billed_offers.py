@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import overload
 
-from broker.domain.offer import NativePrice, Offer, Tier
-from broker.domain.sku import Sku
+from broker.domain.market.offer import NativePrice, Offer, Tier
+from broker.domain.market.sku import Sku
 
 NEVER_SEEN = datetime.min.replace(tzinfo=UTC)
 

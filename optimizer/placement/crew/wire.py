@@ -16,7 +16,7 @@ from typing import IO, Any
 from optimizer.placement.crew.billed_offers import BilledOffers
 from optimizer.placement.problem.gates import Opened
 from optimizer.placement.problem.problem import Problem
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 LENGTH_BYTES = 8
 PROBLEM = "problem"
@@ -25,7 +25,7 @@ PROBLEM = "problem"
 def lean(problem: Problem) -> Problem:
     """What services ask of a problem; nothing of it changes while it is sent."""
     table = replace(problem.table, offers=BilledOffers.of(problem.table.offers), menus=())
-    return replace(problem, table=table, index_of={}, kept={}, kept_of_market={}, recall=Recall())
+    return replace(problem, table=table, index_of={}, kept={}, kept_of_market={}, recall=MemoCache())
 
 
 @dataclass(slots=True)

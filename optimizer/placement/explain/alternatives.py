@@ -14,10 +14,10 @@ from decimal import Decimal
 
 import numpy as np
 
-from broker.domain.money import usd_words
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Alternative, BindingRule, Scarcity
-from broker.domain.workload import Policy, Serving, Training
+from broker.domain.basics.money import usd_words
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.plan import Alternative, BindingRule, Scarcity
+from broker.domain.planning.workload import Policy, Serving, Training
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.run_pool import RunPool, first_few
 from optimizer.placement.explain.extract import estimate_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.domain.assumed_stock import is_counted
-from broker.domain.estimate import Provenance
-from broker.domain.node_launch import LaunchBasis
-from broker.domain.standing_rules import assumed_nodes
-from broker.domain.workload import Serving, Workload
+from broker.domain.basics.estimate import Provenance
+from broker.domain.basics.node_launch import LaunchBasis
+from broker.domain.planning.assumed_stock import is_counted
+from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.workload import Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import figure
 from optimizer.placement.explain.extract import cold_start_of_piece, estimate_of

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from broker.domain.money import usd_words
-from broker.domain.offer import HostKind
-from broker.domain.workload import Workload
+from broker.domain.basics.money import usd_words
+from broker.domain.market.offer import HostKind
+from broker.domain.planning.workload import Workload
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.run_pool import bare_pools
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Problem
-from optimizer.placement.search.moves import Party, cheaper_way, parties, party_cents, room_beside
+from optimizer.placement.search.moves import DependencyGroup, cheaper_way, parties, party_cents, room_beside
 from optimizer.placement.search.solve import Solution
 
 MOST_PARTIES = 8
@@ -97,7 +97,7 @@ def _cheaper(candidates: Candidates, solution: Solution, hurry: Callable[[], boo
             yield Cheaper(party.lead, beside, providers, before, cents)
 
 
-def _beside(party: Party, columns: Sequence[Column]) -> tuple[str, ...]:
+def _beside(party: DependencyGroup, columns: Sequence[Column]) -> tuple[str, ...]:
     """What is in the cents of a party beside the cost of its lead."""
     placed = {column.workload for column in columns}
     words = [name for name in party.followers if name in placed]
@@ -108,14 +108,14 @@ def _beside(party: Party, columns: Sequence[Column]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _dearest(candidates: Candidates, chosen: Mapping[str, Column]) -> list[Party]:
+def _dearest(candidates: Candidates, chosen: Mapping[str, Column]) -> list[DependencyGroup]:
     """Placed parties, those that cost most first."""
     placed = [party for party in parties(candidates) if party.lead in chosen]
     cents = {party: party_cents(candidates, chosen, party) or 0 for party in placed}
     return sorted(placed, key=lambda party: (-cents[party], party.lead))[:MOST_PARTIES]
 
 
-def _with_community(candidates: Candidates, tried: Sequence[Party]) -> Problem:
+def _with_community(candidates: Candidates, tried: Sequence[DependencyGroup]) -> Problem:
     """The problem of these parties alone, in which any host is allowed."""
     problem = candidates.problem
     names = {name for party in tried for name in party.names}
@@ -129,7 +129,7 @@ def _open(workload: Workload) -> Workload:
     return replace(workload, policy=replace(workload.policy, hosts=None))
 
 
-def _lent(candidates: Candidates, wider: Problem, party: Party) -> Bools:
+def _lent(candidates: Candidates, wider: Problem, party: DependencyGroup) -> Bools:
     """Offers [O] that a party may use only where community hosts are allowed."""
     found = np.zeros(len(wider.table), dtype=np.bool_)
     for name in party.names:

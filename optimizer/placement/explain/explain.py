@@ -9,11 +9,11 @@ from decimal import Decimal
 
 import numpy as np
 
-from broker.domain.money import usd_words
-from broker.domain.offer import RateBasis, Tier, WindowTerms
-from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
-from broker.domain.transfer import TransferKind
-from broker.domain.workload import Serving, Training, Workload
+from broker.domain.basics.money import usd_words
+from broker.domain.market.offer import RateBasis, Tier, WindowTerms
+from broker.domain.planning.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
+from broker.domain.planning.transfer import TransferKind
+from broker.domain.planning.workload import Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.greedy import by_workload
 from optimizer.placement.explain.alternatives import (

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 
-from broker.domain.billing import billed_ahead, billed_seconds, holdings, node_hours
-from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.money import ZERO, to_cents
-from broker.domain.node_launch import ColdStart
-from broker.domain.offer import Offer
-from broker.domain.plan import Placement, Why
-from broker.domain.transfer import Transfer
-from broker.domain.window import Segment, Window
-from broker.domain.window_use import WindowUse, use_of
-from broker.domain.workload import Batch, Precision, Serving, Training, Workload
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.node_launch import ColdStart
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.billing import billed_ahead, billed_seconds, holdings, node_hours
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement, Why
+from broker.domain.planning.transfer import Transfer
+from broker.domain.planning.window_use import WindowUse, use_of
+from broker.domain.planning.workload import Batch, Precision, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
 from optimizer.placement.problem.transfers import transfers_of

@@ -15,10 +15,10 @@ from decimal import ROUND_CEILING, Decimal
 from itertools import islice
 from math import inf
 
-from broker.domain.money import usd_words
-from broker.domain.patch import patch_of
-from broker.domain.plan import Fix, Obstacle
-from broker.domain.workload import PlanRequest, Quota, Workload
+from broker.domain.basics.money import usd_words
+from broker.domain.planning.patch import patch_of
+from broker.domain.planning.plan import Fix, Obstacle
+from broker.domain.planning.workload import PlanRequest, Quota, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.own_changes import (
     RULES_FIRST,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from broker.domain.standing_rules import rules_of
-from broker.domain.workload import FleetLimits, Serving
+from broker.domain.planning.standing_rules import rules_of
+from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.near_ties import NearTie, upkeep_of
 from optimizer.placement.explain.other_limits import fleets_under

@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from broker.domain.model_shape import GpuSpec
-from broker.domain.sku import Fabric
-from broker.domain.workload import Serving, Training
+from broker.domain.market.sku import Fabric
+from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.planning.workload import Serving, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.fleet_pool import free_beside
 from optimizer.placement.fleets.model import model_fleets

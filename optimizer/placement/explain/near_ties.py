@@ -17,8 +17,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from broker.domain.standing_rules import rules_of
-from broker.domain.workload import FleetLimits, Serving
+from broker.domain.planning.standing_rules import rules_of
+from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.greedy import by_workload
 from optimizer.placement.columns.search import choice_from
@@ -30,7 +30,7 @@ from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching
 from optimizer.placement.problem.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.problem.transfers import with_transfers
-from optimizer.placement.search.moves import Party, Room, parties
+from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, parties
 from optimizer.placement.search.solve import MOST_AT_ONCE, Solution
 from optimizer.placement.search.standing import Standing
 
@@ -168,7 +168,7 @@ def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column
 
 
 def _decided_run(
-    candidates: Candidates, solution: Solution, standing: Standing, party: Party, left: int
+    candidates: Candidates, solution: Solution, standing: Standing, party: DependencyGroup, left: int
 ) -> NearTie | None:
     """Places a run, with what waits for it, in an easier way; what that pays for. None: there is none."""
     problem = candidates.problem
@@ -198,7 +198,7 @@ def spare_cents(solution: Solution, asked_gap: float) -> int:
 
 
 def easier(
-    candidates: Candidates, known: Sequence[Column], room: Room, mine: Column, allowed: Allowed
+    candidates: Candidates, known: Sequence[Column], room: RemainingCapacity, mine: Column, allowed: Allowed
 ) -> Column | None:
     """The way with the least to operate of those that are ``allowed`` beside the cheapest.
 
@@ -239,7 +239,9 @@ def _node_hour_cents(column: Column) -> float:
     return 3600.0 * column.cost_cents / max(1, held_s)
 
 
-def held_through(candidates: Candidates, column: Column, room: Room, limit_cents: int) -> Column | None:
+def held_through(
+    candidates: Candidates, column: Column, room: RemainingCapacity, limit_cents: int
+) -> Column | None:
     """The fleet with its cheapest gaps held, up to a cost; None where stock or spares forbid every gap.
 
     With two spares or more one larger replica held on can lower the net rate: such a fleet stays.

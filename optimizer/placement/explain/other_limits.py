@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.domain.workload import FleetLimits, PlanRequest, Policy, Serving
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Serving
 from optimizer.placement.columns.fleet_pool import free_beside
 from optimizer.placement.explain.trials import Trials
 from optimizer.placement.fleets.model import model_fleets

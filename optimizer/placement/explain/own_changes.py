@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from broker.domain.assumed_stock import is_counted
-from broker.domain.plan import Obstacle
-from broker.domain.standing_rules import assumed_nodes, rules_of
-from broker.domain.window import Window
-from broker.domain.workload import (
+from broker.domain.basics.window import Window
+from broker.domain.planning.assumed_stock import is_counted
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.standing_rules import assumed_nodes, rules_of
+from broker.domain.planning.workload import (
     NO_LIMIT,
     PlanRequest,
     Precision,

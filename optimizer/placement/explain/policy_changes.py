@@ -11,10 +11,10 @@ from functools import partial
 from typing import Protocol
 
 from broker.catalogue import load_geographies
-from broker.domain.document_notes import geography_named
-from broker.domain.offer import HostKind, Offer
-from broker.domain.plan import Obstacle
-from broker.domain.workload import PlanRequest, Policy
+from broker.domain.market.offer import HostKind, Offer
+from broker.domain.planning.document_notes import geography_named
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import PlanRequest, Policy
 from optimizer.placement.explain.own_changes import Asked, Change
 
 OUTSIDE = "(outside the policy: nothing that it allows can run this)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.domain.workload import Batch, Serving, Training, Workload
+from broker.domain.planning.workload import Batch, Serving, Training, Workload
 from optimizer.performance.hardware.sku_arrays import usable_memory_bytes
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import duration

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from broker.domain.workload import Batch, Training
+from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import Clause, Part, counted
 from optimizer.placement.explain.extract import working_nodes

@@ -16,7 +16,7 @@ from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runs.candidates import first_second
 from optimizer.placement.runs.columns import build_run_column
-from optimizer.placement.search.moves import Party, party_cents, with_followers
+from optimizer.placement.search.moves import DependencyGroup, party_cents, with_followers
 from optimizer.placement.search.standing import Standing
 
 MOST_LOOKED_AT = 64
@@ -38,7 +38,12 @@ def parts_of(problem: Problem, column: Column) -> tuple[int, int, int]:
 
 
 def easier_run(
-    candidates: Candidates, pool: RunPool, standing: Standing, party: Party, share: float, most_cents: int
+    candidates: Candidates,
+    pool: RunPool,
+    standing: Standing,
+    party: DependencyGroup,
+    share: float,
+    most_cents: int,
 ) -> tuple[Way, int] | None:
     """The easier way of a run with what waits for it, and how much more all of it costs; None: none is.
 
@@ -72,7 +77,12 @@ def _near(
 
 
 def _fewer(
-    candidates: Candidates, standing: Standing, party: Party, near: list[Column], now: int, spare: int
+    candidates: Candidates,
+    standing: Standing,
+    party: DependencyGroup,
+    near: list[Column],
+    now: int,
+    spare: int,
 ) -> tuple[Way, int] | None:
     """The way with the fewest pools, sellers and parts, if fewer than now."""
     problem, mine = candidates.problem, standing.chosen[party.lead]
@@ -84,7 +94,7 @@ def _fewer(
 def _sooner(
     candidates: Candidates,
     standing: Standing,
-    party: Party,
+    party: DependencyGroup,
     near: list[Column],
     base: Column,
     total: int,
@@ -104,7 +114,7 @@ def _sooner(
 
 
 def _followed(
-    candidates: Candidates, standing: Standing, party: Party, ways: list[Column], most: int
+    candidates: Candidates, standing: Standing, party: DependencyGroup, ways: list[Column], most: int
 ) -> Iterator[tuple[Way, int]]:
     """Those that fit with what waits for the run, and what all of it costs, at most ``most``."""
     tried = 0
@@ -120,6 +130,6 @@ def _followed(
                 return
 
 
-def _delay_cents(standing: Standing, party: Party) -> int:
+def _delay_cents(standing: Standing, party: DependencyGroup) -> int:
     chosen = standing.chosen
     return sum(chosen[name].delay_cents for name in party.followers if name in chosen)

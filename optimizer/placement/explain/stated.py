@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from broker.domain.money import usd_words
-from broker.domain.workload import Batch, Serving, Workload
+from broker.domain.basics.money import usd_words
+from broker.domain.planning.workload import Batch, Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import Clause, Part
 from optimizer.placement.problem.columns import Column, Piece, in_usd

@@ -12,8 +12,8 @@ from math import inf
 
 import numpy as np
 
-from broker.domain.standing_rules import assumed_nodes
-from broker.domain.workload import PlanRequest, Serving, Training, Workload
+from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool, bare_pools
 from optimizer.placement.crew.crew import Crew
@@ -29,9 +29,9 @@ from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.moves import (
+    DependencyGroup,
     FleetMaker,
-    Party,
-    Room,
+    RemainingCapacity,
     cheaper_way,
     cheapest_fleet,
     fitting_runs,
@@ -71,8 +71,8 @@ class Trial:
     """The candidates of one workload under a changed request, and the room that others leave."""
 
     candidates: Candidates
-    party: Party
-    room: Room
+    party: DependencyGroup
+    room: RemainingCapacity
     after: Column | None
     make: FleetMaker
 
@@ -139,7 +139,7 @@ class Trials:
         self.tried += 1
         workload = request.workload(name)
         followers = tuple(service.name for service in request.followers(name))
-        party = Party(name, followers)
+        party = DependencyGroup(name, followers)
         problem = self._problem(request, workload, party)
         estimates = self._estimates(problem, workload)
         runs, fleets = {}, {}
@@ -165,7 +165,7 @@ class Trials:
         trial = self.open(request, name, beside)
         return None if trial is None else trial.cheapest()
 
-    def _problem(self, request: PlanRequest, workload: Workload, party: Party) -> Problem:
+    def _problem(self, request: PlanRequest, workload: Workload, party: DependencyGroup) -> Problem:
         """The problem of the party, and of the run that it waits for, alone."""
         problem = self.candidates.problem
         old, table, of_market = problem.request, problem.table, problem.kept_of_market

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from broker.domain.money import usd_words
-from broker.domain.offer import Offer
-from broker.domain.plan import Obstacle, Unplaced
-from broker.domain.workload import Serving, Workload
+from broker.domain.basics.money import usd_words
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Obstacle, Unplaced
+from broker.domain.planning.workload import Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.fleet_pool import free_nodes
 from optimizer.placement.explain.fixes import Fixer

@@ -15,8 +15,8 @@ from datetime import timedelta
 
 import numpy as np
 
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Serving, TrafficShape
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates

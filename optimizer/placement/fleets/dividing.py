@@ -15,11 +15,11 @@ from itertools import count
 
 import numpy as np
 
-from broker.domain.lanes import DividedService, Division, Lane, Undivided, lane_service
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest, RequestSize, Serving
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.lanes import DividedService, Division, Lane, Undivided, lane_service
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, RequestSize, Serving
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.serving.mixes import parts_of
 from optimizer.placement.fleets.cases import Replicas, hourly_demand
@@ -28,7 +28,7 @@ from optimizer.placement.problem.estimates import Estimates, build_estimates
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem, build_problem
 from optimizer.placement.problem.units import HOUR_S
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 LEVELS = 6
 BEST_EACH = 4
@@ -44,7 +44,7 @@ def divide(
     as_of: datetime,
     estimator: Estimator,
     terms: MovingTerms,
-    recall: Recall,
+    recall: MemoCache,
     plan: PlanOf,
     least_saving: float,
 ) -> Division:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from broker.domain.workload import Serving, TrafficShape
+from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.fleets.bound import FleetBound, in_whole_cents, within_horizon
 from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes

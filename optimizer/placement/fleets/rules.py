@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.domain.standing_rules import rules_of
-from broker.domain.workload import Serving
+from broker.domain.planning.standing_rules import rules_of
+from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.problem import Problem
 
 MOST_POOLS = 4

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 
-from broker.domain.billing import holding_cost_usd
-from broker.domain.money import CENT, to_cents
-from broker.domain.transfer import Place
-from broker.domain.window import Segment
+from broker.domain.basics.money import CENT, to_cents
+from broker.domain.basics.window import Segment
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.planning.transfer import Place
 from optimizer.placement.problem.problem import Problem
 
 Span = tuple[int, int, int]

@@ -14,10 +14,10 @@ from decimal import ROUND_CEILING, Decimal
 
 import numpy as np
 
-from broker.domain.money import CENT, ZERO
-from broker.domain.plan import Placement, Wait
-from broker.domain.waiting import wait_of
-from broker.domain.workload import Serving
+from broker.domain.basics.money import CENT, ZERO
+from broker.domain.planning.plan import Placement, Wait
+from broker.domain.planning.waiting import wait_of
+from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.columns import Column, late_cents
 from optimizer.placement.problem.problem import Floats, Problem
 from optimizer.placement.problem.units import HOUR_S

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker.domain.estimate import Estimate
-from broker.domain.node_launch import ColdStart, NodeLaunch, cold_start_of, with_launch
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Serving, Training
+from broker.domain.basics.estimate import Estimate
+from broker.domain.basics.node_launch import ColdStart, NodeLaunch, cold_start_of, with_launch
+from broker.domain.market.sku import Sku
+from broker.domain.planning.workload import Batch, Serving, Training
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
 from optimizer.performance.host_needs import weights_gb
@@ -23,7 +23,7 @@ from optimizer.placement.problem.host_room import runs_without_room, services_wi
 from optimizer.placement.problem.menus import menu_counts
 from optimizer.placement.problem.problem import Floats, OfferTable, Problem
 from optimizer.placement.problem.quotas import quota_rows, without_quotas
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 MAX_NODES = 1024
 
@@ -46,7 +46,7 @@ class Estimates:
     weights_gb: Floats
     launches: tuple[NodeLaunch | None, ...] = ()
     skus: tuple[Sku, ...] = ()
-    kept: Recall = field(default_factory=Recall, repr=False)
+    kept: MemoCache = field(default_factory=MemoCache, repr=False)
 
     def part(self, run: Training, kind: int, choice: int, interruptions_per_hour: float) -> Estimate:
         """A run that is a part of another, in the layout that is best for the whole."""

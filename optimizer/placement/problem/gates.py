@@ -15,10 +15,10 @@ from typing import TypeVar
 import numpy as np
 
 from broker.catalogue import load_geographies, load_operators
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Obstacle
-from broker.domain.standing_rules import StandingRules, rules_of
-from broker.domain.workload import Policy, Serving, Training, Workload
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.standing_rules import StandingRules, rules_of
+from broker.domain.planning.workload import Policy, Serving, Training, Workload
 from optimizer.placement.problem.problem import TIERS, Bools, Ints, OfferTable, Problem
 from optimizer.placement.problem.shelves import Shelves, build_shelves
 

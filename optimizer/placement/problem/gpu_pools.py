@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.assumed_stock import most_gpus
-from broker.domain.offer import Offer, fewest_gpus
+from broker.domain.market.offer import Offer, fewest_gpus
+from broker.domain.planning.assumed_stock import most_gpus
 
 Ints = NDArray[np.int64]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Serving, Training
+from broker.domain.market.sku import Sku
+from broker.domain.planning.workload import Batch, Serving, Training
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
 from optimizer.performance.serving.estimate import ServingConfig

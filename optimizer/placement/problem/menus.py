@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker.domain.offer import Offer, WindowTerms
+from broker.domain.market.offer import Offer, WindowTerms
 from optimizer.placement.problem.problem import NO_MENU, UNLIMITED_NODES, Bools, Ints, OfferTable
 
 LOTS = tuple(sorted(base << power for base in (1, 3) for power in range(11)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.domain.workload import Serving, Slo
+from broker.domain.planning.workload import Serving, Slo
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.host_room import services_without_room

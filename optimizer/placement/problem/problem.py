@@ -16,18 +16,18 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.assumed_stock import is_counted, most_nodes
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.learned import GUESS
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.node_launch import NodeLaunch
-from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
-from broker.domain.sku import Sku
-from broker.domain.standing_rules import assumed_nodes
-from broker.domain.stock_pools import shared
-from broker.domain.workload import Batch, PlanRequest, Serving, Training
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.node_launch import NodeLaunch
+from broker.domain.market.learned import GUESS
+from broker.domain.market.offer import Offer, StockLevel, Tier, WindowTerms
+from broker.domain.market.sku import Sku
+from broker.domain.market.stock_pools import shared
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.assumed_stock import is_counted, most_nodes
+from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 from optimizer.placement.problem.gpu_pools import GpuPools, build_pools, no_pools
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 UNLIMITED_NODES = 1_000_000
 NEVER_GONE = 1 << 40
@@ -123,7 +123,7 @@ class Problem:
     held: Mapping[str, Held] = field(default_factory=dict, repr=False)
     kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
     kept_of_market: dict[Hashable, object] = field(default_factory=dict, repr=False)
-    recall: Recall = field(default_factory=Recall, repr=False)
+    recall: MemoCache = field(default_factory=MemoCache, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` gives, made once; it may depend on the key and on offers, mask and times alone."""
@@ -171,7 +171,7 @@ def build_problem(
     offers: Sequence[Offer],
     as_of: datetime,
     terms: MovingTerms | None = None,
-    recall: Recall | None = None,
+    recall: MemoCache | None = None,
 ) -> Problem:
     """The problem of a request; raises InputError with every reason why it cannot mean anything."""
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
@@ -191,7 +191,7 @@ def build_problem(
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
-        recall=Recall() if recall is None else recall,
+        recall=MemoCache() if recall is None else recall,
     )
 
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from broker.domain.standing_rules import assumed_nodes
-from broker.domain.workload import HeldNodes, PlanRequest, Quota
+from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.workload import HeldNodes, PlanRequest, Quota
 from optimizer.placement.problem.columns import Column, Span
 from optimizer.placement.problem.problem import Bools, Ints, Problem, own_stock
 from optimizer.placement.problem.units import FleetCase

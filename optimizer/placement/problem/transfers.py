@@ -17,9 +17,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from broker.domain.moving_costs import HOUR, MovingTerms, checkpoint_gb, finished_weights_gb
-from broker.domain.transfer import Place, Transfer, TransferKind
-from broker.domain.workload import Dataset, Serving, Training, Workload
+from broker.domain.moving.moving_costs import HOUR, MovingTerms, checkpoint_gb, finished_weights_gb
+from broker.domain.planning.transfer import Place, Transfer, TransferKind
+from broker.domain.planning.workload import Dataset, Serving, Training, Workload
 from optimizer.placement.problem.columns import Column, Piece, in_cents
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from broker.domain.workload import Serving
+from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.gates import GateLog
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 

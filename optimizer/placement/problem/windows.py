@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from broker.domain.offer import Offer, WindowKind, WindowTerms
-from broker.domain.window import Segment
+from broker.domain.basics.window import Segment
+from broker.domain.market.offer import Offer, WindowKind, WindowTerms
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 
 Row = tuple[int, int, int, int, bool, float]

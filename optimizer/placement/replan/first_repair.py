@@ -16,7 +16,13 @@ from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.units import FleetCase
-from optimizer.placement.search.moves import Party, cheaper_way, cheapest_fleet, parties, party_cents
+from optimizer.placement.search.moves import (
+    DependencyGroup,
+    cheaper_way,
+    cheapest_fleet,
+    parties,
+    party_cents,
+)
 from optimizer.placement.search.standing import Standing
 
 
@@ -32,7 +38,7 @@ class FirstRepair:
     start: Mapping[str, Column]
     frozen: frozenset[str]
     pools: dict[str, RunPool] = field(default_factory=dict)
-    parties: tuple[Party, ...] = ()
+    parties: tuple[DependencyGroup, ...] = ()
     untried: tuple[str, ...] = ()
 
     def run(self) -> None:
@@ -51,12 +57,12 @@ class FirstRepair:
         self.search.offer_columns(standing.chosen, "repaired")
         add_first_columns(candidates, self.pools, lean=True)
 
-    def _dearest_first(self, standing: Standing) -> list[Party]:
+    def _dearest_first(self, standing: Standing) -> list[DependencyGroup]:
         """Parties of which something may change; those first that cost most as they stand."""
         some = [p for p in parties(self.search.candidates) if not self.frozen.issuperset(p.names)]
         return sorted(some, key=lambda party: (-standing.cents(party.names), party.lead))
 
-    def _try(self, standing: Standing, party: Party) -> None:
+    def _try(self, standing: Standing, party: DependencyGroup) -> None:
         """Takes the cheapest way of a party; of one in which something is frozen, of each other alone."""
         if self.frozen.isdisjoint(party.names):
             self._replace(standing, party)
@@ -65,7 +71,7 @@ class FirstRepair:
             if name not in self.frozen and party.lead in standing.chosen:
                 self._replace_follower(standing, party.lead, name)
 
-    def _replace(self, standing: Standing, party: Party) -> None:
+    def _replace(self, standing: Standing, party: DependencyGroup) -> None:
         candidates = self.search.candidates
         now = party_cents(candidates, standing.chosen, party)
         with standing.without(party.names) as room:

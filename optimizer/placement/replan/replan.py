@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from broker.domain.money import ZERO
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, Progress, ProgressSink
+from broker.domain.basics.money import ZERO
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.bound import separate_bound_cents
 from optimizer.placement.columns.candidates import build_candidates
@@ -47,7 +47,7 @@ from optimizer.placement.search.solve import (
     settling_seconds,
     solution_of,
 )
-from optimizer.recall import Recall
+from optimizer.recall import MemoCache
 
 PROVE_SHARE = 0.6
 
@@ -75,7 +75,7 @@ def replan(
     terms: MovingTerms,
     whole: Stopwatch,
     progress: ProgressSink | None = None,
-    recall: Recall | None = None,
+    recall: MemoCache | None = None,
 ) -> Replanned:
     """A plan from ``warm`` in the time of ``whole``; raises InputError for a request that cannot mean
     anything."""

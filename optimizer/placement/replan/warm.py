@@ -13,9 +13,9 @@ from decimal import Decimal
 
 import numpy as np
 
-from broker.domain.billing import holdings
-from broker.domain.plan import Placement, Plan
-from broker.domain.workload import Serving, Training
+from broker.domain.market.billing import holdings
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import Serving, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.carried import Past
 from optimizer.placement.fleets.columns import due_s, time_of

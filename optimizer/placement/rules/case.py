@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Placement, Plan
-from broker.domain.transfer import Place
-from broker.domain.workload import Batch, PlanRequest, Serving, Training, Workload
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.transfer import Place
+from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training, Workload
 from optimizer.performance.estimator import Estimator
 
 Known = tuple[str, Placement, Workload, Offer]

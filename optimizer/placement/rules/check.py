@@ -2,17 +2,17 @@
 
 Runs on every plan before it is shown or reserved, and behind ``broker check``. Nothing here is
 shared with the search except the performance core (whose figures it asks for again, layout by
-layout) and the billing rules of ``broker.domain.billing``.
+layout) and the billing rules of ``broker.domain.market.billing``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
-from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import (
     assumed,

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from broker.domain.plan import Placement
-from broker.domain.workload import Serving, Training, Workload
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case, label
 
 RECOMPUTE = frozenset({"none", "selective", "full"})

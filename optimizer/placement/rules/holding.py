@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from broker.domain.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms, fewest_gpus
-from broker.domain.plan import Placement
-from broker.domain.window import Segment
-from broker.domain.workload import Serving, Training, Workload
+from broker.domain.basics.window import Segment
+from broker.domain.market.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms, fewest_gpus
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case
 
 LATE_LIMIT = timedelta(hours=24)

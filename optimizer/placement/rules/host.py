@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.domain.plan import Placement
-from broker.domain.workload import Training, Workload
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import Training, Workload
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
 from optimizer.placement.rules.case import Case

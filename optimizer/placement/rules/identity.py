@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from broker.domain.estimate import Parallelism
-from broker.domain.offer import Offer
-from broker.domain.plan import Placement
-from broker.domain.workload import Serving, Training, Workload
+from broker.domain.basics.estimate import Parallelism
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from broker.catalogue import load_geographies, load_operators
-from broker.domain.offer import HostKind, Offer, Tier
-from broker.domain.standing_rules import StandingRules, rules_of
-from broker.domain.workload import Policy, Training, Workload
+from broker.domain.market.offer import HostKind, Offer, Tier
+from broker.domain.planning.standing_rules import StandingRules, rules_of
+from broker.domain.planning.workload import Policy, Training, Workload
 from optimizer.placement.rules.case import Case
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from broker.domain.workload import HeldNodes, Quota
+from broker.domain.planning.workload import HeldNodes, Quota
 from optimizer.placement.rules.case import Case, Known
 
 Held = tuple[datetime, datetime, int, int]

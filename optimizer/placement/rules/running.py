@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
-from broker.domain.estimate import Estimate
-from broker.domain.moving_costs import checkpoint_gb
-from broker.domain.node_launch import COLD_START, ColdStart, cold_start_of, with_launch
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Placement
-from broker.domain.transfer import Place
-from broker.domain.workload import Batch, Serving, Training, Workload, part_of
+from broker.domain.basics.estimate import Estimate
+from broker.domain.basics.node_launch import COLD_START, ColdStart, cold_start_of, with_launch
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.moving.moving_costs import checkpoint_gb
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.transfer import Place
+from broker.domain.planning.workload import Batch, Serving, Training, Workload, part_of
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import weights_gb
 from optimizer.placement.rules.case import Case, Known, run_end, usable_stretches

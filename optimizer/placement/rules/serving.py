@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.billing import holdings
-from broker.domain.offer import Offer
-from broker.domain.plan import Placement
-from broker.domain.workload import Serving, TrafficShape
+from broker.domain.market.billing import holdings
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)

@@ -11,12 +11,12 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.billing import billed_seconds, holding_cost_usd, holdings, node_hours
-from broker.domain.money import CENT, ZERO, to_cents
-from broker.domain.offer import Offer
-from broker.domain.plan import Placement, PlanStatus, SpendKind, SpendLine
-from broker.domain.window import Segment
-from broker.domain.workload import Batch, Training
+from broker.domain.basics.money import CENT, ZERO, to_cents
+from broker.domain.basics.window import Segment
+from broker.domain.market.billing import billed_seconds, holding_cost_usd, holdings, node_hours
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement, PlanStatus, SpendKind, SpendLine
+from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.rules.case import Case
 
 GAP_TOLERANCE = 1e-6

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.billing import days
-from broker.domain.money import ZERO
-from broker.domain.moving_costs import checkpoint_gb, finished_weights_gb
-from broker.domain.offer import Offer
-from broker.domain.plan import SpendKind
-from broker.domain.transfer import Place, Transfer, TransferKind
-from broker.domain.workload import Dataset, Serving, Training, Workload
+from broker.domain.basics.money import ZERO
+from broker.domain.market.billing import days
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving_costs import checkpoint_gb, finished_weights_gb
+from broker.domain.planning.plan import SpendKind
+from broker.domain.planning.transfer import Place, Transfer, TransferKind
+from broker.domain.planning.workload import Dataset, Serving, Training, Workload
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from broker.domain.money import CENT, MICRO, ZERO
-from broker.domain.plan import Wait
-from broker.domain.waiting import delay_usd, usd_per_hour
-from broker.domain.workload import Serving
+from broker.domain.basics.money import CENT, MICRO, ZERO
+from broker.domain.planning.plan import Wait
+from broker.domain.planning.waiting import delay_usd, usd_per_hour
+from broker.domain.planning.workload import Serving
 from optimizer.placement.rules.case import Case
 
 SECOND = timedelta(seconds=1)

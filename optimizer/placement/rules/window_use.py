@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.money import CENT
-from broker.domain.offer import Offer, WindowTerms
-from broker.domain.plan import Placement
-from broker.domain.workload import Batch, Training, Workload
+from broker.domain.basics.money import CENT
+from broker.domain.market.offer import Offer, WindowTerms
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import Batch, Training, Workload
 from optimizer.placement.rules.case import Case, run_end, usable_stretches
 
 NEAR = timedelta(seconds=1)

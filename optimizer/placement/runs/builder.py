@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Training
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Training
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, open_gates, without_offers_that_end
 from optimizer.placement.problem.menus import bought_nodes, whole_only

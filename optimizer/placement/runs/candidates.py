@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.workload import Batch, Training
+from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.gates import GateLog
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.problem.transfers import staged_s

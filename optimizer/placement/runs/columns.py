@@ -1,6 +1,6 @@
 """Exact columns of run candidates: whole, or in two parts one after the other.
 
-Each part's hours are those that its estimate will say, its cost that of ``broker.domain.billing``.
+Each part's hours are those that its estimate will say, its cost that of ``broker.domain.market.billing``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.domain.estimate import Estimate
-from broker.domain.workload import Batch, Training, part_of
+from broker.domain.basics.estimate import Estimate
+from broker.domain.planning.workload import Batch, Training, part_of
 from optimizer.placement.problem.columns import Column, Piece, Span, late_cents, price_cents, with_switching
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.problem import Problem

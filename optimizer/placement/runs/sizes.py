@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.plan import Obstacle
-from broker.domain.workload import Batch, Training
+from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
 from optimizer.placement.problem.menus import menu_counts

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from broker.domain.workload import Training
+from broker.domain.planning.workload import Training
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import Opened
 from optimizer.placement.problem.menus import bought_nodes

@@ -11,7 +11,7 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from broker.plan_ports import Progress, ProgressSink
+from broker.ports.planning import Progress, ProgressSink
 from optimizer.placement.runtime.stopwatch import Stopwatch
 
 BEAT_SECONDS = 0.25

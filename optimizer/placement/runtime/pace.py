@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker.domain.planning_time import too_short
+from broker.domain.planning.planning_time import too_short
 from optimizer.placement.runtime.stopwatch import Stopwatch
 
 MEASURED_STEPS = 20

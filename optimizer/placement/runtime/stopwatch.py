@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.plan_ports import LimitClock
+from broker.ports.planning import LimitClock
 
 ASK_S = 0.003
 """Seconds of work that one turn of a loop counts for: about what it takes, on the median, on one core."""

@@ -21,7 +21,14 @@ from optimizer.placement.problem.columns import Column, End
 from optimizer.placement.problem.delays import price_of
 from optimizer.placement.problem.units import HOUR_S
 from optimizer.placement.runs.columns import build_run_column
-from optimizer.placement.search.moves import Chosen, FleetMaker, Party, Room, cheapest_fleet, parties
+from optimizer.placement.search.moves import (
+    Chosen,
+    DependencyGroup,
+    FleetMaker,
+    RemainingCapacity,
+    cheapest_fleet,
+    parties,
+)
 from optimizer.placement.search.standing import Standing, left_cents
 
 EQUAL_SHARE = 0.001
@@ -79,7 +86,9 @@ class EarlierEnds:
                     standing.place(column)
         return standing.chosen
 
-    def _earlier_way(self, party: Party, before: Chosen, room: Room) -> dict[str, Column] | None:
+    def _earlier_way(
+        self, party: DependencyGroup, before: Chosen, room: RemainingCapacity
+    ) -> dict[str, Column] | None:
         """The way of a party with the earliest end that is not dearer; None: none is earlier."""
         mine, tried = before[party.lead], 0
         spare = self.share * sum(column.total_cents for column in before.values())
@@ -109,7 +118,9 @@ class EarlierEnds:
             if column is not None and column.end_s < mine.end_s and column.total_cents <= most_cents:
                 yield column
 
-    def _followed(self, party: Party, run: Column, room: Room) -> dict[str, Column] | None:
+    def _followed(
+        self, party: DependencyGroup, run: Column, room: RemainingCapacity
+    ) -> dict[str, Column] | None:
         """A run with the cheapest fleets after it; None where one that must be placed is not."""
         way, problem = {run.workload: run}, self.candidates.problem
         for name in party.followers:

@@ -17,9 +17,9 @@ from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import overlap
 from optimizer.placement.search.moves import (
+    DependencyGroup,
     FleetMaker,
-    Party,
-    Room,
+    RemainingCapacity,
     cheaper_way,
     parties,
     party_cents,
@@ -42,7 +42,7 @@ class Improver:
     known: Sequence[Column]
     out_of_time: Callable[[], bool]
     changed: Callable[[Mapping[str, Column]], object]
-    among: Sequence[Party] = ()
+    among: Sequence[DependencyGroup] = ()
     make: FleetMaker = model_fleets
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class Improver:
                 helped = True
         return helped
 
-    def _anew(self, chosen: Mapping[str, Column], party: Party) -> dict[str, Column] | None:
+    def _anew(self, chosen: Mapping[str, Column], party: DependencyGroup) -> dict[str, Column] | None:
         """The plan with a party placed at less cost than now; None when there is no such way."""
         now = party_cents(self.candidates, chosen, party)
         room = room_beside(self.candidates, chosen, party.names)
@@ -73,7 +73,7 @@ class Improver:
         way = way or {}
         return {**{n: c for n, c in chosen.items() if n not in party.names}, **way}
 
-    def _better_left_out(self, chosen: Mapping[str, Column], party: Party, now: float) -> bool:
+    def _better_left_out(self, chosen: Mapping[str, Column], party: DependencyGroup, now: float) -> bool:
         unplaced = unplaced_cents(self.candidates.problem, party.lead)
         return party.lead in chosen and unplaced is not None and unplaced < now
 
@@ -95,8 +95,8 @@ class Improver:
         return False
 
     def _blocked_wishes(
-        self, all_parties: Sequence[Party], party_of: Mapping[str, Party]
-    ) -> Iterator[tuple[Party, Column, Party]]:
+        self, all_parties: Sequence[DependencyGroup], party_of: Mapping[str, DependencyGroup]
+    ) -> Iterator[tuple[DependencyGroup, Column, DependencyGroup]]:
         """Cheaper columns of parties of one, in which exactly one other party stands; largest gain first."""
         found = []
         for party in all_parties:
@@ -112,19 +112,21 @@ class Improver:
         for _, party, wish, blocker in sorted(found, key=lambda row: (row[0], row[1].lead, row[3].lead)):
             yield party, wish, blocker
 
-    def _wishes(self, party: Party, now: int) -> list[Column]:
+    def _wishes(self, party: DependencyGroup, now: int) -> list[Column]:
         by_workload = columns_by_workload(self.known)
         cheaper = [c for c in by_workload.get(party.lead, ()) if c.total_cents < now]
         return sorted(cheaper, key=lambda c: c.total_cents)[:WISHES]
 
-    def _exchanged(self, party: Party, wish: Column, blocker: Party) -> dict[str, Column] | None:
+    def _exchanged(
+        self, party: DependencyGroup, wish: Column, blocker: DependencyGroup
+    ) -> dict[str, Column] | None:
         both = [party, blocker]
         costs = [party_cents(self.candidates, self.chosen, p) for p in both]
         if any(cost is None for cost in costs):
             return None
         below = sum(cost for cost in costs if cost is not None) - wish.total_cents
         names = [*party.names, *blocker.names]
-        room: Room = room_beside(self.candidates, self.chosen, names)
+        room: RemainingCapacity = room_beside(self.candidates, self.chosen, names)
         if not room.allows(wish):
             return None
         way = cheaper_way(self.candidates, self.pools, blocker, room.after(wish), float(below), self.make)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from broker.domain.workload import Serving
+from broker.domain.planning.workload import Serving
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.fleet_pool import free_beside, ledger_of, openings_beside
 from optimizer.placement.columns.run_pool import RunPool
@@ -48,7 +48,7 @@ class FleetMaker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class DependencyGroup:
     """``lead`` is a workload that waits for nothing; ``followers`` wait for it."""
 
     lead: str
@@ -65,19 +65,19 @@ def made_until(out_of_time: Callable[[], bool]) -> FleetMaker:
     return partial(model_fleets, out_of_time=out_of_time)
 
 
-def parties(candidates: Candidates) -> list[Party]:
+def parties(candidates: Candidates) -> list[DependencyGroup]:
     """Every workload once, in the request's order of leads."""
     problem = candidates.problem
     waiting = {s.name for s in problem.services() if s.starts_after is not None}
     return [
-        Party(w.name, tuple(s.name for s in problem.followers(w.name)))
+        DependencyGroup(w.name, tuple(s.name for s in problem.followers(w.name)))
         for w in problem.request.workloads
         if w.name not in waiting
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RemainingCapacity:
     """What others leave: their ledger, and what is left of the budget in cents (None: no budget)."""
 
     ledger: Ledger
@@ -88,23 +88,25 @@ class Room:
         within = self.budget_cents is None or column.cost_cents <= self.budget_cents
         return within and self.ledger.fits(column)
 
-    def after(self, column: Column) -> Room:
+    def after(self, column: Column) -> RemainingCapacity:
         """What is left when a column is taken too."""
         ledger = self.ledger.copy()
         ledger.add(column)
         left = None if self.budget_cents is None else self.budget_cents - column.cost_cents
-        return Room(ledger, left)
+        return RemainingCapacity(ledger, left)
 
 
-def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> Room:
+def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> RemainingCapacity:
     """What all but ``names`` leave."""
     others = {name: column for name, column in chosen.items() if name not in names}
     budget = candidates.problem.request.budget_usd
     spent = sum(column.cost_cents for column in others.values())
-    return Room(ledger_of(candidates, others), None if budget is None else in_cents(budget) - spent)
+    return RemainingCapacity(
+        ledger_of(candidates, others), None if budget is None else in_cents(budget) - spent
+    )
 
 
-def party_cents(candidates: Candidates, chosen: Chosen, party: Party) -> int | None:
+def party_cents(candidates: Candidates, chosen: Chosen, party: DependencyGroup) -> int | None:
     """Cost, lateness and what leaving out costs; None while something that must be placed is not."""
     total = 0
     for name in party.names if party.lead in chosen else (party.lead,):
@@ -118,8 +120,8 @@ def party_cents(candidates: Candidates, chosen: Chosen, party: Party) -> int | N
 def cheaper_way(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
-    party: Party,
-    room: Room,
+    party: DependencyGroup,
+    room: RemainingCapacity,
     below_cents: float,
     make: FleetMaker = model_fleets,
 ) -> dict[str, Column] | None:
@@ -138,7 +140,11 @@ def cheaper_way(
 
 
 def fitting_runs(
-    candidates: Candidates, pool: RunPool, room: Room, below_cents: float, end_s: float | None = None
+    candidates: Candidates,
+    pool: RunPool,
+    room: RemainingCapacity,
+    below_cents: float,
+    end_s: float | None = None,
 ) -> Iterator[Column]:
     """Columns of a run that fit and cost less than ``below_cents``, cheapest first.
 
@@ -186,9 +192,9 @@ def begun_beside(candidates: Candidates, pool: RunPool, column: Column, ledger: 
 
 def with_followers(
     candidates: Candidates,
-    party: Party,
+    party: DependencyGroup,
     column: Column,
-    room: Room,
+    room: RemainingCapacity,
     below_cents: float,
     make: FleetMaker = model_fleets,
 ) -> tuple[dict[str, Column], float] | None:
@@ -211,7 +217,7 @@ def with_followers(
 def cheapest_fleet(
     candidates: Candidates,
     name: str,
-    room: Room,
+    room: RemainingCapacity,
     after: Column | None,
     below_cents: float,
     make: FleetMaker = model_fleets,

@@ -14,7 +14,7 @@ from optimizer.placement.columns.run_pool import RunPool, bare_pools
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.search.improve import Improver
-from optimizer.placement.search.moves import Party, Room, cheaper_way, parties
+from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, cheaper_way, parties
 
 Way = dict[str, Column]
 NEAR = 0.002
@@ -26,8 +26,8 @@ def placed_by_parties(candidates: Candidates, out_of_time: Callable[[], bool]) -
     ``out_of_time`` is asked before each party is placed.
     """
     problem, pools = candidates.problem, bare_pools(candidates)
-    alone = Room(Ledger(problem), None)
-    apart: dict[Party, Way] = {}
+    alone = RemainingCapacity(Ledger(problem), None)
+    apart: dict[DependencyGroup, Way] = {}
     for party in parties(candidates):
         way = None if out_of_time() else cheaper_way(candidates, pools, party, alone, float("inf"))
         if way is None:
@@ -46,15 +46,15 @@ def placed_by_parties(candidates: Candidates, out_of_time: Callable[[], bool]) -
 def _one_after_the_other(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
-    apart: Mapping[Party, Way],
+    apart: Mapping[DependencyGroup, Way],
     out_of_time: Callable[[], bool],
 ) -> Way | None:
     """Every party beside those before it; one that finds no room goes first, and it is begun again."""
     order = sorted(apart, key=lambda party: (-sum(c.total_cents for c in apart[party].values()), party.lead))
-    moved: set[Party] = set()
+    moved: set[DependencyGroup] = set()
     while True:
-        found: dict[Party, Way] = {}
-        room, stuck = Room(Ledger(candidates.problem), None), None
+        found: dict[DependencyGroup, Way] = {}
+        room, stuck = RemainingCapacity(Ledger(candidates.problem), None), None
         for party in order:
             way = apart[party] if _allows(room, apart[party]) else None
             if way is None and not out_of_time():
@@ -73,7 +73,7 @@ def _one_after_the_other(
         order = [stuck, *(party for party in order if party is not stuck)]
 
 
-def _joined(ways: Mapping[Party, Way]) -> Way:
+def _joined(ways: Mapping[DependencyGroup, Way]) -> Way:
     return {name: column for way in ways.values() for name, column in way.items()}
 
 
@@ -81,7 +81,7 @@ def _cents(chosen: Way) -> int:
     return sum(column.total_cents for column in chosen.values())
 
 
-def _allows(room: Room, way: Way) -> bool:
+def _allows(room: RemainingCapacity, way: Way) -> bool:
     """Whether a way fits."""
     for column in way.values():
         if not room.allows(column):

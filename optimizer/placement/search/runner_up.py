@@ -21,9 +21,9 @@ from optimizer.placement.runs.candidates import deadline_s
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.improve import blockers, columns_by_workload
 from optimizer.placement.search.moves import (
+    DependencyGroup,
     FleetMaker,
-    Party,
-    Room,
+    RemainingCapacity,
     fitting_runs,
     party_cents,
     room_beside,
@@ -93,7 +93,7 @@ class Rival:
     """
 
     column: Column
-    party: Party
+    party: DependencyGroup
     way: Mapping[str, Column] | None
     cents: int
 
@@ -126,9 +126,9 @@ def rival_at(
     candidates: Candidates, standing: Standing, name: str, second: Column, make: FleetMaker = model_fleets
 ) -> Rival:
     """A given way of a workload, with fleets anew for the services that wait for it."""
-    mine, party = standing.chosen[name], Party(name, ())
+    mine, party = standing.chosen[name], DependencyGroup(name, ())
     if second.end != mine.end:
-        party = Party(name, tuple(s.name for s in candidates.problem.followers(name)))
+        party = DependencyGroup(name, tuple(s.name for s in candidates.problem.followers(name)))
     found = None
     with standing.without(party.names) as room:
         if room.allows(second):
@@ -200,7 +200,9 @@ def _settle(
     return True
 
 
-def _cheaper_run(candidates: Candidates, pool: RunPool, room: Room, mine: Column) -> Column | None:
+def _cheaper_run(
+    candidates: Candidates, pool: RunPool, room: RemainingCapacity, mine: Column
+) -> Column | None:
     """A cheaper fitting column; one that services wait for keeps its end."""
     if not candidates.problem.followers(mine.workload):
         return next(fitting_runs(candidates, pool, room, mine.total_cents), None)
@@ -208,7 +210,7 @@ def _cheaper_run(candidates: Candidates, pool: RunPool, room: Room, mine: Column
     return next((column for column in ways if column.end == mine.end), None)
 
 
-def _cheaper_fleet(known: Sequence[Column], room: Room, mine: Column) -> Column | None:
+def _cheaper_fleet(known: Sequence[Column], room: RemainingCapacity, mine: Column) -> Column | None:
     same = (c for c in known if c.workload == mine.workload and c.after == mine.after)
     cheaper = (c for c in same if c.total_cents < mine.total_cents and room.allows(c))
     return min(cheaper, key=lambda column: column.total_cents, default=None)

@@ -12,7 +12,7 @@ from optimizer.placement.columns.fleet_pool import ledger_of
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import Ledger
-from optimizer.placement.search.moves import Room
+from optimizer.placement.search.moves import RemainingCapacity
 
 NEVER_CENTS = 10**15
 
@@ -50,12 +50,12 @@ class Standing:
         return column
 
     @contextmanager
-    def without(self, names: Iterable[str]) -> Iterator[Room]:
+    def without(self, names: Iterable[str]) -> Iterator[RemainingCapacity]:
         """The room that all but ``names`` leave, while the block lasts; they stand again after it."""
         lifted = [column for name in names if (column := self.lift(name)) is not None]
         left = None if self.budget_cents is None else self.budget_cents - self.spent_cents
         try:
-            yield Room(self.ledger, left)
+            yield RemainingCapacity(self.ledger, left)
         finally:
             for column in lifted:
                 self.place(column)

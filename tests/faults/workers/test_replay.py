@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas.times import format_time
-from broker.domain.reoptimization import ProposalState, Reoptimization
-from broker.plan_ports import PlanState
+from api.schemas.base.times import format_time
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.ports.planning import PlanState
 from broker.store import create_store
 from tests.e2e.asking import document
 from tests.e2e.processes import wait_for

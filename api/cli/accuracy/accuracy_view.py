@@ -1,0 +1,94 @@
+"""The accuracy report of the performance core, for a terminal (80 columns and more) and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from textwrap import wrap
+
+from rich.console import Console
+from rich.text import Text
+
+from api.cli.accuracy.accuracy_tables import LEGEND, MISSED, OK, Section, sections
+from api.cli.plain_table import PlainTable, markdown_lines, text_lines
+from optimizer.calibration.evaluation.fitted_store import SourcedConstant
+from optimizer.calibration.evaluation.report import Report
+
+WIDEST = 120
+NO_ROWS = "no measured rows"
+
+
+def print_report(console: Console, report: Report) -> None:
+    """Every section's figures beside their targets and its regimes; then every source."""
+    found, width = sections(report), min(console.width, WIDEST)
+    if not found:
+        console.print(NO_ROWS)
+        return
+    for line in LEGEND:
+        _print(console, line, "dim")
+    for section in found:
+        _print(console, f"\n{section.title}", "bold")
+        for place, table in enumerate(section.tables):
+            _print_table(console, table, width, spaced=place > 0)
+        for line in (line for note in section.notes for line in wrap(note, width)):
+            _print(console, line)
+    for section in found:
+        if section.sources.rows:
+            title = f"\n{section.title} by source, predicted by constants fitted without it"
+            _print(console, title, "bold")
+            _print_table(console, section.sources, width, spaced=False)
+
+
+def markdown_report(report: Report) -> str:
+    """The tables as the document holds them: all but those by source."""
+    return "\n".join(line for section in sections(report) for line in _markdown(section))
+
+
+def _markdown(section: Section) -> Iterator[str]:
+    yield from (f"### {section.title}", "")
+    for table in section.tables:
+        yield from (*markdown_lines(table), "")
+    for note in section.notes:
+        yield from (note, "")
+
+
+def markdown_constants(constants: Sequence[SourcedConstant]) -> str:
+    """A line a constant under its group: the prior, an arrow and what the fit made of it where it moved, and
+    the source."""
+    lines = []
+    for group, members in groupby(constants, key=lambda constant: constant.group):
+        lines += [f"## {group}", ""]
+        lines += [
+            f"- `{constant.name}` {_prior_and_fit(constant)}: {constant.source}" for constant in members
+        ]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def _prior_and_fit(constant: SourcedConstant) -> str:
+    prior, fitted = constant.prior, constant.fitted
+    if not isinstance(prior, Mapping):
+        return _shown(prior, fitted if isinstance(fitted, float) else None)
+    entries = fitted if isinstance(fitted, Mapping) else {}
+    return ", ".join(f"{name} {_shown(value, entries.get(name))}" for name, value in prior.items())
+
+
+def _shown(prior: float | str, fitted: float | None) -> str:
+    shown = prior if isinstance(prior, str) else f"{prior:g}"
+    return shown if fitted is None else f"{shown} → {fitted:.3g}"
+
+
+def _print_table(console: Console, table: PlainTable, width: int, spaced: bool) -> None:
+    if spaced:
+        console.print()
+    head, *rest = text_lines(table, width)
+    _print(console, head, "dim")
+    for line in rest:
+        _print(console, line)
+
+
+def _print(console: Console, line: str, style: str = "") -> None:
+    text = Text(line, style=style, no_wrap=True, overflow="ellipsis")
+    text.highlight_regex(rf"{MISSED}|missed$", "red")
+    text.highlight_regex(rf"{OK}|ok$", "green")
+    console.print(text, soft_wrap=True)

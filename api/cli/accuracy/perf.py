@@ -1,0 +1,198 @@
+"""``broker perf``: the performance core without a market."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.accuracy.accuracy_view import markdown_constants, markdown_report, print_report
+from api.cli.accuracy.calibration_view import print_hybrid, print_own_report
+from api.cli.configuration import load_settings
+from api.cli.figures import plural
+from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
+from api.planning.planning_call import load_own_shift
+from api.schemas.base.csv_reader import read_table
+from broker.catalogue import load_gpus, load_models
+from broker.domain.basics.errors import FieldProblem, InputError
+from optimizer.calibration.evaluation.evaluate import evaluate_bundled, evaluate_rows
+from optimizer.calibration.evaluation.fitted_store import (
+    interval_half_widths,
+    save_fitted,
+    save_folds,
+    sourced_constants,
+)
+from optimizer.calibration.evaluation.hybrid import evaluate_hybrid
+from optimizer.calibration.fitting.folds import fit_all
+from optimizer.calibration.own.kernel_fit import fit_kernels, save_kernels
+from optimizer.calibration.own.predictions import predict_rows_with_own
+from optimizer.calibration.own.rows import check_rows, joined, load_own_rows, report_of, save_own_rows
+from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
+from optimizer.calibration.tables.rows import COLUMNS
+from optimizer.performance.constants.calibrated import load_calibration, load_priors
+from optimizer.performance.own.shift import load_kernels
+
+app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
+
+Row = dict[str, str]
+
+
+@app.command()
+def predict(
+    source: Annotated[Path, typer.Argument(metavar="IN.csv", help="Rows to predict.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT.csv", help="Where the predictions go.")],
+    as_json: Json = False,
+) -> None:
+    """Predict every row of a table of training or serving runs, with 80 % intervals.
+
+    Measured columns are never read. Rows near your own measurements (`broker perf calibrate`) follow them.
+    A row that cannot be predicted stays, with the reason in `note`.
+
+    Example: broker perf predict runs.csv predictions.csv
+    """
+    own = load_own_shift(load_settings().calibration_file)
+    rows = predict_rows_with_own(read_rows(source), load_calibration(), load_gpus(), load_models(), own)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(target, text.getvalue())
+    blank = sum(not row["fits"] for row in rows)
+    if as_json:
+        print_json({"rows": len(rows), "unpredicted": blank, "file": str(target)})
+    else:
+        unread = f", {blank} of them not predicted (see note)" if blank else ""
+        stderr().print(f"{plural(len(rows), 'row')} written to {target}{unread}", markup=False)
+
+
+@app.command()
+def evaluate(
+    measured: Annotated[
+        Path | None, typer.Argument(metavar="MEASURED.csv", help="Measured rows; default: the bundled ones.")
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the tables of docs/performance-model.md.")
+    ] = False,
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="Also: with measured rows nearby (about 20 s).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare predictions with measurements: figures beside targets, held out by source, model and GPU.
+
+    A row of a source that the constants were fitted to is predicted by a fit without that source. Without a
+    file, collectives, cold starts and cache capacities are compared too.
+
+    Example: broker perf evaluate my_runs.csv
+    """
+    calibration, gpus, models = load_calibration(), load_gpus(), load_models()
+    if measured is not None:
+        rows = read_rows(measured)
+        report = evaluate_rows(rows, calibration, gpus, models)
+    else:
+        rows = bundled_rows()
+        report = evaluate_bundled(calibration, load_priors(), gpus, models)
+    nearby = evaluate_hybrid(rows, calibration, load_kernels(), gpus, models) if hybrid else ()
+    if as_json:
+        more = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
+        print_json(_finite(asdict(report) | more))
+    elif as_markdown:
+        stdout().file.write(markdown_report(report))
+    else:
+        print_report(stdout(), report)
+        print_hybrid(stdout(), nearby)
+
+
+@app.command()
+def calibrate(
+    measured: Annotated[Path, typer.Argument(metavar="MEASURED.csv", help="Your measured rows.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Where they are kept; default: the setting calibration_file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Add your own measurements: predictions and plans near them follow, and their intervals shrink.
+
+    Columns as in the measured tables; rows with an id that is already kept take its place. Later commands
+    read the file of the setting calibration_file (BROKER_CALIBRATION_FILE).
+
+    Example: broker perf calibrate my_runs.csv
+    """
+    file = output or load_settings().calibration_file
+    calibration, gpus, models = load_calibration(), load_gpus(), load_models()
+    fresh = check_rows(read_rows(measured), str(measured), calibration, gpus, models)
+    stored = load_own_rows(file)
+    rows = joined(stored, fresh)
+    report = report_of(rows, calibration, load_kernels(), gpus, models)
+    save_own_rows(file, rows)
+    replaced = len(stored) + len(fresh) - len(rows)
+    if as_json:
+        counts = {"file": str(file), "rows": len(rows), "added": len(fresh) - replaced, "replaced": replaced}
+        print_json(counts | asdict(report))
+    else:
+        print_own_report(stdout(), report)
+        stderr().print(f"{plural(len(rows), 'row')} kept in {file} ({replaced} replaced)", markup=False)
+
+
+@app.command()
+def fit(as_json: Json = False) -> None:
+    """Fit the constants to the bundled measurements and write them, with their folds and intervals.
+
+    Writes config/performance_fitted.toml, performance_folds.json and performance_nearby.toml; takes a few
+    minutes.
+
+    Example: broker perf fit
+    """
+    rows, gpus, models = bundled_rows(), load_gpus(), load_models()
+    fitted = fit_all(rows, load_priors(), gpus, models)
+    save_folds(fitted)
+    calibration = load_priors().with_values(fitted.values)
+    intervals = interval_half_widths(rows + beside_rows(), calibration, gpus, models)
+    today = datetime.now(UTC).date()
+    save_fitted(fitted.values, intervals, today)
+    save_kernels(fit_kernels(rows, calibration, gpus, models), today)
+    if as_json:
+        print_json({"values": dict(fitted.values), "intervals": intervals})
+    else:
+        stderr().print(f"{plural(len(fitted.values), 'constant')} fitted to {plural(len(rows), 'row')}")
+
+
+@app.command()
+def constants(as_json: Json = False) -> None:
+    """Print every constant with its prior, what the fit made of it, and its source, as
+    docs/performance-constants.md has them.
+
+    `broker perf evaluate` shows what errors they leave.
+
+    Example: broker perf constants
+    """
+    found = sourced_constants()
+    if as_json:
+        print_json(_finite([asdict(entry) for entry in found]))
+    else:
+        stdout().file.write(markdown_constants(found))
+
+
+def _finite(part: Any) -> Any:
+    """The same with null for figures that do not exist and limits that there are not."""
+    if isinstance(part, dict):
+        return {name: _finite(value) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_finite(value) for value in part]
+    return None if isinstance(part, float) and not math.isfinite(part) else part
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a CSV file with an ``id`` column; InputError says what is missing."""
+    columns, rows = read_table(read_text(path), str(path), fill="")
+    if "id" not in columns:
+        found = f"the columns {', '.join(columns) or 'of an empty file'}"
+        expected = "a CSV header with at least id and kind"
+        raise InputError(str(path), (FieldProblem("/header", found[:120], expected, 1, 1),))
+    return [{name: value for name, value in row.items() if name is not None} for _, row in rows]

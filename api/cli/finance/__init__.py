@@ -1,0 +1,4 @@
+"""Commands about spend, budgets, approvals and FOCUS files.
+
+It imports the modules of ``api.cli`` itself. Begin with ``spend``.
+"""

@@ -1,0 +1,85 @@
+"""``broker approvals``: plans before finance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.companions import require_companions
+from api.cli.configuration import load_settings
+from api.cli.figures import day_and_time, usd
+from api.cli.output import Json, print_json, stdout
+from api.client import connect
+from api.schemas.finance.finance import ApprovalForm
+from broker.domain.spend.approvals import ApprovalState, Verdict
+
+app = typer.Typer(add_completion=False)
+
+ANSWERS = {
+    "": frozenset({"state"}),
+    "approve": frozenset({"comment", "state"}),
+    "reject": frozenset({"comment", "state"}),
+}
+
+
+@app.command()
+def approvals(
+    context: typer.Context,
+    approve: Annotated[str | None, typer.Option(metavar="PLAN_ID", help="Say yes to this plan.")] = None,
+    reject: Annotated[str | None, typer.Option(metavar="PLAN_ID", help="Say no to this plan.")] = None,
+    comment: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
+    state: Annotated[ApprovalState | None, typer.Option(help="Only those that stand so.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plans that wait for finance's word, or have it, with the figures of now.
+
+    Example: BROKER_KEY=… broker approvals --approve plan-… --comment "within Q4"
+    """
+    require_companions(context, ANSWERS)
+    with connect(load_settings()) as client:
+        for plan_id, verdict in ((approve, Verdict.APPROVED), (reject, Verdict.REJECTED)):
+            if plan_id is not None:
+                client.decide(plan_id, verdict, comment)
+        found = list(client.list_approvals(state))
+    if as_json:
+        print_json({"items": [one.model_dump(mode="json") for one in found], "next_cursor": None})
+    else:
+        print_approvals(stdout(), found)
+
+
+def print_approvals(console: Console, found: Sequence[ApprovalForm]) -> None:
+    """A row a plan, or that there is none."""
+    if not found:
+        console.print("nothing waits for approval, and nothing was decided")
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("plan, team, last word", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for name in ("cost,\nnow", "P90,\nbudget left"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in found:
+        figures = one.figures
+        which = Text.assemble(one.plan_id, "\n", one.team, "\n", (_last_word(one), "dim"))
+        cost = f"{_usd(figures.cost_usd)}\n{_usd(figures.cost_now_usd)}"
+        risk = f"{_usd(figures.projected_p90_usd)}\n{_usd(figures.budget_left_usd)}"
+        table.add_row(which, str(one.state), cost, risk)
+    console.print(table)
+
+
+def _usd(amount: Decimal | None) -> str:
+    return "-" if amount is None else usd(amount)
+
+
+def _last_word(one: ApprovalForm) -> str:
+    if not one.decisions:
+        return f"asked by {one.requested_by}"
+    said = one.decisions[-1]
+    why = f": {said.comment}" if said.comment else ""
+    return f"{said.verdict} by {said.by}, {day_and_time(said.at)}{why}"

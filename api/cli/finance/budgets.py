@@ -1,0 +1,96 @@
+"""``broker budgets``: what teams may spend, and where that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.companions import require_companions
+from api.cli.configuration import load_settings
+from api.cli.figures import day, percent, usd
+from api.cli.output import Json, print_json, stdout
+from api.client import connect
+from api.schemas.finance.finance import BudgetForm
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod
+
+app = typer.Typer(add_completion=False)
+
+ANSWERS = {
+    "": frozenset[str](),
+    "team": frozenset({"limit", "period", "threshold", "since", "until"}),
+    "remove": frozenset({"period"}),
+}
+
+
+@app.command()
+def budgets(
+    context: typer.Context,
+    team: Annotated[
+        str | None, typer.Option("--set", metavar="TEAM", help="Set this team's budget (* is everybody).")
+    ] = None,
+    limit: Annotated[str | None, typer.Option("--usd", help="The limit of each period, in USD.")] = None,
+    period: Annotated[BudgetPeriod, typer.Option(help="When it begins anew.")] = BudgetPeriod.MONTH,
+    threshold: Annotated[
+        list[int] | None, typer.Option(help="Percent at which webhooks are told; again for more.")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--from", help="Start of a horizon budget.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="End of a horizon budget.")] = None,
+    remove: Annotated[str | None, typer.Option(metavar="TEAM", help="End this team's budget.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Budgets of the running server against what is owed and expected, and the day each runs out.
+
+    Example: BROKER_KEY=… broker budgets --set research --usd 40000 --period month
+    """
+    require_companions(context, ANSWERS)
+    with connect(load_settings()) as client:
+        if remove is not None:
+            client.delete_budget(remove, period)
+        if team is not None:
+            body: dict[str, object] = {
+                "limit_usd": _amount(limit),
+                "thresholds": threshold or list(DEFAULT_THRESHOLDS),
+                "from": since,
+                "to": until,
+            }
+            client.put_budget(team, period, body)
+        found = client.list_budgets()
+    if as_json:
+        items = [one.model_dump(mode="json", by_alias=True) for one in found]
+        print_json({"items": items, "next_cursor": None})
+    else:
+        print_budgets(stdout(), found)
+
+
+def _amount(text: str | None) -> str:
+    try:
+        return str(Decimal(text or ""))
+    except InvalidOperation:
+        problem = FieldProblem("--usd", repr(text or ""), "an amount such as 40000")
+        raise InputError("command line", (problem,)) from None
+
+
+def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
+    """A row a budget, or that there is none."""
+    if not found:
+        console.print("no budgets")
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("team,\nperiod", overflow="fold")
+    for name in ("limit", "owed,\nexpected", "left,\nof limit", "runs out"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in found:
+        ends = "-" if one.runs_out_on is None else day(one.runs_out_on)
+        whose = Text.assemble(one.team, "\n", (f"{one.period} from {one.start:%Y-%m-%d}", "dim"))
+        expected = f"{usd(one.owed_usd)}\n{usd(one.expected_usd)}"
+        left = f"{usd(one.left_usd)}\n{percent(one.expected_share)}"
+        table.add_row(whose, usd(one.limit_usd), expected, left, ends)
+    console.print(table)

@@ -1,0 +1,242 @@
+"""``broker spend``: projected and actual spend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from api.cli.companions import require_companions
+from api.cli.configuration import load_settings
+from api.cli.figures import plural, usd
+from api.cli.finance.download import DataSet, download
+from api.cli.finance.spend_views import show_bands, show_changes, show_closed, show_savings, show_units
+from api.cli.output import Json, print_json, stderr, stdout, write_text
+from api.client import connect
+from api.export.spend_files import write_spend
+from api.schemas.finance.spend import (
+    FOCUS_TOTALS,
+    PROJECTION_TOTALS,
+    SpendForm,
+    spend_csv,
+)
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import ZERO, price_words
+from broker.domain.focus.columns import FocusVersion
+from broker.domain.spend.spend import NARROWED_BY, ChargeBasis, CostView, Interval
+
+app = typer.Typer(add_completion=False)
+
+SPAN = frozenset({"since", "until"})
+ANSWERS = {
+    "": SPAN | {"group_by", "interval", "view", "only", "csv_file", "xlsx_file", "parquet_file"},
+    "changes": frozenset[str](),
+    "close": frozenset({"comment"}),
+    "bands": SPAN | {"interval"},
+    "units": SPAN,
+    "savings": frozenset[str](),
+    "focus_file": SPAN | {"only", "focus_version", "projection_file"},
+    "projection_file": SPAN | {"only", "focus_file"},
+}
+
+
+class Group(StrEnum):
+    """What spend is summed by."""
+
+    TEAM = "team"
+    WORKLOAD = "workload"
+    PROVIDER = "provider"
+    KIND = "kind"
+    TIER = "tier"
+    COMMITMENT = "commitment"
+    GPU = "gpu"
+    REGION = "region"
+
+
+@app.command()
+def spend(
+    context: typer.Context,
+    group_by: Annotated[Group, typer.Option(help="Whose spend a row is.")] = Group.TEAM,
+    interval: Annotated[Interval, typer.Option(help="Width of a row in time.")] = Interval.MONTH,
+    since: Annotated[
+        str | None, typer.Option("--from", help="First instant, such as 2026-11-01T00:00:00Z.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="First instant after the last.")] = None,
+    view: Annotated[
+        CostView, typer.Option(help="What is bought ahead over its days, or when it is billed.")
+    ] = CostView.AMORTIZED,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WORD",
+            help="Only what has this word: team, workload, provider, kind, tier, gpu or region; repeatable.",
+        ),
+    ] = None,
+    changes: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="FROM TO", help="Why the second of two months (2026-10) or plans costs more."),
+    ] = None,
+    bands: Annotated[
+        bool, typer.Option("--bands", help="P10, P50 and P90 of what is expected, by period.")
+    ] = False,
+    close: Annotated[
+        str | None, typer.Option(metavar="MONTH", help="Close a month that is over, such as 2026-10.")
+    ] = None,
+    comment: Annotated[str, typer.Option(help="Kept with what is closed.")] = "",
+    units: Annotated[bool, typer.Option("--units", help="$ per run, token and GPU-hour; energy.")] = False,
+    savings: Annotated[
+        bool, typer.Option("--savings", help="What plans save against simpler strategies.")
+    ] = False,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
+    xlsx_file: Annotated[Path | None, typer.Option("--xlsx", help="The same rows as a workbook.")] = None,
+    parquet_file: Annotated[
+        Path | None, typer.Option("--parquet", help="The same rows as a Parquet file.")
+    ] = None,
+    projection_file: Annotated[
+        Path | None,
+        typer.Option("--projection", help="Write projected charges alone: .csv, .parquet or .xlsx."),
+    ] = None,
+    focus_file: Annotated[
+        Path | None,
+        typer.Option("--focus", help="Write actual charges in FOCUS columns: .csv, .parquet or .xlsx."),
+    ] = None,
+    focus_version: Annotated[FocusVersion, typer.Option(help="Of the FOCUS columns.")] = FocusVersion.V1_2,
+    as_json: Json = False,
+) -> None:
+    """Projected and actual spend of the running server, by period and group.
+
+    Example: BROKER_KEY=… broker spend --group-by team --csv spend.csv
+    """
+    require_companions(context, ANSWERS)
+    narrowed = narrowing(only or ())
+    with connect(load_settings()) as client:
+        wanted = (
+            (focus_file, _focus(focus_version, since, until, narrowed)),
+            (projection_file, _projection(since, until, narrowed)),
+        )
+        written = [(file, download(client, one, file)) for file, one in wanted if file is not None]
+        if written:
+            _tell(written, as_json)
+            return
+        answers: tuple[tuple[object, Callable[[], None]], ...] = (
+            (changes, lambda: show_changes(client.find_changes(*(changes or ("", ""))), as_json)),
+            (close, lambda: show_closed(client.close_month(close or "", comment), as_json)),
+            (bands, lambda: show_bands(client.find_interval(since, until, interval), as_json)),
+            (units, lambda: show_units(client.find_units(since, until), as_json)),
+            (savings, lambda: show_savings(client.find_savings(), as_json)),
+        )
+        asked = next((answer for wanted, answer in answers if wanted), None)
+        if asked is not None:
+            asked()
+            return
+        form = client.find_spend(
+            group_by=str(group_by), interval=interval, since=since, until=until, view=view, narrowed=narrowed
+        )
+    files = _write(form, csv_file, xlsx_file, parquet_file)
+    for file in files:
+        stderr().print(f"{len(form.items)} rows written to {file}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+    elif not files:
+        print_spend(stdout(), form)
+        print_orphaned(stdout(), form)
+
+
+def _write(
+    form: SpendForm, csv_file: Path | None, xlsx_file: Path | None, parquet_file: Path | None
+) -> list[Path]:
+    """The rows in every form that is asked for; the files."""
+    if csv_file is not None:
+        write_text(csv_file, spend_csv(form))
+    if xlsx_file is not None:
+        write_spend(xlsx_file, "xlsx", form)
+    if parquet_file is not None:
+        write_spend(parquet_file, "parquet", form)
+    return [file for file in (csv_file, xlsx_file, parquet_file) if file is not None]
+
+
+def narrowing(only: Iterable[str]) -> dict[str, str]:
+    """``NAME=WORD`` arguments as parameters; InputError for another form or name."""
+    found = {}
+    for text in only:
+        name, _, word = text.partition("=")
+        if name not in ("team", *NARROWED_BY) or not word:
+            expected = f"NAME=WORD with one of {', '.join(('team', *NARROWED_BY))}"
+            raise InputError("spend", (FieldProblem("--only", repr(text), expected),))
+        found[name] = word
+    return found
+
+
+def _focus(
+    version: FocusVersion, since: str | None, until: str | None, narrowed: Mapping[str, str]
+) -> DataSet:
+    params = {"version": str(version), "from": since, "to": until, **narrowed}
+    return DataSet("FOCUS Cost and Usage", "/v1/spend/focus.csv", params, FOCUS_TOTALS, str(version))
+
+
+def _projection(since: str | None, until: str | None, narrowed: Mapping[str, str]) -> DataSet:
+    params = {"from": since, "to": until, **narrowed}
+    return DataSet("Projected spend", "/v1/spend/projection-rows.csv", params, PROJECTION_TOTALS)
+
+
+def _tell(written: Sequence[tuple[Path, dict[str, Any]]], as_json: bool) -> None:
+    if as_json:
+        manifests = [manifest for _, manifest in written]
+        print_json(manifests[0] if len(manifests) == 1 else {"items": manifests})
+        return
+    for file, manifest in written:
+        sums = ", ".join(f"{name} {amount}" for name, amount in manifest["totals_usd"].items())
+        text = f"{manifest['rows']} rows written to {file}, as of {manifest['as_of']}: {sums} USD"
+        stderr().print(text, markup=False, soft_wrap=True)
+
+
+def print_spend(console: Console, form: SpendForm) -> None:
+    """A row a period and group, projected beside actual; the sums below."""
+    if not form.items:
+        console.print(
+            "No spend: nothing is held in this time, and no draft is intended. Reserve a plan, or count it "
+            "with `broker plans ID --intend`.",
+            soft_wrap=True,
+        )
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False, show_footer=True)
+    sums = {basis: _sum(form, basis) for basis in ChargeBasis}
+    table.add_column(form.interval, "total", no_wrap=True)
+    table.add_column(form.group_by, overflow="fold")
+    for basis in ChargeBasis:
+        table.add_column(str(basis), usd(sums[basis]), justify="right", no_wrap=True)
+    cells: dict[tuple[str, str], dict[ChargeBasis, Decimal]] = {}
+    for row in form.items:
+        when = f"{row.period:%Y-%m}" if form.interval is Interval.MONTH else f"{row.period:%Y-%m-%d}"
+        cells.setdefault((when, row.group), {})[row.basis] = row.usd
+    for (when, group), amounts in cells.items():
+        table.add_row(when, group, *(usd(amounts[b]) if b in amounts else "-" for b in ChargeBasis))
+    console.print(table)
+    if form.until_released_usd:
+        words = f"{usd(form.until_released_usd)} of it is projected of leases without an end, until released"
+        console.print(words, soft_wrap=True)
+    if form.intended_usd:
+        console.print(f"{usd(form.intended_usd)} of it is of drafts that are not reserved", soft_wrap=True)
+
+
+def print_orphaned(console: Console, form: SpendForm) -> None:
+    """A line a seller whose leases run for no team, and what to do; nothing where there are none."""
+    for one in form.orphaned:
+        ids, count = ", ".join(one.reservation_ids), plural(len(one.reservation_ids), "orphaned lease")
+        console.print(
+            f"{one.provider}: {count}, {usd(one.owed_usd)} so far, {price_words(one.usd_per_hour)} an hour; "
+            f"release what nobody uses with `broker release`: {ids}",
+            style="bold yellow",
+            markup=False,
+        )
+
+
+def _sum(form: SpendForm, basis: ChargeBasis) -> Decimal:
+    return sum((row.usd for row in form.items if row.basis is basis), ZERO)

@@ -1,0 +1,115 @@
+"""``broker spend``'s answers to questions: what changed, what units cost, what the split saves."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from rich import box
+from rich.table import Table
+
+from api.cli.figures import percent, plural, rate, usd
+from api.cli.output import print_json, stdout
+from api.schemas.finance.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
+from api.strategies import strategy
+
+DASH = "-"
+
+
+def show_changes(form: ChangesForm, as_json: bool) -> None:
+    """A row an offer and workload, the largest change first; the effects' sums below."""
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+        return
+    table = _table(show_footer=True)
+    table.add_column("workload", "total", overflow="fold")
+    table.add_column("offer", overflow="fold")
+    sums = (form.before_usd, form.after_usd, form.price_usd, form.volume_usd, form.mix_usd, form.change_usd)
+    for name, total in zip(("before", "after", "price", "volume", "mix", "change"), sums, strict=True):
+        table.add_column(name, usd(total), justify="right", no_wrap=True)
+    for line in form.items:
+        offer = f"{line.offer_id} (new)" if line.is_new else line.offer_id
+        money = (line.before_usd, line.after_usd, line.price_usd, line.volume_usd, line.mix_usd)
+        table.add_row(line.workload, offer, *map(usd, money), usd(line.change_usd))
+    console = stdout()
+    console.print(table)
+    if form.market_usd is not None and form.reoptimization_usd is not None:
+        console.print(f"the market: {usd(form.market_usd)}; the new plan: {usd(form.reoptimization_usd)}")
+
+
+def show_bands(form: IntervalForm, as_json: bool) -> None:
+    """A row a period; the whole span below."""
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+        return
+    table = _table(show_footer=True)
+    table.add_column(str(form.interval), "total", no_wrap=True)
+    sums = (form.expected_usd, form.p10_usd, form.p50_usd, form.p90_usd)
+    for name, total in zip(("expected", "P10", "P50", "P90"), sums, strict=True):
+        table.add_column(name, usd(total), justify="right", no_wrap=True)
+    for one in form.items:
+        if one.expected_usd or one.p90_usd:
+            money = (one.expected_usd, one.p10_usd, one.p50_usd, one.p90_usd)
+            table.add_row(f"{one.period:%Y-%m-%d}", *map(usd, money))
+    stdout().print(table)
+
+
+def show_closed(form: ClosedMonthForm, as_json: bool) -> None:
+    """What a month was closed with."""
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+        return
+    stdout().print(f"{form.month} is closed with {usd(form.usd)} in {form.focus_rows:,} FOCUS rows")
+
+
+def show_units(form: UnitsForm, as_json: bool) -> None:
+    """A row a unit."""
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+        return
+    energy = form.energy
+    rows = (
+        ("total", usd(form.total_usd), ""),
+        ("committed", usd(form.committed_usd), f"flexible {usd(form.flexible_usd)}"),
+        ("a training run", _usd(form.usd_per_run), plural(form.runs, "run")),
+        ("10¹² tokens trained", _usd(form.usd_per_trillion_tokens_trained), rate(form.tokens_trained)),
+        ("10⁶ tokens served", _usd(form.usd_per_million_tokens_served, 4), rate(form.tokens_served)),
+        ("a GPU-hour used", _usd(form.usd_per_used_gpu_hour, 4), f"{form.used_gpu_hours:,.1f} h"),
+        ("a GPU-hour idle", _usd(form.usd_per_idle_gpu_hour, 4), f"{form.idle_gpu_hours:,.1f} h"),
+        ("energy", f"{energy.kwh:,.0f} kWh", "an estimate"),
+        ("carbon", f"{energy.kg_co2e:,.0f} kg CO₂e", f"without {energy.kwh_without_grid:,.0f} kWh"),
+    )
+    table = _table()
+    table.add_column("unit")
+    table.add_column("costs", justify="right", no_wrap=True)
+    table.add_column("of", justify="right")
+    for row in rows:
+        table.add_row(*row)
+    stdout().print(table)
+
+
+def show_savings(form: SavingsForm, as_json: bool) -> None:
+    """A row a strategy that could have run; the others below, with the reason."""
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+        return
+    table = _table()
+    table.add_column("instead of", no_wrap=True)
+    for name in ("plans", "it costs", "the plans cost", "saved", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in form.items:
+        money = (one.baseline_usd, one.plan_usd, one.saved_usd)
+        table.add_row(strategy(one.name), str(one.plans), *map(usd, money), percent(one.saved_share))
+    console = stdout()
+    console.print(table)
+    for left in form.not_run:
+        console.print(f"{strategy(left.name)} is not compared with {left.plan_id}: {left.why}", markup=False)
+
+
+def _table(*, show_footer: bool = False) -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False, show_footer=show_footer
+    )
+
+
+def _usd(amount: Decimal | None, places: int = 2) -> str:
+    return DASH if amount is None else f"${amount:,.{places}f}"

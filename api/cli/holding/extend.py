@@ -1,0 +1,38 @@
+"""``broker extend``: holds a reservation longer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from api.cli.configuration import load_settings
+from api.cli.errors import TimedOut
+from api.cli.holding.reservation_view import print_reservations
+from api.cli.output import Json, print_json, stdout
+from api.client import ServerTimedOut, connect
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def extend(
+    reservation_id: Annotated[str, typer.Argument(help="Id of a reservation on the server.")],
+    end: Annotated[str, typer.Option(help="The new end, with its zone: 2026-11-30T12:00:00Z.")],
+    as_json: Json = False,
+) -> None:
+    """Hold a reservation until a later end, at the price of its order; a second time is no error.
+
+    Exit codes: 2 an end that is not later, 3 key, 4 no such reservation, 5 it cannot last longer.
+
+    Example: BROKER_KEY=… broker extend rsv-01jd… --end 2026-11-30T12:00:00Z
+    """
+    with connect(load_settings()) as client:
+        try:
+            row = client.extend(reservation_id, end)
+        except ServerTimedOut as error:
+            raise TimedOut(f"{error}; ask again: extending twice is no error") from error
+    if as_json:
+        print_json(row.model_dump(mode="json"))
+    else:
+        print_reservations(stdout(), [row])

@@ -1,0 +1,58 @@
+"""``broker release``: gives a reservation back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from api.cli.configuration import load_settings
+from api.cli.errors import TimedOut
+from api.cli.holding.reservation_view import exit_code_of_waiting, print_reservations, wait_until
+from api.cli.output import Json, print_json, stdout
+from api.client import BrokerClient, ServerTimedOut, connect
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.holding.reservation import ReservationState
+
+app = typer.Typer(add_completion=False)
+
+OVER = frozenset({ReservationState.RELEASED, ReservationState.FAILED})
+
+
+@app.command()
+def release(
+    reservation_id: Annotated[str | None, typer.Argument(help="Id of a reservation on the server.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN_ID", help="All that this plan holds.")] = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until it is gone; 0: none.")] = 120.0,
+    as_json: Json = False,
+) -> None:
+    """Release a reservation, or all that a plan holds; a second time is no error.
+
+    Exit codes: 3 key, 4 no such reservation, 8 a provider failed, 9 still ending.
+
+    Example: BROKER_KEY=… broker release rsv-01jd…
+    """
+    if (reservation_id is None) == (plan is None):
+        found = "neither" if plan is None else "both"
+        problem = FieldProblem("RESERVATION_ID", found, "a reservation's id, or --plan PLAN_ID")
+        raise InputError("command line", (problem,))
+    with connect(load_settings()) as client:
+        try:
+            wanted = [reservation_id] if reservation_id is not None else _held(client, plan)
+            begun = [client.release(one) for one in wanted]
+        except ServerTimedOut as error:
+            raise TimedOut(f"{error}; ask again: releasing twice is no error") from error
+        rows, in_time = wait_until(client, begun, lambda latest: latest.state in OVER, timeout)
+    if as_json and plan is None:
+        print_json(rows[0].model_dump(mode="json"))
+    elif as_json:
+        print_json({"reservations": [row.model_dump(mode="json") for row in rows]})
+    else:
+        print_reservations(stdout(), rows)
+    raise typer.Exit(exit_code_of_waiting(in_time))
+
+
+def _held(client: BrokerClient, plan_id: str | None) -> list[str]:
+    """Reservations of a plan that are not over."""
+    rows = client.list_reservations(plan_id)
+    return [row.reservation_id for row in rows if row.state not in OVER]

@@ -1,0 +1,183 @@
+"""Reservations as a person reads them, and waiting until they have settled."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.errors import ExitCode
+from api.cli.figures import day_and_time, hours, plural, usd
+from api.cli.output import stderr
+from api.client import BrokerClient
+from api.held import Line, lines_of
+from api.schemas.accounts.audit import AuditForm
+from api.schemas.holding.reservation import ReservationForm, ShortfallForm
+from broker.domain.basics.money import price_words
+from broker.domain.holding.reservation import OPEN_STATES, ReservationState
+
+UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
+PAUSE_S = 0.5
+MOST_IDS = 4
+"""Names of leases that are told of a fleet."""
+STYLES = {
+    ReservationState.ACTIVE: "green",
+    ReservationState.HELD: "cyan",
+    ReservationState.SCHEDULED: "cyan",
+    ReservationState.FAILED: "bold red",
+    ReservationState.UNKNOWN: "yellow",
+    ReservationState.RELEASED: "dim",
+}
+
+
+def print_reservations(console: Console, rows: Sequence[ReservationForm], *, each: bool = False) -> None:
+    """A table, newest first as they came, and how many stand how; one line when there are none.
+
+    What belongs together is one row, unless ``each`` is asked for.
+    """
+    if not rows:
+        console.print("no reservations")
+        return
+    now = datetime.now(UTC)
+    lines = (
+        [line for row in rows for line in lines_of([row], _offer, now)]
+        if each
+        else lines_of(rows, _offer, now)
+    )
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("reservation, workload,\nprovider's ids", no_wrap=True, overflow="ellipsis")
+    table.add_column("state", no_wrap=True)
+    table.add_column("what, price, when (UTC)", overflow="fold")
+    for line in lines:
+        row = line.first
+        named = row.reservation_id if len(line.rows) == 1 else row.workload or row.reservation_id
+        under = [row.workload or "-"] if len(line.rows) == 1 else [f"{len(line.rows)} steps"]
+        under += _ids(line)
+        table.add_row(
+            Text.assemble(named, "\n", ("\n".join(under), "dim")),
+            Text(str(row.state), STYLES.get(row.state, "")),
+            Text.assemble(
+                f"{_size(line)} × {_node(row)}{_price(row)}\n",
+                (f"{row.provider} {row.region}\n", "dim"),
+                _span(line.start, line.end),
+                *((f"\n{line}", "dim") for line in (*_apart(row), *filter(None, [row.reason]))),
+            ),
+        )
+    console.print(table)
+    states = Counter(row.state for row in rows)
+    told = ", ".join(f"{states[state]} {state}" for state in ReservationState if states[state])
+    console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
+
+
+def _ids(line: Line[ReservationForm]) -> list[str]:
+    """What its leases are called at the provider; of a fleet the first few."""
+    ids = [reference for row in line.rows for reference in row.provider_references]
+    more = len(ids) - MOST_IDS if len(line.rows) > 1 else 0
+    return [*ids[:MOST_IDS], f"and {more} more: --each"] if more > 0 else ids
+
+
+def _offer(row: ReservationForm) -> str:
+    return row.offer_id
+
+
+def _size(line: Line[ReservationForm]) -> str:
+    """How many nodes there are now and next, and between which sizes."""
+    if len(line.rows) == 1:
+        return str(line.most)
+    sizes = f"{line.least} to {line.most}" if line.least != line.most else str(line.most)
+    if line.state not in OPEN_STATES:
+        return sizes
+    following = "" if line.next is None else f", {line.next[1]} from {day_and_time(line.next[0])}"
+    return f"{line.nodes} now{following} ({sizes})"
+
+
+def print_shortfalls(console: Console, short: Sequence[ShortfallForm]) -> None:
+    """A line for each time that lacks nodes; nothing where none does."""
+    for one in short:
+        again = "" if one.next_try_at is None else f"; asked again at {day_and_time(one.next_try_at)}"
+        console.print(f"{one.text}{again}", style="bold yellow", markup=False)
+
+
+def _node(row: ReservationForm) -> str:
+    return row.sku if row.gpu is None else f"{row.gpus_per_node} {row.gpu}"
+
+
+def _price(row: ReservationForm) -> str:
+    """What a node-hour costs, whence that is known, and that it is above its limit, where it is."""
+    price, limit = row.price_usd_per_node_hour, row.limit_usd_per_node_hour
+    if price is None:
+        return ""
+    basis = f" {row.price_basis}" if row.price_basis is not None else ""
+    above = f", above the limit of {price_words(limit)}" if limit is not None and price > limit else ""
+    return f", {price_words(price)}/node-h{basis}{above}"
+
+
+def print_history(console: Console, entries: Sequence[AuditForm]) -> None:
+    """Every step, as they came: when, what, who, why, and the provider's own id of the call."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("when (UTC)", no_wrap=True)
+    table.add_column("step, who", overflow="fold")
+    table.add_column("why", overflow="fold")
+    for entry in entries:
+        request = f"\nprovider's request {entry.provider_request_id}" if entry.provider_request_id else ""
+        table.add_row(
+            f"{day_and_time(entry.at)}:{entry.at:%S}",
+            Text.assemble(entry.action.removeprefix("reservation."), "\n", (entry.actor, "dim")),
+            Text.assemble(entry.detail, (request, "dim")),
+        )
+    console.print(table)
+
+
+def _span(start: datetime, end: datetime | None) -> str:
+    return f"{day_and_time(start)} to {day_and_time(end) if end is not None else 'released'}"
+
+
+def _apart(row: ReservationForm) -> Iterator[str]:
+    """What was asked for, granted and usable, where that is not what was ordered."""
+    asked, granted, usable = row.requested, row.granted, row.usable
+    if asked is not None and (asked.start, asked.end) != (row.start, row.end):
+        yield f"asked {_span(asked.start, asked.end)}"
+    if granted is not None and (granted.start, granted.end) != (row.start, row.end):
+        yield f"granted {_span(granted.start, granted.end)}"
+    if usable is not None and usable.end != (granted.end if granted is not None else row.end):
+        yield f"usable until {day_and_time(usable.end)}"
+    if row.unwanted_usd:
+        yield f"{hours(row.unwanted_hours or 0.0)} ({usd(row.unwanted_usd)}) unwanted"
+
+
+def wait_until(
+    client: BrokerClient,
+    rows: Sequence[ReservationForm],
+    settled: Callable[[ReservationForm], bool],
+    timeout_s: float,
+) -> tuple[list[ReservationForm], bool]:
+    """Asks until every reservation is ``settled``; the last answers, and whether all are in time."""
+    deadline = time.monotonic() + timeout_s
+    latest = list(rows)
+    while not all(settled(row) for row in latest):
+        if time.monotonic() >= deadline:
+            return latest, False
+        time.sleep(PAUSE_S)
+        latest = [row if settled(row) else client.find_reservation(row.reservation_id) for row in latest]
+    return latest, True
+
+
+def exit_code_of_rows(rows: Sequence[ReservationForm], in_time: bool) -> ExitCode:
+    """8 when one failed, 9 when time ran out, else 0."""
+    if any(row.state is ReservationState.FAILED for row in rows):
+        return ExitCode.PROVIDER
+    return exit_code_of_waiting(in_time)
+
+
+def exit_code_of_waiting(in_time: bool) -> ExitCode:
+    """0, or 9 with a line that says where to look."""
+    if in_time:
+        return ExitCode.DONE
+    stderr().print("not settled yet; the server goes on: see `broker reservations`", markup=False)
+    return ExitCode.TIMED_OUT

@@ -1,0 +1,104 @@
+"""``broker keys``: who may act on the running server, for which team, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from api.cli.companions import require_companions
+from api.cli.configuration import load_settings
+from api.cli.figures import day_and_time
+from api.cli.output import Json, print_json, stderr, stdout
+from api.client import connect
+from api.schemas.accounts.keys import KeyForm, NewKeyForm
+from broker.domain.basics.account import Scope
+from broker.domain.basics.errors import FieldProblem, InputError
+
+app = typer.Typer(add_completion=False)
+
+ANSWERS = {
+    "": frozenset[str](),
+    "new": frozenset({"team", "scope", "days"}),
+    "revoke": frozenset[str](),
+}
+TEAM_SCOPES = (Scope.PLANS_READ, Scope.PLANS_WRITE, Scope.RESERVATIONS_WRITE, Scope.SPEND_READ)
+
+
+@app.command()
+def keys(
+    context: typer.Context,
+    new: Annotated[str | None, typer.Option("--new", metavar="NAME", help="Make a key of this name.")] = None,
+    team: Annotated[str | None, typer.Option(help="The team of the new key.")] = None,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(help="What the new key may do; again for more. Without it all but approve and admin."),
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, max=3650, help="How long the new key lasts; without it no end.")
+    ] = None,
+    revoke: Annotated[str | None, typer.Option(metavar="KEY_ID", help="End this key for good.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Keys of the running server; makes one for a team or a colleague, and ends one.
+
+    A new key's secret is printed once. BROKER_KEY has to be an administrator's to make or end keys.
+
+    Example: BROKER_KEY=… broker keys --new ci --team research --days 90
+
+    Example of finance: broker keys --new ada --team finance --scope spend:read
+    --scope spend:approve --scope plans:read
+    """
+    require_companions(context, ANSWERS)
+    if new is not None and team is None:
+        raise InputError("command line", (FieldProblem("--team", "nothing", "the team of the new key"),))
+    with connect(load_settings()) as client:
+        if revoke is not None:
+            client.revoke_key(revoke)
+        if new is not None and team is not None:
+            body: dict[str, object] = {"name": new, "team": team, "scopes": list(scope or TEAM_SCOPES)}
+            if days is not None:
+                body["expires_at"] = (datetime.now(UTC) + timedelta(days=days)).isoformat()
+            made = client.create_key(body, str(uuid4()))
+            _print_made(made, as_json=as_json)
+            return
+        found = list(client.list_keys())
+    if as_json:
+        items = [key.model_dump(mode="json") for key in found]
+        print_json({"items": items, "next_cursor": None})
+    else:
+        print_keys(stdout(), found)
+
+
+def _print_made(made: NewKeyForm, *, as_json: bool) -> None:
+    if as_json:
+        print_json(made.model_dump(mode="json"))
+        return
+    stderr().print(f"key {made.key_id} of {made.team}; its secret, shown once:")
+    stdout().print(made.secret or "", soft_wrap=True)
+
+
+def print_keys(console: Console, found: Sequence[KeyForm]) -> None:
+    """A row a key, newest first as they came; one line when there are none."""
+    if not found:
+        console.print("no keys")
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("key", no_wrap=True)
+    for name in ("name", "team", "may", "state"):
+        table.add_column(name, overflow="fold")
+    for key in found:
+        table.add_row(key.key_id, key.name, key.team, " ".join(key.scopes), _state(key))
+    console.print(table)
+
+
+def _state(key: KeyForm) -> str:
+    if key.revoked_at is not None:
+        return f"revoked {day_and_time(key.revoked_at)}"
+    return "stands" if key.expires_at is None else f"until {day_and_time(key.expires_at)}"

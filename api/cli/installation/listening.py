@@ -1,0 +1,152 @@
+"""A server of ours: its port taken first, its failures told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+from prometheus_client import Counter
+
+from api.bootstrap import Product
+from api.cli.installation.connections import ACCEPTED_AT_ONCE, connection_of_this_process
+from broker import logs
+from broker.domain.basics.errors import BrokerError, Conflict
+
+GRACE_S = 5
+ENDING = (signal.SIGINT, signal.SIGTERM)
+BACKLOG = 2048
+ALLOCATIONS_BETWEEN = 20_000
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter from the event loop, which asks for it several times a request.
+Beside a thread that computes, requests waited up to 150 ms with Python's 5 ms, and 90 ms with this."""
+NO_REQUESTS = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
+"""How uvicorn tells of what it does not hand to the application."""
+MALFORMED = Counter("broker_http_malformed_requests", "What came to the port and was no request to serve")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 takes any free one. Conflict names the address that cannot be had.
+
+    Its connections send at once: asyncio sees to that only for sockets that it made itself, and else an
+    answer in two parts waits 40 ms for the caller's delayed acknowledgement.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        wish = f"cannot listen on {host}:{port} ({error.strerror or error})"
+        raise Conflict(f"{wish}; choose another with --port or --host") from error
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
+
+
+def url_of(bound: socket.socket) -> str:
+    """The base URL of a bound socket."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def spare_collections() -> None:
+    """Leaves what is loaded by now out of garbage collections, and has them less often: a full one over all
+    modules takes longer than an answer may, and in the middle of it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS_BETWEEN)
+
+
+class _OfStrangers(logging.Filter):
+    """Counts what is no HTTP in place of telling it: who sends it needs no key, and the log has an end."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to tell ``record``."""
+        if not str(record.msg).startswith(NO_REQUESTS):
+            return True
+        MALFORMED.inc()
+        return False
+
+
+_of_strangers = _OfStrangers()
+
+
+class _Server(uvicorn.Server):
+    """Ends as a program that is done, not by the signal that asked for it.
+
+    uvicorn raises the signal again once it has served, which ends the process before it could give back what
+    it shares with its workers. A first SIGTERM makes ``/readyz`` 503 and lets ``drain_s`` pass before
+    connections are refused, so that who balances the load has seen it. SIGINT and a second signal end at
+    once.
+    """
+
+    def __init__(self, config: uvicorn.Config, product: Product, drain_s: float) -> None:
+        super().__init__(config)
+        self._product = product
+        self._drain_s = drain_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins the end."""
+        readiness = self._product.readiness
+        if sig == signal.SIGTERM and self.started and readiness.serving and self._drain_s:
+            asyncio.get_running_loop().call_later(self._drain_s, super().handle_exit, sig, frame)
+        else:
+            super().handle_exit(sig, frame)
+        readiness.serving = False
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Takes SIGINT and SIGTERM as the wish to stop while it serves."""
+        loop = asyncio.get_running_loop()
+        for wish in ENDING:
+            loop.add_signal_handler(wish, self.handle_exit, wish, None)
+        try:
+            yield
+        finally:
+            for wish in ENDING:
+                loop.remove_signal_handler(wish)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(BACKLOG)  # asyncio has asked for a queue as short as what it accepts at once
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Lets answers end, then the application. Streams would hold that up, so they end first."""
+        self._product.readiness.serving = False
+        self._product.events.close()
+        await super().shutdown(sockets)
+
+
+async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
+    config = uvicorn.Config(
+        app,
+        http=connection_of_this_process(),
+        backlog=ACCEPTED_AT_ONCE,
+        log_config=None,  # uvicorn's records go the way of ours
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        timeout_graceful_shutdown=GRACE_S,  # an open progress stream must not hold up the end
+    )
+    product: Product = app.state.product
+    server = _Server(config, product, product.settings.drain_seconds)
+    logging.getLogger("uvicorn.error").addFilter(_of_strangers)
+    spare_collections()
+    sys.setswitchinterval(SWITCH_S)
+    # The first call derives the document, which takes a second: no client should wait for it.
+    threading.Thread(target=app.openapi, name="openapi", daemon=True).start()
+    with logs.on_a_thread():
+        await server.serve(sockets=[bound])
+    if not server.started:
+        raise BrokerError("the server did not start; the log above says why")

@@ -1,0 +1,176 @@
+"""``broker up``: the main job, from an empty folder to a plan and a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.app import create_app
+from api.bootstrap import Product, build_product
+from api.cli.configuration import check_variables, load_environment, load_settings
+from api.cli.errors import ExitCode
+from api.cli.installation.listening import listen, serve_until_stopped, url_of
+from api.cli.installation.sandbox import DEFAULT_SEED
+from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn
+from api.cli.market.polling import poll_now, print_rounds
+from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
+from api.cli.plans.plan_view import misses_something, print_plan
+from api.cli.plans.progress import ProgressLine
+from api.plan_requests import options_of
+from api.planning.relay import progress_of
+from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.workloads.workload_writer import to_document
+from api.schemas.workloads.workloads import read_workloads
+from broker.catalogue import CONFIG
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import BrokerError
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.services.accounts.keys import LocalKey
+from broker.settings import Settings
+from broker.store.accounts.key_files import local_key_file, read_secret, write_secret
+from providers.registry import configured
+from providers.sandbox.server import start_in_background
+
+app = typer.Typer(add_completion=False)
+
+EXAMPLES = CONFIG.parent / "fixtures" / "examples"
+BUNDLED = EXAMPLES / "finetune-and-chat.yaml"
+LOCAL = Caller("local", "admin", frozenset(Scope))
+
+
+@app.command()
+def up(
+    once: Annotated[bool, typer.Option("--once", help="Exit after printing the plan.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Poll open feeds over the internet instead.")] = False,
+    host: Host = None,
+    port: Port = None,
+    database: Database = None,
+    workloads: Annotated[
+        Path, typer.Option(help="What to plan; default: a bundled example.", show_default=False)
+    ] = BUNDLED,
+    as_json: Json = False,
+) -> None:
+    """Do everything: database, market, poll, plan of the example workloads, then serve.
+
+    Without a configured provider a sandbox market is started, on real, dated prices.
+
+    Example: broker up --once
+    """
+    settings = load_settings(host=host, port=port, database_url=database)
+    check_variables(os.environ)
+    listening = nullcontext(None) if once else listen(settings.host, settings.port)
+    with listening as bound, _market(settings, live) as sandbox_url:
+        missing = asyncio.run(_run(settings, sandbox_url, live, workloads, bound, as_json))
+    if missing:
+        raise typer.Exit(ExitCode.UNPLACED)
+
+
+@contextmanager
+def _market(settings: Settings, live: bool) -> Iterator[str | None]:
+    """The URL of a sandbox of our own where nothing else is configured."""
+    if configured(load_environment(), settings.sandbox_url, keyless=live):
+        yield None
+        return
+    sandbox = start_in_background(0, DEFAULT_SEED, _state_folder(settings))
+    try:
+        yield sandbox.url
+    finally:
+        sandbox.stop()
+
+
+def _state_folder(settings: Settings) -> Path | None:
+    """Beside the SQLite file, so that what the broker holds is known to the market after a restart."""
+    scheme, _, file = settings.database_url.partition(":///")
+    if not scheme.startswith("sqlite") or not file or file == ":memory:":
+        return None
+    folder = Path(file).parent / "sandbox"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+async def _run(
+    settings: Settings,
+    sandbox_url: str | None,
+    live: bool,
+    workloads: Path,
+    bound: socket.socket | None,
+    as_json: bool,
+) -> bool:
+    product = build_product(settings, load_environment(), sandbox_url=sandbox_url, live=live)
+    try:
+        plan, request = await _make_plan(product, workloads)
+        if as_json:
+            print_json(plan_to_document(plan))
+        else:
+            print_plan(stdout(), plan, request)
+        if bound is None:
+            return misses_something(plan)
+        await _serve(product, bound)
+        return False
+    finally:
+        await product.close()
+
+
+async def _make_plan(product: Product, workloads: Path) -> tuple[Plan, PlanRequest]:
+    text = read_text(workloads)
+    with ProgressLine() as progress:
+        progress.say("preparing the database")
+        await product.store.migrate()
+        progress.say(f"asking {len(product.adapters)} providers")
+        rounds = await poll_now(product, None)
+    print_rounds(stderr(), rounds)
+    now = product.clock.now()
+    request = read_workloads(text, source=str(workloads), base=workloads.parent, now=now)
+    with ProgressLine() as progress:
+        progress.say(f"planning {len(request.workloads)} workloads of {workloads.name}")
+        settings = product.settings
+        options = options_of(settings)
+        wish = json.dumps(to_document(request))
+        record = await product.planning.request_plan(LOCAL, wish, request, options)
+        following = asyncio.create_task(_follow(product, record.plan_id, progress))
+        record = await product.planning.run(record.plan_id)
+        await following
+    if record.plan is None:
+        raise BrokerError(record.problem or "the plan failed")
+    return record.plan, request
+
+
+async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
+    """Shows how far the solve is until it ends."""
+    async for event in product.events.listen(plan_id):
+        progress = progress_of(event)
+        if progress is not None:
+            show(progress)
+
+
+async def _serve(product: Product, bound: socket.socket) -> None:
+    await settle_given_key(product)
+    local = None if product.settings.admin_key is not None else await _local_key(product)
+    console = stderr()
+    console.print(f"\nserving on {url_of(bound)}: open it in a browser and sign in with a key", markup=False)
+    if local is not None:
+        until = f"{local.expires_at:%Y-%m-%d %H:%M} UTC" if local.expires_at is not None else "it is revoked"
+        which = "shown once" if local.is_new else f"of this machine, valid until {until}"
+        reveal(f"admin key ({which}): {local.secret}")
+        reveal(f"try: BROKER_URL={url_of(bound)} BROKER_KEY={local.secret} broker reservations")
+    await serve_until_stopped(create_app(product), bound)
+
+
+async def _local_key(product: Product) -> LocalKey:
+    """This machine's administrator's key, from the file that keeps it or new."""
+    file = local_key_file(product.settings.database_url)
+    kept = read_secret(file)
+    if not kept.is_private:
+        warn(f"{file} could be read by others than its owner: the key in it is replaced")
+    keep = partial(write_secret, file)
+    return await product.keys.ensure_local_key(kept.secret, keep, is_private=kept.is_private)

@@ -1,0 +1,291 @@
+"""``broker providers``: adapters, and recorded payloads read without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from api.bootstrap import Product
+from api.cli.configuration import load_environment, load_settings
+from api.cli.errors import ExitCode
+from api.cli.market_source import ask_stored
+from api.cli.output import Json, print_json, read_bytes, stdout
+from api.cli.plain_table import PlainTable, markdown_lines
+from api.schemas.market.provider import (
+    batch_to_document,
+    feed_to_document,
+    missing_to_document,
+    probe_to_document,
+)
+from broker.catalogue import load_operators
+from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
+from broker.domain.market.market import FeedHealth
+from broker.domain.market.polling import Polling
+from broker.domain.market.probing import ProbeReport
+from broker.domain.market.siting import sited
+from providers.probe import probe
+from providers.registry import SPECS, configured, find_spec, is_orderable, missing_settings
+from providers.schema import Fate
+from providers.spec import Capability, ProviderSpec
+
+app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
+
+
+PROPERTIES: tuple[tuple[str, Capability], ...] = (
+    ("stock", Capability.AVAILABILITY),
+    ("spot", Capability.SPOT),
+    ("windows", Capability.WINDOWS),
+    ("reserve", Capability.RESERVE),
+    ("release", Capability.RELEASE),
+    ("many nodes", Capability.MULTI_NODE),
+)
+
+
+def capability_table() -> str:
+    """Providers × properties as Markdown, from the specs."""
+    headers = ("provider", "key", *(name for name, _ in PROPERTIES), "open feed", "repeats are safe by")
+    rows = tuple(
+        (
+            spec.title,
+            f"`{name}`",
+            *("✓" if capability in spec.capabilities else "" for _, capability in PROPERTIES),
+            "✓" if spec.keyless else "",
+            spec.idempotency.value if spec.idempotency is not None else "",
+        )
+        for name, spec in sorted(SPECS.items())
+    )
+    return "\n".join(markdown_lines(PlainTable(headers, rows, len(headers)))) + "\n"
+
+
+def field_table(spec: ProviderSpec) -> str:
+    """What becomes of each field of a seller's rows, as Markdown; one line a reason."""
+    lines = [f"## {spec.title}", "", f"`{spec.name}`, held against: {spec.schema.held_against}.", ""]
+    for rows in spec.schema.every:
+        grouped: dict[tuple[Fate, str], list[str]] = {}
+        for told in rows.fields():
+            grouped.setdefault((told.fate, told.reason), []).append(f"`{told.name}`")
+        cells = tuple((fate.value, ", ".join(names), why) for (fate, why), names in grouped.items())
+        table = PlainTable(("", "fields", "why"), cells, 3)
+        lines += [f"`{rows.call}`", "", *markdown_lines(table), ""]
+    return "\n".join(lines)
+
+
+@app.command("fields")
+def list_fields(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One provider alone.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List what each adapter reads of its provider's rows, and why it does not read the rest.
+
+    Example: broker providers fields shadeform
+    """
+    specs = [find_spec(name)] if name else [spec for _, spec in sorted(SPECS.items())]
+    if not as_json:
+        stdout().file.write("\n".join(field_table(spec) for spec in specs))
+        return
+    print_json(
+        [
+            {"provider": spec.name, "call": rows.call, **asdict(told)}
+            for spec in specs
+            for rows in spec.schema.every
+            for told in rows.fields()
+        ]
+    )
+
+
+@app.command("list")
+def list_providers(
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table of the README: what each adapter can do.")
+    ] = False,
+    feeds: Annotated[
+        bool, typer.Option("--feeds", help="How each configured feed is doing and when it is asked next.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List every provider: what its adapter can do, and whether this environment configures it.
+
+    Example: broker providers list --feeds
+    """
+    if feeds:
+        show_feeds(ask_stored(_feeds), as_json=as_json)
+        return
+    if as_markdown:
+        stdout().file.write(capability_table())
+        return
+    found = configured(load_environment(), load_settings().sandbox_url)
+    rows = [
+        {
+            "provider": name,
+            "title": spec.title,
+            "configured": name in found,
+            "sandbox": name in found and found[name].sandbox,
+            "orderable": is_orderable(name, found),
+            "missing_settings": missing_to_document(spec.missing(found[name]) if name in found else ()),
+            "keyless": spec.keyless,
+            "capabilities": sorted(spec.capabilities),
+            "variables": [spec.variable(field) for field in (*spec.credentials, *spec.optional_credentials)],
+        }
+        for name, spec in sorted(SPECS.items())
+    ]
+    if as_json:
+        print_json({"items": rows, "next_cursor": None})
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("provider", no_wrap=True)
+    table.add_column("configured", no_wrap=True)
+    table.add_column("orders", no_wrap=True)
+    table.add_column("can", overflow="fold")
+    table.add_column("credentials", overflow="fold")
+    for name, spec in sorted(SPECS.items()):
+        where = "no" if name not in found else ("sandbox" if found[name].sandbox else "yes")
+        names = ", ".join(spec.variable(field) for field in spec.credentials) or "none"
+        orders = "yes" if is_orderable(name, found) else "no"
+        table.add_row(name, where, orders, ", ".join(sorted(spec.capabilities)), names)
+    stdout().print(table)
+    for name, missing in missing_settings(found).items():
+        which = "not all" if is_orderable(name, found) else "no"
+        told = f"{name} takes {which} orders until a setting is made: {'; '.join(map(str, missing))}"
+        stdout().print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+Asked = tuple[FeedHealth, Polling]
+_CLOUD = re.compile(r"[a-z0-9_]+")
+
+
+async def _feeds(product: Product) -> list[Asked]:
+    found = await product.offers.find_feeds()
+    return [(feed, product.offers.polling_of(feed)) for feed in found]
+
+
+def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
+    """Prints where each feed stands."""
+    if as_json:
+        print_json({"items": [feed_to_document(*one) for one in asked], "next_cursor": None})
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    for title in ("provider", "offers", "good at", "every", "breaker", "next (UTC)", "error"):
+        table.add_column(title, no_wrap=title != "error", overflow="fold")
+    for feed, polling in asked:
+        state = f"{polling.breaker}, {polling.failures} failed" if polling.failures else str(polling.breaker)
+        stale = " stale" if feed.stale_since is not None else ""
+        table.add_row(
+            feed.provider,
+            f"{feed.offers:,}",
+            _shown(feed.last_success_at) + stale,
+            f"{polling.every.total_seconds():g} s",
+            state,
+            _shown(polling.next_at),
+            feed.last_error or "" if polling.failures else "",
+        )
+    stdout().print(table)
+
+
+def _shown(at: datetime | None) -> str:
+    return "never" if at is None else f"{at:%d %b %H:%M}"
+
+
+@app.command("probe")
+def probe_provider(
+    name: Annotated[str, typer.Argument(help="Provider key.")],
+    as_json: Json = False,
+) -> None:
+    """Compare a provider's answers with what its adapter expects; it buys nothing.
+
+    Told are new fields, fields that vanished or have another type, unknown words, and endpoints that retire.
+    Providers with dry runs (capability dry_run) also say whether they would take an order.
+
+    Exit code 1 when something differs.
+
+    Example: broker providers probe lambda
+    """
+    spec = find_spec(name)
+    found = configured(load_environment(), load_settings().sandbox_url, keyless=True)
+    if name not in found:
+        variables = ", ".join(spec.variable(field) for field in spec.credentials)
+        problem = FieldProblem(variables, "not set", f"credentials of {spec.title}")
+        raise InputError("environment or broker.toml", (problem,))
+    report = asyncio.run(probe(found[name], datetime.now(UTC)))
+    if as_json:
+        print_json({"provider": name, **(probe_to_document(report) or {})})
+    else:
+        _show_probe(report)
+    if report.findings:
+        raise typer.Exit(ExitCode.UNEXPECTED)
+
+
+def _show_probe(report: ProbeReport) -> None:
+    """What was compared, then what differs."""
+    compared = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    compared.add_column("compared", overflow="fold")
+    compared.add_column("rows", justify="right", no_wrap=True)
+    for one in report.compared:
+        compared.add_row(Text(one.call), f"{one.rows:,}")
+    if report.compared:
+        stdout().print(compared)
+    if not report.findings:
+        stdout().print(f"{report.provider}: nothing differs", markup=False)
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("difference", no_wrap=True)
+    for title in ("call", "field", "what differs"):
+        table.add_column(title, overflow="fold")
+    for finding in report.findings:
+        table.add_row(finding.kind.value, *map(Text, (finding.call, finding.field, finding.says)))
+    stdout().print(table)
+
+
+@app.command()
+def parse(
+    name: Annotated[str, typer.Argument(help="Provider key.")],
+    files: Annotated[list[Path], typer.Argument(help="Recorded answers of its API.")],
+    cloud: Annotated[
+        str | None, typer.Option(help="Whose file of a catalogue it is; without it, its name says so.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Always so.", show_default=False)] = True,
+) -> None:
+    """Read a provider's recorded answers: offers, and the rows that could not become one, as JSON.
+
+    Example: broker providers parse lambda instance_types.json
+
+    Example: broker providers parse skypilot vms.csv --cloud aws
+    """
+    spec = find_spec(name)
+    if cloud is not None:
+        _require_catalogue(spec, cloud, files)
+    payloads = [(_payload_name(spec, cloud, file.name), read_bytes(file)) for file in files]
+    try:
+        batch = spec.parse(payloads, datetime.now(UTC))
+    except PayloadUnreadable as error:
+        problem = FieldProblem("", str(error), f"answers as {spec.title} documents them")
+        raise InputError(", ".join(str(file) for file in files), (problem,)) from error
+    print_json(batch_to_document(sited(batch, load_operators())))
+
+
+def _require_catalogue(spec: ProviderSpec, cloud: str, files: Sequence[Path]) -> None:
+    catalogues = sorted(key for key, one in SPECS.items() if one.name_of_cloud is not None)
+    if spec.name_of_cloud is None:
+        problem = FieldProblem(
+            "--cloud", repr(cloud), f"no cloud of {spec.name}: {', '.join(catalogues)} have"
+        )
+        raise InputError("providers parse", (problem,))
+    if _CLOUD.fullmatch(cloud) is None:
+        problem = FieldProblem("--cloud", repr(cloud), "the catalogue's word for a cloud, such as aws")
+        raise InputError("providers parse", (problem,))
+    if len(files) > 1:
+        problem = FieldProblem("--cloud", f"{len(files)} files of {cloud}", "the one file of that cloud")
+        raise InputError("providers parse", (problem,))
+
+
+def _payload_name(spec: ProviderSpec, cloud: str | None, name: str) -> str:
+    return name if cloud is None or spec.name_of_cloud is None else spec.name_of_cloud(cloud, name)

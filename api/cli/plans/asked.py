@@ -1,0 +1,53 @@
+"""What a command that plans is asked: a workloads document over a market, under the installation's quotas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.configuration import load_settings
+from api.cli.market_source import find_market
+from api.cli.output import read_text, stderr
+from api.planning.planning_call import installed_quotas
+from api.schemas.market.market import Market
+from api.schemas.workloads.workloads import read_workloads
+from broker.catalogue import load_gpus
+from broker.domain.planning.workload import PlanRequest
+
+WorkloadsFile = Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")]
+MarketFile = Annotated[
+    Path | None, typer.Option(help="Market document; without it, the offers of the database.")
+]
+
+MOST_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``text``: the document as it stands in its file."""
+
+    text: str
+    request: PlanRequest
+    market: Market
+
+
+def read_asked(workloads: Path, market: Path | None) -> Asked:
+    """Reads both, the database's offers where no ``market`` is named; InputError."""
+    text = read_text(workloads)
+    found = find_market(market)
+    _warn_of_unknown_gpus(found)
+    request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
+    return Asked(text, replace(request, quotas=installed_quotas(load_settings())), found)
+
+
+def _warn_of_unknown_gpus(market: Market) -> None:
+    """A line on stderr when offers name GPUs without figures: nothing can be placed on those."""
+    unknown = Counter(offer.sku.gpu for offer in market.offers if offer.sku.gpu not in load_gpus())
+    if unknown:
+        names = ", ".join(sorted(unknown)[:MOST_NAMES])
+        told = f"warning: {unknown.total():,} offers left aside, no figures in config/gpus.csv for {names}"
+        stderr().print(told, markup=False, soft_wrap=True)

@@ -1,0 +1,90 @@
+"""``broker plan``: plans without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.configuration import load_settings
+from api.cli.errors import ExitCode
+from api.cli.output import (
+    Json,
+    print_json,
+    require_writable,
+    stderr,
+    stdout,
+    to_json,
+    write_text,
+)
+from api.cli.plans.asked import MOST_NAMES, MarketFile, WorkloadsFile, read_asked
+from api.cli.plans.plan_view import misses_something, print_plan
+from api.cli.plans.progress import ProgressLine
+from api.planning.planning_call import build_planner
+from api.schemas.plans.plan_writer import plan_to_document
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Serving
+from broker.ports.planning import PlanOptions
+from providers.registry import PRICE_LISTS
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def plan(
+    workloads: WorkloadsFile,
+    market: MarketFile = None,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds to search at most.")] = 30.0,
+    gap: Annotated[float, typer.Option(min=0, max=1, help="Stop this close to the proven bound.")] = 0.01,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the search.")] = 1,
+    output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan workloads over a market: where, when, how many, at what cost, and why.
+
+    No server is needed, and none knows the plan: `broker plans --new` asks one for a plan to be reserved.
+    Exit code 6 when some workload cannot be placed; the plan of the others is still printed.
+
+    Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
+    """
+    if output is not None:
+        require_writable(output)
+    asked = read_asked(workloads, market)
+    request, found = asked.request, asked.market
+    with ProgressLine() as progress:
+        progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
+        options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
+        answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
+    document = plan_to_document(answer)
+    if output is not None:
+        write_text(output, to_json(document))
+        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(document)
+    else:
+        print_plan(stdout(), answer, request)
+    warn_of_price_lists(answer)
+    tell_of_lanes(request)
+    if misses_something(answer):
+        raise typer.Exit(ExitCode.UNPLACED)
+
+
+def tell_of_lanes(request: PlanRequest) -> None:
+    """A line on stderr when requests of several sizes share a fleet."""
+    mixed = [w.name for w in request.workloads if isinstance(w, Serving) and len(w.traffic.mix) > 1]
+    if mixed:
+        names = ", ".join(mixed[:MOST_NAMES])
+        told = (
+            f"requests of several sizes share the fleets of {names}; `broker divide` tells whether lanes pay"
+        )
+        stderr().print(told, markup=False, soft_wrap=True)
+
+
+def warn_of_price_lists(plan: Plan) -> None:
+    """A line on stderr when a plan rests on price lists: nothing can be ordered there."""
+    for provider in sorted(PRICE_LISTS & {placement.provider for placement in plan.placements}):
+        placed = sorted({one.workload for one in plan.placements if one.provider == provider})
+        told = f"warning: {provider} is a price list, nothing can be ordered there: {', '.join(placed)}"
+        way_out = f"`broker offers --json --orderable`, or policy: {{providers: {{exclude: [{provider}]}}}}"
+        stderr().print(f"{told} ({way_out})", markup=False, soft_wrap=True)

@@ -1,0 +1,380 @@
+"""A plan as a person reads it in a terminal; fits from 80 columns on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from itertools import islice
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd
+from api.cli.plans.timeline import axis, bar, span_of
+from api.explanations import folded, sentences_together
+from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
+from broker.domain.basics.money import ZERO, price_words
+from broker.domain.basics.window import Window
+from broker.domain.market.billing import node_hours
+from broker.domain.planning.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, Wait
+from broker.domain.planning.window_use import WindowUse
+from broker.domain.planning.workload import PlanRequest, WorkloadKind
+
+WIDEST = 130
+ROOMY = 100
+NAME_WIDTH = 22
+MOST_WORKLOADS = 40
+MOST_SCARCE = 5
+STATUS_STYLE = {
+    PlanStatus.OPTIMAL: "bold green",
+    PlanStatus.FEASIBLE: "bold yellow",
+    PlanStatus.INFEASIBLE: "bold red",
+}
+
+
+def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None) -> None:
+    """Writes ``plan`` to ``console``; ``request`` adds the horizon, the budget and who pays."""
+    console.width = min(console.width, WIDEST)
+    for part in _parts(plan, request, console.width):
+        console.print(part)
+
+
+def misses_something(plan: Plan) -> bool:
+    """Whether some workload cannot be placed; one that is only not worth its price could be."""
+    if plan.status is PlanStatus.INFEASIBLE:
+        return True
+    return any(row.reason is not Obstacle.PRICE for row in plan.unplaced)
+
+
+def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[RenderableType]:
+    horizon = request.horizon if request is not None else None
+    yield _headline(plan)
+    yield _figures(plan, request)
+    if plan.placements:
+        yield _placements(plan, width)
+        yield from _timeline(plan, horizon, width)
+    if plan.unplaced:
+        yield _unplaced(plan)
+    if plan.baselines:
+        yield _baselines(plan, width)
+    yield from _notes(plan)
+    yield from _assumptions(plan)
+    yield from _scarce(plan)
+    yield from _reasons(plan)
+
+
+def _headline(plan: Plan) -> Text:
+    return Text.assemble(
+        ("Plan ", "bold"),
+        (plan.plan_id, "bold"),
+        "  ",
+        (str(plan.status), STATUS_STYLE[plan.status]),
+        f"  team {plan.team}",
+    )
+
+
+def _figures(plan: Plan, request: PlanRequest | None) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    times = f"prices of {day_and_time(plan.as_of)} UTC"
+    if request is not None:
+        horizon = request.horizon
+        times = f"{day_and_time(horizon.start)} to {day_and_time(horizon.end)}, {times}"
+    grid.add_row("time", times)
+    cost = Text(usd(plan.cost_usd), style="bold")
+    if request is not None and request.budget_usd is not None:
+        cost.append(f"  of a budget of {usd(request.budget_usd)}", style="not bold")
+    grid.add_row("cost", cost)
+    if plan.penalty_usd:
+        grid.add_row("penalties", f"{usd(plan.penalty_usd)} for lateness and for what is left out")
+    for wait in plan.waits:
+        if wait.delay_usd:
+            grid.add_row("delay", _delay(wait))
+    grid.add_row("quality", _quality(plan))
+    saving = _saving(plan)
+    if saving is not None:
+        grid.add_row("saves", saving)
+    return grid
+
+
+def _delay(wait: Wait) -> str:
+    later = hours((wait.start - wait.earliest_start) / timedelta(hours=1))
+    what = f"{wait.workload} starts {later} after the earliest end of {wait.after}"
+    return f"{usd(wait.delay_usd)} counted, on no bill: {what}, at {price_words(wait.usd_per_hour)} an hour"
+
+
+def _quality(plan: Plan) -> str:
+    searched = (
+        f"{plan.solve_seconds:.1f} s over {plan.candidates.evaluated:,} candidates "
+        f"({plan.candidates.kept:,} kept)"
+    )
+    if plan.bound_usd is None or plan.gap is None:
+        return searched
+    less = f"{bound_label(plan)} {usd(plan.bound_usd)}"
+    proven = f"within {percent(plan.gap)} of the best possible: {less}"
+    return f"{proven}\n{searched}"
+
+
+def _saving(plan: Plan) -> Text | None:
+    """Against the cheapest strategy within the budget."""
+    if plan.status is PlanStatus.INFEASIBLE:
+        return None
+    against = strongest(plan)
+    if against is None or not against.cost_usd:
+        return Text("no simpler strategy stays within the budget") if all_pass_budget(plan) else None
+    return Text.assemble(
+        (_saved(against, plan), "bold green" if _saved_usd(against, plan) > 0 else ""),
+        f" against {strategy(against.name)}",
+    )
+
+
+def _gap(width: int) -> int:
+    return 1 if width < ROOMY else 3
+
+
+def _titled(title: str, gap: int = 2) -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, gap, 0, 0),
+    )
+
+
+def _spaced(table: RenderableType) -> Padding:
+    return Padding(table, (1, 0, 0, 0))
+
+
+def _placements(plan: Plan, width: int) -> Padding:
+    table = _titled("Placements", _gap(width))
+    table.add_column("workload", no_wrap=True, overflow="ellipsis", max_width=NAME_WIDTH)
+    table.add_column("capacity", overflow="fold")
+    table.add_column("where", overflow="fold")
+    table.add_column("when (UTC)", no_wrap=True)
+    table.add_column("cost\nper node-hour", justify="right", no_wrap=True)
+    for workload, placements in _by_workload(plan).items():
+        for index, placement in enumerate(placements):
+            table.add_row(
+                _two_lines(workload, str(placement.kind)) if index == 0 else "",
+                _two_lines(_capacity(placement), _layout(placement)),
+                _two_lines(f"{placement.provider} {placement.tier}", placement.zone or placement.region),
+                _when(placement),
+                _two_lines(usd(placement.cost_usd), _hourly(placement)),
+            )
+    return _spaced(table)
+
+
+def _by_workload(plan: Plan) -> dict[str, list[Placement]]:
+    found: dict[str, list[Placement]] = {}
+    for placement in plan.placements:
+        found.setdefault(placement.workload, []).append(placement)
+    return found
+
+
+def _two_lines(first: str, second: str) -> Text:
+    return Text.assemble(first, "\n", (second, "dim"))
+
+
+def _capacity(placement: Placement) -> str:
+    per_node = placement.gpus // placement.nodes if placement.nodes else placement.gpus
+    held = [segment.nodes for segment in placement.segments] or [placement.nodes]
+    count = f"{placement.nodes}" if min(held) >= placement.nodes else f"{min(held)} to {placement.nodes}"
+    if max(held) > placement.nodes:
+        count = f"{placement.nodes} (of {max(held)} bought)"
+    return f"{count} × {per_node} {placement.gpu}"
+
+
+def _layout(placement: Placement) -> str:
+    layout, is_run = placement.parallelism, placement.kind is WorkloadKind.TRAINING
+    degrees = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "ep": layout.ep}
+    if not is_run and layout.dp > 1:
+        degrees = {"dp": layout.dp}  # attention ranks: the tensor group and the groups of experts are theirs
+    size = plural(placement.gpus, "GPU") if is_run else plural(placement.replicas, "replica")
+    words = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
+    return " ".join([size, *words, str(placement.precision)])
+
+
+def _when(placement: Placement) -> Text:
+    if not placement.segments:
+        return Text("never")
+    start = min(segment.start for segment in placement.segments)
+    end = max(segment.end for segment in placement.segments)
+    return Text(f"{day_and_time(start)}\nto {day_and_time(end)}")
+
+
+def _hourly(placement: Placement) -> str:
+    held = node_hours(placement.segments)
+    return usd(placement.capacity_usd / Decimal(held)) if held else ""
+
+
+def _timeline(plan: Plan, horizon: Window | None, width: int) -> Iterator[RenderableType]:
+    span = span_of(plan.placements, horizon)
+    if span is None:
+        return
+    columns = width - NAME_WIDTH - 2
+    lines = Text("\nNodes over time\n", style="bold", no_wrap=True)
+    groups = _by_workload(plan)
+    for workload, placements in islice(groups.items(), MOST_WORKLOADS):
+        for index, placement in enumerate(placements):
+            style = "cyan" if placement.kind is WorkloadKind.TRAINING else "magenta"
+            name = _short(workload) if index == 0 else ""
+            lines.append(f"{name:<{NAME_WIDTH}}  ", style="not bold")
+            lines.append(bar(placement.segments, span, columns) + "\n", style=f"not bold {style}")
+    lines.append(" " * (NAME_WIDTH + 2) + axis(span, columns).rstrip(), style="not bold dim")
+    yield lines
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"
+
+
+def _unplaced(plan: Plan) -> Padding:
+    table = _titled("Left out")
+    table.add_column("workload", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column("stopped by", style="yellow", no_wrap=True)
+    table.add_column("nearest fix", overflow="fold", ratio=1)
+    for row in plan.unplaced:
+        table.add_row(row.workload, str(row.reason), row.nearest_fix)
+        for fix in row.fixes[1:]:
+            table.add_row("", "", f"or {fix.says}")
+    return _spaced(table)
+
+
+def _baselines(plan: Plan, width: int) -> Padding:
+    table = _titled("Compared with simpler strategies", _gap(width))
+    table.add_column("strategy", overflow="fold", ratio=2)
+    table.add_column("cost", justify="right", no_wrap=True)
+    table.add_column("this plan saves", justify="right", no_wrap=True)
+    table.add_column("how", overflow="fold", ratio=3, style="dim")
+    for row in plan.baselines:
+        cost = usd(row.cost_usd) if row.cost_usd is not None else without_cost(row)
+        table.add_row(strategy(row.name), cost, _saved(row, plan), row.why)
+    return _spaced(table)
+
+
+def _saved_usd(row: Baseline, plan: Plan) -> Decimal:
+    return (row.cost_usd or ZERO) - plan.cost_usd - plan.delay_usd
+
+
+def _saved(row: Baseline, plan: Plan) -> str:
+    """What the plan saves against a strategy, and the share of what that costs."""
+    if not row.cost_usd:
+        return ""
+    saved = _saved_usd(row, plan)
+    return f"{usd(saved)} ({percent(float(saved / row.cost_usd))})"
+
+
+def _reasons(plan: Plan) -> Iterator[RenderableType]:
+    if not plan.placements:
+        return
+    yield Text("\nWhy", style="bold")
+    groups = _by_workload(plan)
+    for workload, placements in islice(groups.items(), MOST_WORKLOADS):
+        yield Padding(_reason(workload, placements), (0, 0, 0, 2))
+    if len(groups) > MOST_WORKLOADS:
+        yield Text(f"  … and {len(groups) - MOST_WORKLOADS} more workloads; --json has all of them", "dim")
+
+
+def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
+    """How each placement performs and what it pays for nothing; then why, a sentence a line."""
+    text = Text.assemble((workload, "bold"), " ")
+    is_run = placements[0].kind is WorkloadKind.TRAINING
+    text.append("".join(map(_run, placements)) if is_run else _fleet(placements))
+    unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
+    if unused:
+        text.append(f" {usd(unused)} of it pays for time that is not used.")
+    for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
+        text.append(_window_use(use))
+    shown, rest = folded(sentences_together(placements))
+    lines = Table.grid(padding=(0, 1))
+    lines.add_column(no_wrap=True, style="dim")
+    lines.add_column(overflow="fold")
+    for sentence in shown:
+        lines.add_row("-", Text(sentence))
+    if rest:
+        lines.add_row("", Text(f"… and {len(rest)} more (--json)", style="dim"))
+    return Group(text, lines)
+
+
+def _window_use(use: WindowUse) -> str:
+    """The wish snapped outward to what is sold."""
+    taken_back = "" if use.usable.end == use.bought.end else f", usable until {day_and_time(use.usable.end)}"
+    return (
+        f" It wants {day_and_time(use.wanted.start)} to {day_and_time(use.wanted.end)}; sold is "
+        f"{day_and_time(use.bought.start)} to {day_and_time(use.bought.end)}{taken_back}: "
+        f"{hours(use.unwanted_hours)} a node, {usd(use.unwanted_usd)}, are paid and not wanted."
+    )
+
+
+def _scarce(plan: Plan) -> Iterator[RenderableType]:
+    """What more stock would save."""
+    if plan.scarcity:
+        yield Text("\nScarce", style="bold")
+        for row in plan.scarcity[:MOST_SCARCE]:
+            yield Padding(Text(f"{row.text[:1].upper()}{row.text[1:]}."), (0, 0, 0, 2))
+
+
+def _notes(plan: Plan) -> Iterator[RenderableType]:
+    """What a reader should know of how the document was taken."""
+    if plan.notes:
+        yield Text("\nWorth knowing", style="bold")
+        for note in plan.notes:
+            yield Padding(Text(f"{note[:1].upper()}{note[1:]}."), (0, 0, 0, 2))
+
+
+def _assumptions(plan: Plan) -> Iterator[RenderableType]:
+    """Nodes that the plan counts on though nobody says that they exist."""
+    if plan.assumptions:
+        yield Text("\nAssumed stock", style="bold")
+        for row in plan.assumptions:
+            yield Padding(Text(f"{plural(row.nodes, 'node')} of {row.offer_id}: {row.says}."), (0, 0, 0, 2))
+
+
+def _run(placement: Placement) -> str:
+    estimate = placement.estimate
+    spread = hours_between(estimate["hours"], estimate.low["hours"], estimate.high["hours"])
+    return (
+        f"takes {spread} on {placement.gpu} at {rate(estimate['tokens_per_s'])} tokens/s, "
+        f"{percent(estimate['mfu'])} MFU, goodput {percent(estimate['goodput'])}, "
+        f"limited by {placement.why.bottleneck} ({estimate.provenance}). "
+    )
+
+
+def _fleet(placements: Sequence[Placement]) -> str:
+    """Each kind of replica once; offers that differ in price alone share a sentence."""
+    alike: dict[str, list[float]] = {}
+    for placement in placements:
+        prices = alike.setdefault(_replica(placement), [])
+        prices.append(placement.estimate["usd_per_million_tokens"])
+    told = (
+        f"{replica} ({_price_range(prices)} per million output tokens at full load)"
+        for replica, prices in alike.items()
+    )
+    return f"answers {'; '.join(told)}. "
+
+
+def _price_range(prices: Sequence[float]) -> str:
+    low, high = f"${min(prices):.2f}", f"${max(prices):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _replica(placement: Placement) -> str:
+    estimate = placement.estimate
+    latency = ""
+    if placement.kind is WorkloadKind.SERVING:
+        latency = f"TTFT p95 {estimate['ttft_p95_ms']:.0f} ms, "
+        if "itl_p95_ms" in estimate.value:
+            latency += f"ITL p95 {estimate['itl_p95_ms']:.0f} ms, "
+    return (
+        f"{rate(estimate['requests_per_s_per_replica'])} requests/s a replica on {placement.gpu}, "
+        f"{latency}limited by {placement.why.bottleneck}, {estimate.provenance}"
+    )

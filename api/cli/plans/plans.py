@@ -1,0 +1,186 @@
+"""``broker plans``: plans of the running server, asked for, followed and read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.configuration import load_settings
+from api.cli.errors import ExitCode, TimedOut
+from api.cli.figures import day_and_time, usd
+from api.cli.holding.reservation_view import print_shortfalls
+from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
+from api.cli.plans.plan_view import misses_something, print_plan
+from api.client import BrokerClient, connect
+from api.schemas.plans.plan_record import PlanRecordForm, PlanSummaryForm
+from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
+from broker.domain.planning.plan import PlanStatus
+from broker.domain.spend.approvals import ApprovalState
+from broker.ports.planning import PlanState, Standing
+
+app = typer.Typer(add_completion=False)
+
+PAUSE_S = 0.5
+
+
+@app.command()
+def plans(
+    plan_id: Annotated[str | None, typer.Argument(help="Show this plan; without it, all in a list.")] = None,
+    new: Annotated[
+        Path | None, typer.Option("--new", help="Ask for a plan of this workloads document; - for stdin.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a plan; 0: none.")] = 180.0,
+    output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
+    intend: Annotated[
+        bool | None,
+        typer.Option("--intend/--no-intend", help="Whether this draft counts in projected spend."),
+    ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="End this plan while it waits or is being made.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Plans of the running server: asks for one, shows one, or lists them, newest first.
+
+    A plan has to be the server's to be reserved. Ctrl-C while a new one is waited for cancels it. Exit codes:
+    3 key, 4 no such plan, 5 made already, 6 something cannot be placed, 9 still planning, 130 cancelled by
+    Ctrl-C.
+
+    Example: BROKER_KEY=… broker plans --new fixtures/examples/quickstart.yaml
+    """
+    if plan_id is not None and new is not None:
+        raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
+    if cancel and plan_id is None:
+        raise InputError(
+            "command line", (FieldProblem("PLAN_ID", "nothing", "the id of the plan to cancel"),)
+        )
+    if cancel and intend is not None:
+        raise InputError("command line", (FieldProblem("--cancel", "--intend beside it", "one of both"),))
+    with connect(load_settings()) as client:
+        if new is not None:
+            plan_id = client.ask_for_plan(read_text(new), f"cli-{uuid4()}").plan_id
+            stderr().print(f"planning {plan_id}", markup=False, soft_wrap=True)
+        if plan_id is None:
+            if intend is not None:
+                raise InputError("command line", (FieldProblem("PLAN_ID", "nothing", "a plan's id"),))
+            _list(list(client.list_plans()), as_json=as_json)
+            if not as_json:
+                print_shortfalls(stdout(), client.list_shortfalls())
+            return
+        if cancel:
+            client.cancel_plan(plan_id)
+            _tell_cancelled(client.find_plan(plan_id), as_json=as_json)
+            return
+        found = (
+            _made_unless_stopped(client, plan_id, timeout)
+            if new is not None
+            else _made(client, plan_id, timeout)
+        )
+        if intend is not None:
+            client.set_intended(plan_id, intended=intend)
+            found = _made(client, plan_id, timeout)
+        short = [] if as_json else client.list_shortfalls(plan_id)
+    print_shortfalls(stderr(), short)
+    _show(found, output, as_json=as_json)
+
+
+def _show(found: PlanRecordForm, output: Path | None, *, as_json: bool) -> None:
+    """Prints a plan and writes it where that is wished; exit 6 when something cannot be placed."""
+    document, plan = found.model_dump(mode="json"), found.to_plan()
+    if output is not None:
+        write_text(output, to_json(document))
+        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(document)
+    else:
+        print_plan(stdout(), plan)
+    if found.approval is ApprovalState.WAITING:
+        stderr().print("finance has to approve it before it can be reserved (broker approvals)")
+    if misses_something(plan):
+        raise typer.Exit(ExitCode.UNPLACED)
+
+
+def _tell_cancelled(found: PlanRecordForm | PlanSummaryForm, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        stdout().print(f"plan {found.plan_id} is {found.state}", markup=False, soft_wrap=True)
+
+
+def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
+    """The plan that was asked for, once it is made; Ctrl-C cancels it on the server."""
+    try:
+        return _made(client, plan_id, timeout_s)
+    except KeyboardInterrupt:
+        try:
+            client.cancel_plan(plan_id)
+            told = f"plan {plan_id} is cancelled"
+        except BrokerError as error:
+            told = f"plan {plan_id} could not be cancelled: {error}"
+        stderr().print(told, markup=False, soft_wrap=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
+    """The plan once it is made; TimedOut, and the server's word where it failed."""
+    until = time.monotonic() + timeout_s
+    while True:
+        found = client.find_plan(plan_id)
+        if isinstance(found, PlanRecordForm):
+            return found
+        if found.state is PlanState.CANCELLED:
+            raise BrokerError(f"plan {plan_id} was cancelled")
+        if not found.state.is_on_its_way:
+            raise BrokerError(f"plan {plan_id} failed: {found.problem or 'nobody knows why'}")
+        if time.monotonic() >= until:
+            raise TimedOut(f"plan {plan_id} is {found.state}; look again with `broker plans {plan_id}`")
+        time.sleep(PAUSE_S)
+
+
+def _list(found: Sequence[PlanSummaryForm], *, as_json: bool) -> None:
+    if as_json:
+        items = [one.model_dump(mode="json") for one in found]
+        print_json({"items": items, "next_cursor": None})
+    else:
+        print_plans(stdout(), found)
+
+
+def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
+    """A row a plan, newest first as they came; one line when there are none."""
+    if not found:
+        console.print("no plans")
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("plan, team", no_wrap=True)
+    table.add_column("standing", no_wrap=True)
+    table.add_column("cost", justify="right", no_wrap=True)
+    table.add_column("made (UTC)", no_wrap=True)
+    for one in found:
+        cost = "-" if one.cost_usd is None else usd(one.cost_usd)
+        standing = _standing_words(one)
+        name = Text.assemble(one.plan_id, "\n", (one.team, "dim"))
+        table.add_row(name, standing, cost, day_and_time(one.created_at))
+    console.print(table)
+
+
+def _standing_words(one: PlanSummaryForm) -> str:
+    """Where a plan stands, then what else there is to say of it."""
+    if one.standing is None:
+        return str(one.state)
+    words = ["proposal" if one.state is PlanState.PROPOSED else str(one.standing)]
+    if one.intended and one.standing in (Standing.DRAFT, Standing.WAITING):
+        words.append("intended")
+    if one.approval is ApprovalState.APPROVED:
+        words.append("approved")
+    if one.status is PlanStatus.INFEASIBLE:
+        words.append("infeasible")
+    return ", ".join(words)

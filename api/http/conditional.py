@@ -1,0 +1,65 @@
+"""Answers with a validator: who has the present one is told so (304) instead of sent it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from broker.lru_cache import LruCache
+from broker.ports.planning import PlanRecord, Standing
+
+FRESH = {"Cache-Control": "private, no-cache"}
+"""It may be kept by who asked, and is asked for again each time."""
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "What the tag in If-None-Match is of"}}
+MOST_BYTES = 64 * 1024 * 1024
+
+Tagged = tuple[str, bytes]
+"""An entity tag, and the body that it is of."""
+
+
+def kept_answers() -> LruCache[Tagged]:
+    """Bodies that were written last, of some tens of megabytes together."""
+    return LruCache(MOST_BYTES, lambda tagged: len(tagged[1]))
+
+
+def plan_key(record: PlanRecord, standing: Standing | None) -> tuple[object, ...]:
+    """All that the answer on a plan depends on; a plan itself changes with its record's version alone."""
+    rest = (record.state, record.problem, record.needs_approval, record.approval_reason, record.supersedes)
+    words = (record.intended_by, record.approved_by, record.approved_at, record.decisions)
+    return (record.plan_id, record.version, record.plan is None, standing, *rest, *words)
+
+
+def tagged(document: Any, *, but_for: Mapping[str, Any] | None = None) -> Tagged:
+    """The body of ``document``, and its tag; a weak one where fields ``but_for`` it follow that only say when
+    it was reckoned."""
+    body = _json(document)
+    tag = f'"{blake2b(body, digest_size=16).hexdigest()}"'
+    if but_for is None:
+        return tag, body
+    return f"W/{tag}", _json({**document, **but_for})
+
+
+def conditional(request: Request, answer: Tagged) -> Response:
+    """``answer``, or 304 to who has it already."""
+    tag, body = answer
+    headers = {"ETag": tag, **FRESH}
+    if _has(request.headers.getlist("If-None-Match"), tag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _has(given: list[str], tag: str) -> bool:
+    """Whether a tag is among those given; weak and strong ones are compared alike."""
+    tags = [word.strip().removeprefix("W/") for line in given for word in line.split(",")]
+    return "*" in tags or tag.removeprefix("W/") in tags
+
+
+def _json(document: Any) -> bytes:
+    """As the framework writes it."""
+    words = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return words.encode()

@@ -1,0 +1,148 @@
+"""What routes ask for: the wired product, the caller, and an answer that is given once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from fastapi import Depends, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BeforeValidator
+
+from api.schemas.base.times import format_time, parse_time
+from broker.domain.basics.access import require_scope
+from broker.domain.basics.account import Caller, IdempotencyKey, Scope
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Tier
+from broker.domain.planning.workload import WorkloadKind
+from broker.services.accounts.accounts import Answer, Retell
+
+if TYPE_CHECKING:
+    from api.bootstrap import Product
+
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+LONGEST_KEY = 255
+SESSION_COOKIE = "broker_session"
+MOST_ITEMS = 200
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+FindCaller = Callable[[Request], Awaitable[Caller]]
+
+
+def product_of(request: Request) -> Product:
+    """The product that this application was wired with."""
+    return cast("Product", request.app.state.product)
+
+
+async def caller_of(request: Request) -> Caller:
+    """Who asks, by bearer key, or by the pages' session where nothing is changed; NotAuthenticated."""
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    keys, visitor = product_of(request).keys, request.cookies.get(SESSION_COOKIE)
+    if scheme.lower() == "bearer":
+        caller = await keys.verify(key.strip())
+    elif visitor and request.method in SAFE_METHODS:
+        caller = await keys.find_visitor(visitor)
+    else:
+        caller = await keys.verify(None)
+    idempotency_key = request.headers.get(IDEMPOTENCY_HEADER)
+    if request.method != "POST" or idempotency_key is None:
+        return caller
+    return replace(caller, claim=IdempotencyKey(caller.team, idempotency_key, _route(request)))
+
+
+def _route(request: Request) -> str:
+    return f"{request.method} {request.url.path}"
+
+
+def with_scope(find: FindCaller, scope: Scope) -> FindCaller:
+    """A dependency: the caller whom ``find`` finds, who must have ``scope``."""
+
+    async def allowed(request: Request) -> Caller:
+        caller = await find(request)
+        require_scope(caller, scope)
+        return caller
+
+    return allowed
+
+
+needs = partial(with_scope, caller_of)
+
+
+AnyCaller = Annotated[Caller, Depends(caller_of)]
+PlanReader = Annotated[Caller, Depends(needs(Scope.PLANS_READ))]
+PlanWriter = Annotated[Caller, Depends(needs(Scope.PLANS_WRITE))]
+ReservationWriter = Annotated[Caller, Depends(needs(Scope.RESERVATIONS_WRITE))]
+SpendReader = Annotated[Caller, Depends(needs(Scope.SPEND_READ))]
+Approver = Annotated[Caller, Depends(needs(Scope.SPEND_APPROVE))]
+Administrator = Annotated[Caller, Depends(needs(Scope.ADMIN))]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
+AnyLimit = Annotated[int | None, Query(ge=1, le=MOST_ITEMS, description="All of them unless told")]
+Cursor = Annotated[str | None, Query(max_length=512)]
+Moment = Annotated[datetime, BeforeValidator(parse_time)]
+Since = Annotated[Moment | None, Query(alias="from", description="A time with its zone, or a UTC date")]
+Until = Annotated[Moment | None, Query(alias="to", description="Exclusive; as for from")]
+
+
+async def narrowed_by(
+    workload: str | None = None,
+    provider: str | None = None,
+    kind: WorkloadKind | None = None,
+    tier: Tier | None = None,
+    gpu: str | None = None,
+    region: str | None = None,
+) -> dict[str, str]:
+    """What sums and rows of spend are narrowed by: the words that were given."""
+    given = {
+        "workload": workload, "provider": provider, "kind": kind, "tier": tier, "gpu": gpu, "region": region
+    }  # fmt: skip
+    return {name: str(word) for name, word in given.items() if word}
+
+
+Narrowing = Annotated[dict[str, str], Depends(narrowed_by)]
+
+
+def json_answer(status: int, document: Any, headers: Mapping[str, str] | None = None) -> Answer:
+    """An answer with a JSON body."""
+    return Answer(status, json.dumps(document), json.dumps(dict(headers or {})))
+
+
+async def answer_once(
+    request: Request, caller: Caller, act: Callable[[], Awaitable[Answer]], again: Retell | None = None
+) -> Response:
+    """``act``'s answer; under an ``Idempotency-Key`` that came before, the first answer again.
+
+    ``again`` answers from the ids of what a first request stored that could not answer any more.
+    """
+    key = request.headers.get(IDEMPOTENCY_HEADER)
+    if key is not None and not 0 < len(key) <= LONGEST_KEY:
+        problem = FieldProblem(f"/headers/{IDEMPOTENCY_HEADER}", f"{len(key)} characters", "1 to 255")
+        raise InputError("request", (problem,))
+    asked = request.url.query.encode() + b"\n" + await request.body()
+    answer = await product_of(request).accounts.once(caller, key, _route(request), asked, act, again)
+    headers = json.loads(answer.headers)
+    if answer.replayed:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(answer.body, answer.status, headers, media_type="application/json")
+
+
+def listing(items: list[dict[str, Any]], next_cursor: str | None) -> JSONResponse:
+    """The form of every list."""
+    return JSONResponse({"items": items, "next_cursor": next_cursor})
+
+
+def window_between(start: datetime | None, end: datetime | None) -> Window | None:
+    """``[start, end)`` of two query parameters; None when neither is given; InputError."""
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        missing = "/from" if start is None else "/to"
+        raise InputError("request", (FieldProblem(missing, "nothing", "both from and to, or neither"),))
+    if end <= start:
+        problem = FieldProblem("/from", format_time(start), f"a time before to, {format_time(end)}")
+        raise InputError("request", (problem,))
+    return Window(start, end)

@@ -1,0 +1,188 @@
+"""One table from errors to problem documents (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from api.schemas.base.document import describe, pointer_of
+from api.schemas.base.problem import MEDIA_TYPE
+from api.schemas.base.validation import expected_of
+from broker.domain.basics import errors
+from broker.logs import was_told
+
+log = structlog.get_logger()
+
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+TYPE_BASE = "https://gpu-capacity-broker.invalid/problems/"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of error looks over HTTP."""
+
+    status: int
+    code: str
+    title: str
+    retryable: bool = False
+    retry_after_s: int | None = None
+
+
+# The first class that matches wins, so the narrower ones stand first.
+KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
+    (errors.InputError, Kind(422, "invalid-input", "The input cannot be used")),
+    (errors.NotFound, Kind(404, "not-found", "Nothing of that name exists")),
+    (errors.StalePlan, Kind(409, "stale-plan", "The market moved since the plan was made")),
+    (errors.TooManyPlans, Kind(429, "too-many-plans", "The team has too much on its way", True)),
+    (errors.OverQuota, Kind(409, "over-quota", "A quota does not allow it")),
+    (errors.ConcurrentChange, Kind(409, "concurrent-change", "Somebody else changed it first", True)),
+    (errors.IdempotencyMismatch, Kind(422, "idempotency-mismatch", "One key came with two bodies")),
+    (errors.StillAtWork, Kind(409, "still-at-work", "The first request has not answered yet", True, 1)),
+    (errors.Conflict, Kind(409, "conflict", "Its state forbids that")),
+    (errors.ApprovalRequired, Kind(409, "approval-required", "Finance has to approve first")),
+    (errors.OverBudget, Kind(409, "over-budget", "The budget does not allow it")),
+    (errors.NotAuthenticated, Kind(401, "not-authenticated", "A bearer key is needed")),
+    (errors.NotPermitted, Kind(403, "not-permitted", "The key lacks a scope")),
+    (errors.InsufficientCapacity, Kind(409, "insufficient-capacity", "The provider has no stock", True)),
+    (errors.PriceAboveLimit, Kind(409, "price-above-limit", "The provider asks more than the limit", True)),
+    (errors.QuotaExceeded, Kind(409, "quota-exceeded", "The provider's quota is used up")),
+    (errors.RateLimited, Kind(503, "provider-rate-limited", "The provider asks to wait", True, 30)),
+    (errors.OutcomeUnknown, Kind(503, "outcome-unknown", "The provider's answer was lost", True)),
+    (errors.ProviderUnavailable, Kind(503, "provider-unavailable", "The provider does not answer", True, 30)),
+    (errors.ProviderError, Kind(502, "provider-refused", "The provider refused")),
+    (errors.StoreUnavailable, Kind(503, "store-unavailable", "The database does not answer", True, 5)),
+    (errors.StoreTooNew, Kind(503, "store-too-new", "The database belongs to a newer version")),
+    (
+        errors.PlannerOutOfMemory,
+        Kind(500, "planner-out-of-memory", "Planning needs more memory than it may use"),
+    ),
+    (errors.PlannerDied, Kind(500, "planner-died", "The planning process ended early", True)),
+    (errors.BrokerError, Kind(500, "internal", "Something went wrong")),
+)
+
+UNEXPECTED = KINDS[-1][1]
+SEE_THE_LOG = "see the server's log"
+
+
+def kind_of(error: errors.BrokerError) -> Kind:
+    """The entry of KINDS for ``error``."""
+    return next(kind for cls, kind in KINDS if isinstance(error, cls))
+
+
+def problem(
+    request: Request,
+    kind: Kind,
+    detail: str,
+    extra: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem document. ``trace_id`` is also in the log's lines and in ``X-Request-Id``."""
+    body = {
+        "type": TYPE_BASE + kind.code,
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+        "instance": request.url.path,
+        "code": kind.code,
+        "retryable": kind.retryable,
+        "trace_id": getattr(request.state, "trace_id", None),
+        **(extra or {}),
+    }
+    told = dict(headers or {})
+    if kind.status == 401:
+        told["WWW-Authenticate"] = "Bearer"
+    wait_s = body.get("retry_after_s", kind.retry_after_s)
+    if wait_s is not None:
+        told["Retry-After"] = str(math.ceil(wait_s))
+    # ASCII: what a caller sent may hold half a surrogate pair, which UTF-8 cannot say.
+    return Response(json.dumps(body), kind.status, told, media_type=MEDIA_TYPE)
+
+
+async def on_broker_error(request: Request, error: Exception) -> Response:
+    """Answers an error that was raised on purpose."""
+    assert isinstance(error, errors.BrokerError)
+    kind = kind_of(error)
+    extra: dict[str, Any] = dict(error.facts)
+    if error.problems:
+        extra["errors"] = [
+            {
+                "pointer": p.pointer,
+                "found": p.found,
+                "expected": p.expected,
+                "line": p.line,
+                "column": p.column,
+            }
+            for p in error.problems
+        ]
+    if isinstance(error, errors.RateLimited) and error.retry_after_s is not None:
+        extra["retry_after_s"] = error.retry_after_s
+    if kind.status >= 500:
+        log.warning("request failed", path=request.url.path, code=kind.code, error=str(error))
+    return problem(request, kind, str(error), extra)
+
+
+async def on_invalid_request(request: Request, error: Exception) -> Response:
+    """Answers what FastAPI's own validation refuses, in the same form."""
+    assert isinstance(error, RequestValidationError)
+    problems = tuple(_field_problem(item, error.body) for item in error.errors())
+    return await on_broker_error(request, errors.InputError("request", problems))
+
+
+def _field_problem(item: Mapping[str, Any], body: object) -> errors.FieldProblem:
+    """One complaint; its pointer leads into the body, or names the parameter."""
+    if item["type"] == "json_invalid":
+        text, at = str(body), int(item["loc"][-1])
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        found = f"malformed JSON ({item['ctx']['error']})"
+        return errors.FieldProblem("", found, "one JSON document", line, column)
+    missing = item["type"] == "missing"
+    found = "nothing" if missing else describe(item.get("input"))
+    return errors.FieldProblem(pointer_of(*item["loc"][1:]), found, expected_of(item))
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answers unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    codes = {400: "invalid-input", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+    kind = Kind(error.status_code, codes.get(error.status_code, "http-error"), str(error.detail))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed_methods(request))
+    return problem(request, kind, str(error.detail), headers=headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Every method that some route takes on this path; the framework names those of one route alone."""
+    scopes = ({**request.scope, "method": method} for method in METHODS)
+    routes = request.app.router.routes
+    return [s["method"] for s in scopes if any(route.matches(s)[0] is Match.FULL for route in routes)]
+
+
+async def on_unexpected(request: Request, error: Exception) -> Response:
+    """The last resort: logs what nobody foresaw and answers without its text."""
+    log_unexpected(request, error)
+    return problem(request, UNEXPECTED, SEE_THE_LOG)
+
+
+def log_unexpected(request: Request, error: Exception) -> None:
+    """Notes what nobody foresaw, with where it happened."""
+    if not was_told(error):
+        log.error("unexpected error", path=request.url.path, exc_info=error)
+
+
+def install(app: FastAPI) -> None:
+    """Makes ``app`` answer every error as a problem document."""
+    app.add_exception_handler(errors.BrokerError, on_broker_error)
+    app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(Exception, on_unexpected)

@@ -1,0 +1,162 @@
+"""The market: offers now, the price of one over time, and the health of feeds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from api.http.dependencies import product_of
+from api.pages.market import market_view, price_view
+from api.pages.parts.rendering import page_router, show
+from api.pages.parts.session import AnyVisitor
+from api.pages.parts.tables import Address, page_at, wished_sorting
+from api.pages.parts.words import seller
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Tier
+from broker.domain.market.offer_pages import OfferFilter, matching, most_offered
+
+PAGE_SIZE = 50
+SPANS_DAYS = (7, 30, 90, 365)
+USUAL_DAYS = 30
+
+router = page_router()
+
+
+@router.get("/market")
+async def market_page(
+    request: Request,
+    caller: AnyVisitor,
+    gpu: str = "",
+    provider: str = "",
+    region: str = "",
+    tier: str = "",
+    sort: str = "",
+    page: int = 1,
+) -> Response:
+    """Offers now, narrowed and sorted, and feeds."""
+    product = product_of(request)
+    wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
+    address = Address("/market", {**wanted, "sort": sort})
+    sorting = wished_sorting(sort, tuple(market_view.SORTS), address, "offers")
+    chosen = market_view.offer_filter(wanted)
+    counts = await product.offers.find_counts()
+    kinds = matching(counts, chosen)
+    count = sum(kind.offers for kind in kinds)
+    first, paging = page_at(count, page, PAGE_SIZE, address)
+    parts, order = market_view.shown_slices(counts, chosen, sorting, first, PAGE_SIZE)
+    feeds = await product.offers.find_feeds()
+    window, span = _back_from(product.clock.now(), USUAL_DAYS)
+    most = most_offered(kinds)
+    by_day = () if most is None else await product.prices.find_recent_sku_days(*most, window)
+    return show(
+        request,
+        "market.html",
+        "Market",
+        feeds=feeds,
+        unread=product.reconcile.unread_lists(),
+        missing=product.missing,
+        breakers=market_view.breakers(
+            product.adapters, {feed.provider: product.offers.polling_of(feed) for feed in feeds}
+        ),
+        quarantine=await product.offers.find_quarantine(),
+        offers=await product.offers.find_slices(parts, order, descending=sorting.descending),
+        cards=market_view.market_cards(kinds, await product.offers.find_price_range(chosen, count)),
+        count=count,
+        first=first + 1,
+        sorting=sorting,
+        paging=paging,
+        filters=market_view.market_filters(counts, wanted),
+        narrowed=any(wanted.values()),
+        most_offered=most,
+        span=span,
+        days=by_day,
+        charts=None if most is None else price_view.sku_charts(by_day, window, most[0]),
+        as_of=await product.offers.find_as_of(),
+    )
+
+
+@router.get("/market/feeds/{provider}")
+async def feed_page(request: Request, caller: AnyVisitor, provider: str) -> Response:
+    """One provider's feed: its health, and the rows that became no offer."""
+    product = product_of(request)
+    feeds = {feed.provider: feed for feed in await product.offers.find_feeds()}
+    if provider not in feeds:
+        raise NotFound("provider", provider, "it is not configured")
+    latest = await product.offers.find_rejected(provider)
+    rejected = latest.rejected if latest is not None else ()
+    return show(
+        request,
+        "feed.html",
+        seller(provider),
+        feed=feeds[provider],
+        missing=product.missing.get(provider, ()),
+        rejected=rejected,
+        unread=product.reconcile.unread_lists().get(provider),
+    )
+
+
+@router.get("/market/offers/{offer_id:path}")
+async def offer_page(request: Request, caller: AnyVisitor, offer_id: str, days: int = 30) -> Response:
+    """One offer: its price over time and what it may become, and everything that its seller said."""
+    product = product_of(request)
+    offer = await product.offers.find_offer(offer_id)
+    window, span = _back_from(product.clock.now(), days)
+    by_day = await product.prices.find_days(offer_id, window)
+    forecast = await product.prices.forecast(offer_id)
+    ahead = price_view.outlook_rows(forecast)
+    return show(
+        request,
+        "offer.html",
+        f"{offer.sku.gpu} at {seller(offer.provider)}",
+        o=offer,
+        days=by_day,
+        ahead=ahead,
+        grounds=price_view.grounds_words(forecast),
+        cards=price_view.offer_cards(offer, by_day, ahead),
+        charts=price_view.offer_charts(by_day, ahead, offer, window),
+        span=span,
+        spans=SPANS_DAYS,
+        as_of=await product.offers.find_as_of(),
+    )
+
+
+@router.get("/market/gpus/{gpu}")
+async def gpu_page(
+    request: Request, caller: AnyVisitor, gpu: str, tier: Tier = Tier.ON_DEMAND, days: int = 30
+) -> Response:
+    """A GPU over all of its sellers: what an hour of it costs by day, and who sells it now."""
+    product = product_of(request)
+    window, span = _back_from(product.clock.now(), days)
+    by_day = await product.prices.find_sku_days(gpu, str(tier), window)
+    chosen = OfferFilter(gpu=gpu, tier=str(tier))
+    kinds = matching(await product.offers.find_counts(), chosen)
+    count = sum(kind.offers for kind in kinds)
+    sellers = market_view.seller_rows(kinds, await product.offers.find_cheapest_of_sellers(chosen))
+    cheapest = await product.offers.find_named([row.cheapest.offer_id for row in sellers])
+    if not by_day and not sellers:
+        raise NotFound("GPU", gpu, "none of that name is or was on sale in this tier")
+    return show(
+        request,
+        "gpu.html",
+        gpu,
+        gpu=gpu,
+        tier=str(tier),
+        tiers=[str(one) for one in Tier],
+        days=by_day,
+        sellers=sellers,
+        cheapest={offer.offer_id: offer for offer in cheapest},
+        cards=market_view.market_cards(kinds, await product.offers.find_price_range(chosen, count)),
+        charts=price_view.sku_charts(by_day, window, gpu),
+        span=span,
+        spans=SPANS_DAYS,
+        as_of=await product.offers.find_as_of(),
+    )
+
+
+def _back_from(now: datetime, days: int) -> tuple[Window, int]:
+    """The last ``days`` days up to now; the usual ones where nobody offers so many."""
+    span = days if days in SPANS_DAYS else USUAL_DAYS
+    return Window(now - timedelta(days=span), now), span

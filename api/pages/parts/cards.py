@@ -1,0 +1,100 @@
+"""Figures that a page leads with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from api.held import most_nodes
+from api.pages.parts.words import DASH, counted, usd
+from broker.domain.basics.money import ZERO
+from broker.domain.holding.reservation import Reservation
+from broker.domain.market.market import FeedHealth
+from broker.domain.planning.plan import Placement, Plan
+from broker.ports.planning import PlanRecord, Standing
+from broker.services.spend.ledger import counted_drafts
+
+SPLIT_BASELINE = "single_shape"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One figure with its name and a note; ``lead`` marks the one to read first."""
+
+    label: str
+    figure: str
+    note: str = ""
+    tone: str = ""
+    lead: bool = False
+
+
+def saved_usd(plan: Plan) -> Decimal | None:
+    """What the plan saves against one shape for both phases; None when that could not run, or passes the
+    budget."""
+    for baseline in plan.baselines:
+        if baseline.name != SPLIT_BASELINE or baseline.over_budget_usd:
+            continue
+        if baseline.cost_usd is not None:
+            return baseline.cost_usd - plan.cost_usd - plan.delay_usd
+    return None
+
+
+def market_card(feeds: Sequence[FeedHealth]) -> Card:
+    """What is on sale now, and whether that is still true."""
+    stale = sum(feed.stale_since is not None for feed in feeds)
+    offers = sum(feed.offers for feed in feeds)
+    health = f"{stale} stale" if stale else "all fresh"
+    return Card("Offers now", f"{offers:,}", f"from {len(feeds)} providers, {health}")
+
+
+def overview_cards(
+    feeds: Sequence[FeedHealth],
+    plans: Sequence[PlanRecord],
+    standings: Mapping[str, Standing],
+    held: Sequence[Reservation],
+    now: datetime,
+) -> tuple[Card, ...]:
+    """What the product knows, plans and holds (the open reservations) now; a workload counts once."""
+    reserved = [p for p in plans if standings.get(p.plan_id) is Standing.RESERVED]
+    coming = _coming(plans, held, now)
+    drafts = {record.plan_id for record, _ in coming}
+    ones = [p.plan for p in plans if p.plan is not None and (p in reserved or p.plan_id in drafts)]
+    saved = [saving for plan in ones if (saving := saved_usd(plan)) is not None]
+    intended_usd = sum((placement.cost_usd for _, placement in coming), ZERO)
+    return (
+        Card(
+            "Planned spend",
+            usd(_cost_usd(reserved) + intended_usd),
+            f"{usd(_cost_usd(reserved))} reserved, {usd(intended_usd)} of intended drafts",
+            lead=True,
+        ),
+        Card(
+            "Saved against one shape",
+            usd(sum(saved, ZERO)) if saved else DASH,
+            "one kind of node for training and serving alike",
+            tone="good" if saved else "",
+        ),
+        Card("Reservations open", f"{len(held):,}", f"{counted(most_nodes(held), 'node')} at most at once"),
+        market_card(feeds),
+    )
+
+
+def _coming(
+    plans: Sequence[PlanRecord], held: Sequence[Reservation], now: datetime
+) -> list[tuple[PlanRecord, Placement]]:
+    """What intended drafts would buy, without what is held already and what is over."""
+    drafts = counted_drafts(plans, held)
+    return [
+        (record, placement)
+        for record in plans
+        if record.plan is not None
+        for placement in record.plan.placements
+        if drafts.get((record.team, placement.workload)) == record.plan_id
+        and max(segment.end for segment in placement.segments) > now
+    ]
+
+
+def _cost_usd(plans: Sequence[PlanRecord]) -> Decimal:
+    return sum((one.plan.cost_usd for one in plans if one.plan is not None), ZERO)

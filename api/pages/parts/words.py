@@ -1,0 +1,140 @@
+"""How the pages say things: money, times, shares, places and names; filters of the templates, all pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from markupsafe import Markup
+
+from broker.domain.basics.money import from_micro_usd, price_words, usd_words
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.workload import WorkloadKind
+from providers.registry import SPECS
+
+DASH = "–"
+ACRONYMS: Mapping[str, str] = {"gpu": "GPU", "sku": "SKU"}
+TONES: Mapping[str, str] = {
+    **dict.fromkeys(("optimal", "done", "active", "held", "fresh", "applied", "approved"), "good"),
+    **dict.fromkeys(("feasible", "queued", "running", "pending", "scheduled", "releasing"), "warn"),
+    **dict.fromkeys(("proposed", "stale", "waiting", "accepted", "moving", "partly"), "warn"),
+    **dict.fromkeys(("unfinished",), "warn"),
+    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected"), "bad"),
+}
+METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
+    WorkloadKind.TRAINING: (
+        ("hours", "{:,.1f} h", 1),
+        ("tokens_per_s", "{:,.0f} tokens/s", 1),
+        ("mfu", "MFU {:.0f} %", 100),
+        ("goodput", "goodput {:.0f} %", 100),
+    ),
+    WorkloadKind.SERVING: (
+        ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
+        ("ttft_p95_ms", "TTFT p95 {:,.0f} ms", 1),
+        ("itl_p95_ms", "ITL p95 {:,.0f} ms", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million output tokens at full load", 1),
+    ),
+    WorkloadKind.BATCH: (
+        ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million output tokens at full load", 1),
+    ),
+}
+"""Metric of an estimate, how it reads, and what it is multiplied by."""
+
+
+def usd(amount: Decimal | None) -> str:
+    """``$1,234.56``, or a dash."""
+    return DASH if amount is None else usd_words(amount)
+
+
+def signed_usd(amount: Decimal | None) -> str:
+    """Like ``usd``, with a plus where it is more."""
+    return f"+{usd(amount)}" if amount is not None and amount > 0 else usd(amount)
+
+
+def price(amount: Decimal) -> str:
+    """A price of an hour, ``$2.085``: it needs a digit more than money."""
+    return price_words(amount)
+
+
+def micro_price(amount: int) -> str:
+    """Micro-USD as ``price``."""
+    return price(from_micro_usd(amount))
+
+
+def moment(at: datetime | None) -> str:
+    """``2026-11-23 11:30 UTC`` as plain text, or a dash."""
+    return DASH if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def instant(at: datetime | None) -> str:
+    """``moment`` as a time element, or a dash."""
+    if at is None:
+        return DASH
+    utc = at.astimezone(UTC)
+    form = '<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M} <span class="zone">UTC</span></time>'
+    return Markup(form.format(utc, utc))  # noqa: S704  made of digits alone
+
+
+def share(ratio: float | None) -> str:
+    """A percentage with two digits, or a dash."""
+    return DASH if ratio is None else f"{100 * ratio:.2f} %"
+
+
+def words(name: str) -> str:
+    """A name of ours as words: ``on_demand`` → ``on demand``."""
+    return " ".join(ACRONYMS.get(word, word) for word in str(name).split("_"))
+
+
+def hours(duration: timedelta) -> str:
+    """``36.5 h``, or days from three of them on."""
+    count = duration / timedelta(hours=1)
+    return f"{count / 24:,.1f} days" if count >= 72 else f"{count:,.1f} h"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 plan``, ``2 plans``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def seller(provider: str) -> str:
+    """A provider's own name: ``prime_intellect`` → ``Prime Intellect``."""
+    spec = SPECS.get(provider)
+    return spec.title if spec is not None else provider
+
+
+def offer_words(offer_id: str) -> str:
+    """An offer that may be gone, by what its id says: seller, then the parts of it."""
+    provider, _, rest = offer_id.partition("/")
+    return " · ".join((seller(provider), *(words(part) for part in rest.split("/") if part)))
+
+
+SELLER_KEY = re.compile(r"(^|\b(?:on|at|of|from) )(" + "|".join(sorted(map(re.escape, SPECS))) + r")\b")
+
+
+def sellers_named(told: str) -> str:
+    """A sentence of the planner with sellers' own names where it has their keys."""
+    return SELLER_KEY.sub(lambda found: f"{found[1]}{seller(found[2])}", told)
+
+
+def place(at: Offer | Placement) -> str:
+    """Region and zone; the zone alone where its name begins with the region's."""
+    if at.zone is None or at.zone == at.region:
+        return at.region
+    return at.zone if at.zone.startswith(at.region) else f"{at.region} · {at.zone}"
+
+
+def tone(state: str) -> str:
+    """Whether a state is good news, a wait, or bad news; empty for others."""
+    return TONES.get(str(state), "")
+
+
+def figures(placement: Placement) -> list[str]:
+    """The figures of an estimate that say most."""
+    told = placement.estimate.value
+    return [
+        form.format(told[name] * factor) for name, form, factor in METRICS[placement.kind] if name in told
+    ]

@@ -1,0 +1,121 @@
+"""Approvals: plans that wait for finance, with the figures to be seen, the word, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from api.http.dependencies import product_of
+from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
+from api.pages.parts.rendering import page_router, show
+from api.pages.parts.session import PlanVisitor, SpendVisitor
+from api.pages.plans.plan_view import BaselineRow, baseline_rows, title_of
+from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.spend.approvals import ApprovalState
+from broker.services.spend.approvals import DECIDED, Approval, Looked
+
+SHOWN = 50
+DONE: Mapping[str, str] = {
+    "approved": "Approved. The team can reserve it now.",
+    "rejected": "Rejected. The plan cannot be reserved, and counts as spend no more.",
+}
+
+router = page_router()
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """One plan before finance; ``once`` is its forms' own."""
+
+    approval: Approval
+    title: str
+    baselines: tuple[BaselineRow, ...]
+    once: str
+
+
+def _row(approval: Approval) -> ApprovalRow:
+    plan = approval.record.plan
+    baselines = baseline_rows(plan) if plan is not None and plan.baselines else ()
+    return ApprovalRow(approval, title_of(approval.record), baselines, new_once())
+
+
+@router.get("/approvals")
+async def approvals_page(request: Request, caller: SpendVisitor, done: str = "") -> Response:
+    """What waits, and what was decided."""
+    product = product_of(request)
+    waiting = await product.approvals.find_approvals(caller, {ApprovalState.WAITING}, SHOWN)
+    decided = await product.approvals.find_approvals(caller, DECIDED, SHOWN)
+    limit = product.settings.approval_limit_usd
+    return show(
+        request,
+        "approvals.html",
+        "Approvals",
+        waiting=[_row(approval) for approval in waiting.items],
+        decided=[_row(approval) for approval in decided.items],
+        limit=None if limit is None else Decimal(str(limit)),
+        notice=DONE.get(done, ""),
+        proof=proof_of(request),
+    )
+
+
+@router.post("/approvals/{plan_id}/approve")
+async def approve_here(request: Request, caller: SpendVisitor, plan_id: str) -> Response:
+    """Finance's yes to exactly the figures that were shown; back to what waits."""
+    return await _approve(request, caller, plan_id, "/approvals")
+
+
+@router.post("/approvals/{plan_id}/reject")
+async def reject_here(request: Request, caller: SpendVisitor, plan_id: str) -> Response:
+    """Finance's no; back to what waits."""
+    return await _reject(request, caller, plan_id, "/approvals")
+
+
+@router.post("/plans/{plan_id}/approve")
+async def approve_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+    """Finance's yes to exactly the figures that were shown; back to the plan."""
+    return await _approve(request, caller, plan_id, f"/plans/{plan_id}")
+
+
+@router.post("/plans/{plan_id}/reject")
+async def reject_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+    """Finance's no; back to the plan."""
+    return await _reject(request, caller, plan_id, f"/plans/{plan_id}")
+
+
+async def _approve(request: Request, caller: Caller, plan_id: str, back: str) -> Response:
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        await product_of(request).approvals.approve(named, plan_id, form.text("comment"), _looked(form))
+        return f"{back}?done=approved"
+
+    return await act_once(request, caller, form, act)
+
+
+async def _reject(request: Request, caller: Caller, plan_id: str, back: str) -> Response:
+    form = await read_form(request)
+    if not form.text("comment"):
+        problem = FieldProblem("/comment", "nothing", "the reason, for the team that asked")
+        raise InputError("form", (problem,))
+
+    async def act(named: Caller) -> str:
+        await product_of(request).approvals.reject(named, plan_id, form.text("comment"), _looked(form))
+        return f"{back}?done=rejected"
+
+    return await act_once(request, caller, form, act)
+
+
+def _looked(form: SentForm) -> Looked:
+    """What stood on the page when the form was sent."""
+    sha256, cost = form.text("plan_sha256"), form.text("cost_now_usd")
+    if not sha256:
+        raise InputError("form", (FieldProblem("/plan_sha256", "nothing", "the plan that was looked at"),))
+    try:
+        return Looked(sha256, Decimal(cost) if cost else None)
+    except InvalidOperation as error:
+        raise InputError("form", (FieldProblem("/cost_now_usd", repr(cost), "money"),)) from error

@@ -1,0 +1,266 @@
+"""Plans: the list, asking for one, one over time with its reasons, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from fastapi.responses import Response, StreamingResponse
+
+from api.held import Line, fleets
+from api.http.dependencies import product_of
+from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
+from api.pages.parts.rendering import page_router, show, templates
+from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
+from api.pages.parts.words import usd
+from api.pages.plans import plan_view
+from api.pages.plans.reservation_view import size_words
+from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
+from broker.catalogue import CONFIG
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import Conflict, InputError
+from broker.domain.holding.reservation import Reservation
+from broker.ports.planning import PlanRecord
+
+if TYPE_CHECKING:
+    from api.bootstrap import Product
+
+EXAMPLES = CONFIG.parent / "fixtures" / "examples"
+EXAMPLE_NAMES: Mapping[str, str] = {
+    "quickstart": "A short fine-tune, then a small service",
+    "finetune-and-chat": "A fine-tune beside a 70B assistant and a batch",
+    "pretrain-then-serve": "A pretraining run, then the model served",
+}
+MOST_RESERVATIONS = 200
+COMMAND = "#   broker"
+DONE: Mapping[str, str] = {
+    "asked": "Asked. Nothing is bought by planning.",
+    "approved": "Approved. The team can reserve it now.",
+    "rejected": "Rejected. It cannot be reserved, and counts as spend no more.",
+    "reserved": "Reserved: every placement is ordered, and each has its row under Reservations.",
+    "released": "Release asked for everything that this plan held.",
+    "intended": "This draft counts in projected spend now.",
+    "not-intended": "This draft counts in projected spend no more.",
+}
+"""What a page says after an action, by the word in its address."""
+
+router = page_router()
+
+
+@router.get("/plans")
+async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None = None) -> Response:
+    """Plans, newest first."""
+    planning = product_of(request).planning
+    page = await planning.find_plans(caller, 50, cursor)
+    standings = await planning.find_standings(page.items)
+    rows = [plan_view.plan_row(record, standings.get(record.plan_id)) for record in page.items]
+    return show(request, "plans.html", "Plans", plans=rows, next_cursor=page.next_cursor)
+
+
+@router.get("/plans/new")
+async def new_plan_page(
+    request: Request, caller: PlanWritingVisitor, example: str = "quickstart"
+) -> Response:
+    """A place to write workloads down, with an example to begin from."""
+    name = example if example in EXAMPLE_NAMES else "quickstart"
+    return _writing(request, caller, _example_text(name, caller), example=name)
+
+
+def _example_text(name: str, caller: Caller) -> str:
+    """An example with the visitor's own team in it, without the command that its file begins with."""
+    text = Path(EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
+    kept = (line for line in text.splitlines() if not line.startswith(COMMAND))
+    return "".join(f"team: {caller.team}\n" if line.startswith("team:") else f"{line}\n" for line in kept)
+
+
+def _writing(
+    request: Request,
+    caller: Caller,
+    text: str,
+    *,
+    example: str = "",
+    error: InputError | None = None,
+) -> Response:
+    return show(
+        request,
+        "plan_new.html",
+        "New plan",
+        422 if error is not None else 200,
+        text=text,
+        example=example,
+        examples=EXAMPLE_NAMES,
+        problems=error.problems if error is not None else (),
+        lines=text.splitlines(),
+        proof=proof_of(request),
+        once=new_once(),
+    )
+
+
+@router.post("/plans/new")
+async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
+    """Asks for a plan with what was written or uploaded; problems are shown at their lines."""
+    form = await read_form(request)
+    text = form.fields.get("file") or form.fields.get("workloads", "")
+    options = options_of(product_of(request).settings)
+
+    async def act(named: Caller) -> str:
+        record = await ask_for_plan(product_of(request), named, text, options, "workloads")
+        return f"/plans/{record.plan_id}?done=asked"
+
+    try:
+        return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
+    except InputError as error:
+        return _writing(request, caller, text.replace("\r\n", "\n"), error=error)
+
+
+@router.get("/plans/{plan_id}")
+async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: str = "") -> Response:
+    """One plan over time, and why."""
+    product = product_of(request)
+    record = await product.planning.find_plan(caller, plan_id)
+    held = await product.reservations.find_reservations(caller, MOST_RESERVATIONS, plan_id=plan_id)
+    asked = await product.approvals.find_approval(caller, plan_id) if caller.may(Scope.SPEND_READ) else None
+    return show(
+        request,
+        "plan.html",
+        plan_view.title_of(record),
+        record=record,
+        heading=plan_view.title_of(record),
+        notice=DONE.get(done, ""),
+        step=plan_view.next_step(record, held.items),
+        standing=(await product.planning.find_standings([record])).get(plan_id),
+        not_bought=plan_view.why_not_bought(record, held.items),
+        open_lines=_open_lines(held.items, product.clock.now()),
+        short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),
+        unfinished=await product.reoptimize.find_unfinished_of(caller, plan_id),
+        approval=asked,
+        proof=proof_of(request),
+        once=new_once(),
+        least=await _least_owed(product, record),
+        event=await event_of(product, record),
+        **_of_plan(record, product.clock.now()),
+    )
+
+
+def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Line[Reservation], str]]:
+    """What is held and will be, a line for each offer of a workload, with its size in words."""
+    lines = fleets([row for row in held if row.is_open], now)
+    return [(line, size_words(line)) for line in lines]
+
+
+async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:
+    """What is owed however soon it is released, at the terms of now."""
+    if record.plan is None:
+        return None
+    offers = await product.offers.find_named([one.offer_id for one in record.plan.placements])
+    return plan_view.least_owed(record.plan, {offer.offer_id: offer for offer in offers})
+
+
+def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
+    """What there is to show once the plan is made."""
+    plan = record.plan
+    if plan is None:
+        return {"plan": None, "status": record.state}
+    return {
+        "plan": plan,
+        "status": plan.status,
+        "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
+        "charts": plan_view.plan_charts(plan, now),
+        "days": plan_view.held_days(plan),
+        "kinds": plan_view.kinds_of(plan),
+        "capacity": plan_view.capacity,
+        "baselines": plan_view.baseline_rows(plan),
+        "bound_share": plan_view.bound_share(plan),
+        "bought_at_once_usd": plan_view.bought_at_once_usd(plan),
+        "as_of": plan.as_of,
+    }
+
+
+@router.get("/plans/{plan_id}/progress")
+async def progress(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+    """How far a plan is, as parts of its page; the event ``end`` follows the last."""
+    product = product_of(request)
+    first = await product.planning.find_plan(caller, plan_id)
+    part = templates.get_template("plan_progress.html")
+
+    async def lines() -> AsyncIterator[str]:
+        async for event in plan_events(product, caller, first):
+            if event is None:
+                yield ": still at work\n\n"
+                continue
+            told = part.render(event=event).strip().splitlines()
+            yield "".join(f"data: {line}\n" for line in told) + "\n"
+        yield "event: end\ndata: end\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+@router.post("/plans/{plan_id}/cancel")
+async def cancel(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
+    """Ends a plan that waits or is being made."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        await product_of(request).planning.cancel(named, plan_id)
+        return f"/plans/{plan_id}"
+
+    return await act_once(request, caller, form, act)
+
+
+@router.post("/plans/{plan_id}/reserve")
+async def reserve(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+    """Reserves all of it, or leaves nothing held."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        await as_seen(request, named, plan_id, form)
+        await product_of(request).reservations.reserve_plan(named, plan_id)
+        return f"/plans/{plan_id}?done=reserved"
+
+    return await act_once(request, caller, form, act, lambda _: f"/plans/{plan_id}")
+
+
+@router.post("/plans/{plan_id}/release")
+async def release(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+    """Gives everything back that the plan holds."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        reservations = product_of(request).reservations
+        page = await reservations.find_reservations(named, MOST_RESERVATIONS, plan_id=plan_id)
+        for row in page.items:
+            if row.is_open:
+                await reservations.release(named, row.reservation_id)
+        return f"/plans/{plan_id}?done=released"
+
+    return await act_once(request, caller, form, act)
+
+
+@router.post("/plans/{plan_id}/intend")
+async def intend(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
+    """Says whether a draft counts in projected spend."""
+    form = await read_form(request)
+    intended = form.text("intended") == "yes"
+
+    async def act(named: Caller) -> str:
+        await product_of(request).planning.set_intended(named, plan_id, intended=intended)
+        return f"/plans/{plan_id}?done={'intended' if intended else 'not-intended'}"
+
+    return await act_once(request, caller, form, act)
+
+
+async def as_seen(request: Request, caller: Caller, plan_id: str, form: SentForm) -> PlanRecord:
+    """The plan; Conflict unless it costs what the form's page showed."""
+    record = await product_of(request).planning.find_plan(caller, plan_id)
+    cost = record.plan.cost_usd if record.plan is not None else None
+    try:
+        seen = Decimal(form.text("seen_usd"))
+    except InvalidOperation:
+        seen = None
+    if cost is None or seen != cost:
+        raise Conflict(f"plan {plan_id} costs {usd(cost)} now, the page showed {usd(seen)}: look at it again")
+    return record

@@ -1,0 +1,305 @@
+"""From a plan to what its pages show: pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from api.pages.parts.cards import SPLIT_BASELINE, Card, saved_usd
+from api.pages.parts.charts import Charts, both_widths
+from api.pages.parts.timelines import Bar, Lane, timeline
+from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
+from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.reservation import Reservation
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.reconciling.reconciling import WITH_THE_REST
+from broker.domain.spend.approvals import ApprovalState
+from broker.ports.planning import PlanRecord, PlanState, Standing
+
+SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One plan in a list."""
+
+    plan_id: str
+    team: str
+    created_at: datetime
+    state: str
+    workloads: tuple[str, ...]
+    cost_usd: Decimal | None
+    gap: float | None
+    saved_usd: Decimal | None
+    approval: ApprovalState | None
+    standing: Standing | None = None
+    is_intended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRow:
+    """One strategy against the plan; ``share`` of the dearest cost in [0, 1]; ``is_this``: the plan itself.
+
+    ``missing``: what stands in place of a cost that is not told.
+    """
+
+    name: str
+    cost_usd: Decimal | None
+    saving_usd: Decimal | None
+    share: float
+    why: str
+    is_this: bool = False
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDay:
+    """Node-hours that each placement holds on one day."""
+
+    day: datetime
+    node_hours: tuple[float, ...]
+
+
+class Step(StrEnum):
+    """What a plan waits for."""
+
+    MAKING = "making"
+    NOTHING = "nothing"
+    APPROVAL = "approval"
+    REJECTED = "rejected"
+    RESERVING = "reserving"
+    HELD = "held"
+    OVER = "over"
+
+
+STEP_OF_APPROVAL: Mapping[ApprovalState | None, Step] = {
+    ApprovalState.WAITING: Step.APPROVAL,
+    ApprovalState.REJECTED: Step.REJECTED,
+}
+
+
+def title_of(record: PlanRecord) -> str:
+    """The plan's workloads, as it was asked."""
+    names = workloads_of(record)
+    return ", ".join(names) if names else "Plan"
+
+
+def workloads_of(record: PlanRecord) -> tuple[str, ...]:
+    """Names of the workloads that were asked for."""
+    return tuple(str(row.get("name", "")) for row in json.loads(record.document).get("workloads", ()))
+
+
+def budget_of(record: PlanRecord) -> Decimal | None:
+    """The budget that the request named."""
+    budget = json.loads(record.document).get("budget")
+    return Decimal(str(budget["usd"])) if budget else None
+
+
+def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
+    """A record as a row of a list."""
+    plan = record.plan
+    state = record.state if plan is None or record.state is PlanState.PROPOSED else plan.status
+    return PlanRow(
+        plan_id=record.plan_id,
+        team=record.team,
+        created_at=record.created_at,
+        state=str(state),
+        workloads=workloads_of(record),
+        cost_usd=plan.cost_usd if plan else None,
+        gap=plan.gap if plan else None,
+        saved_usd=saved_usd(plan) if plan else None,
+        approval=record.approval,
+        standing=standing,
+        is_intended=record.is_intended,
+    )
+
+
+def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
+    """What the plan waits for, by its state and by what is held of it."""
+    if record.state.is_on_its_way:
+        return Step.MAKING
+    if any(row.is_open for row in reservations):
+        return Step.HELD
+    if record.reserved_at is not None:
+        return Step.OVER
+    if record.plan is None or not record.plan.placements:
+        return Step.NOTHING
+    return STEP_OF_APPROVAL.get(record.approval, Step.RESERVING)
+
+
+def why_not_bought(record: PlanRecord, reservations: Iterable[Reservation]) -> str:
+    """What a seller said at the last try to buy the plan, newest first; empty where it did not fail."""
+    if record.reserved_at is not None:
+        return ""
+    said = (row.reason for row in reservations if not row.is_open)
+    return next((reason for reason in said if reason and not reason.startswith(WITH_THE_REST)), "")
+
+
+def bought_at_once_usd(plan: Plan) -> Decimal:
+    """What of the cost is owed in full with the purchase: windows."""
+    return sum((p.capacity_usd for p in plan.placements if p.tier is Tier.WINDOW), ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastOwed:
+    """What is owed once a plan is bought, however soon it is released: ``terms`` says which offers are held
+    for how many hours at least. ``unknown``: placements whose offer is not on sale now."""
+
+    usd: Decimal
+    terms: tuple[tuple[str, float], ...]
+    unknown: int
+
+
+def least_owed(plan: Plan, offers: Mapping[str, Offer]) -> LeastOwed:
+    """Windows in full, and of what else begins first a minimum term or a billing increment."""
+    usd, terms, unknown = ZERO, dict[str, float](), 0
+    for placement in plan.placements:
+        offer = offers.get(placement.offer_id)
+        if placement.tier is Tier.WINDOW:
+            usd += placement.cost_usd
+        elif offer is None:
+            unknown += 1
+        else:
+            first = placement.segments[0]
+            moment = Segment(first.start, first.start + timedelta(seconds=1), first.nodes)
+            usd += to_cents(holding_cost_usd(offer, (moment,)))
+            if offer.min_hours:
+                terms[offer_words(offer.offer_id)] = offer.min_hours
+    return LeastOwed(usd, tuple(sorted(terms.items())), unknown)
+
+
+def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
+    """The plan, then each strategy with what the plan saves against it; delay counts in all of them."""
+    mine = plan.cost_usd + plan.delay_usd
+    costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
+    dearest = max(costs) or Decimal(1)
+    this = BaselineRow("this plan", mine, None, float(mine / dearest), "", is_this=True)
+    others = (
+        BaselineRow(
+            strategy(b.name),
+            b.cost_usd,
+            None if b.cost_usd is None else b.cost_usd - mine,
+            0.0 if b.cost_usd is None else float(b.cost_usd / dearest),
+            b.why,
+            missing="" if b.cost_usd is not None else without_cost(b),
+        )
+        for b in plan.baselines
+    )
+    return (this, *others)
+
+
+def bound_share(plan: Plan) -> float | None:
+    """Where the proven bound lies on the bars of ``baseline_rows``; None without one."""
+    mine = plan.cost_usd + plan.delay_usd
+    costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
+    return float(plan.bound_usd / max(costs)) if plan.bound_usd is not None and max(costs) else None
+
+
+def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...]:
+    """Cost, saving, bound, unused and effort of a plan."""
+    unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
+    penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
+    if plan.delay_usd:
+        penalty += f"; {usd(plan.delay_usd)} of delay counted"
+    of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
+    return (
+        Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
+        _saving_card(plan),
+        Card(_capital(bound_label(plan)), usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
+        Card("Paid but unused", usd(unused), "windows and minimum terms"),
+        Card(
+            "Ways considered",
+            f"{plan.candidates.evaluated:,}",
+            f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
+        ),
+    )
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _saving_card(plan: Plan) -> Card:
+    """Against the cheapest strategy within the budget."""
+    against = strongest(plan)
+    if against is None or against.cost_usd is None:
+        why = (
+            "none of them stays within the budget"
+            if all_pass_budget(plan)
+            else "none of them could run to its end"
+        )
+        return Card("Saved against simpler strategies", DASH, why)
+    before = against.cost_usd
+    saved = before - plan.cost_usd - plan.delay_usd
+    part = f"{share(float(saved / before))} less" if saved > 0 else "this strategy costs no more"
+    name = "one shape" if against.name == SPLIT_BASELINE else f"“{strategy(against.name)}”"
+    return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")
+
+
+def kinds_of(plan: Plan) -> list[tuple[int, str]]:
+    """Kinds of workload that the plan's chart shows, with their colours."""
+    shown = {p.kind for p in plan.placements}
+    return [(number, str(kind)) for kind, number in SERIES_OF_KIND.items() if kind in shown]
+
+
+def plan_charts(plan: Plan, now: datetime | None = None) -> Charts | None:
+    """The plan over time: a lane for each placement, bars as tall as the nodes held."""
+    span = _span(plan)
+    if span is None:
+        return None
+    lanes = [_lane(placement) for placement in plan.placements]
+    title = "Nodes held over time, one lane a placement; the table below has node-hours by day"
+    return both_widths(lambda width: timeline(lanes, span.start, span.end, title, width, now))
+
+
+def held_days(plan: Plan) -> tuple[HeldDay, ...]:
+    """The chart's figures: node-hours by UTC day and placement, in the plan's order."""
+    span = _span(plan)
+    if span is None:
+        return ()
+    days, day = [], span.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    while day < span.end:
+        window = Window(day, day + DAY)
+        days.append(HeldDay(day, tuple(_node_hours(placement, window) for placement in plan.placements)))
+        day += DAY
+    return tuple(days)
+
+
+def _span(plan: Plan) -> Window | None:
+    edges = [edge for p in plan.placements for s in p.segments for edge in (s.start, s.end)]
+    return Window(min(edges), max(edges)) if edges else None
+
+
+def _node_hours(placement: Placement, window: Window) -> float:
+    shared = ((s.nodes, s.window.intersection(window)) for s in placement.segments)
+    return sum(nodes * both.hours for nodes, both in shared if both is not None)
+
+
+def capacity(placement: Placement) -> str:
+    """``7 × 8 H200-SXM-141GB``: nodes, and what is in each."""
+    return f"{placement.nodes} × {placement.gpus // placement.nodes} {placement.gpu}"
+
+
+def _lane(placement: Placement) -> Lane:
+    most = max((s.nodes for s in placement.segments), default=placement.nodes)
+    bars = tuple(
+        Bar(
+            s.start,
+            s.end,
+            s.nodes / most,
+            f"{placement.workload}: {s.nodes} nodes, {moment(s.start)} to {moment(s.end)}",
+        )
+        for s in placement.segments
+    )
+    detail = f"{capacity(placement)}, {seller(placement.provider)}"
+    return Lane(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)

@@ -1,0 +1,124 @@
+"""From a reservation and its trail to what its pages show: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from api.held import Line, most_nodes
+from api.pages.parts.cards import Card
+from api.pages.parts.words import counted, moment, usd
+from broker.domain.basics.account import AuditEntry
+from broker.domain.basics.money import ZERO, price_words
+from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
+from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
+from broker.domain.spend.charging import reservation_charges
+from broker.domain.spend.spend import ChargeBasis, projection_end
+
+STEP_WORDS: Mapping[str, str] = {
+    "reservation.intend": "Wanted",
+    "reservation.order": "Ordered from the provider",
+    "reservation.retry": "Ordered again",
+    "reservation.held": "Bought",
+    "reservation.granted": "Time granted by the provider",
+    "reservation.billed": "Billed",
+    "reservation.changed": "Changed",
+    "reservation.extend": "Extended",
+    "reservation.release": "Release asked for",
+    "reservation.release_refused": "Release refused for now",
+    "reservation.gone": "Seen gone at the provider",
+    "reservation.lost": "Taken away by the provider",
+    "reservation.failed": "Failed",
+    "reservation.refused": "Refused by the provider",
+    "reservation.too_dear": "Given back: dearer than its limit",
+    "reservation.unknown": "The provider's answer was lost",
+    "reservation.abandon": "Given up",
+    "reservation.release_taken": "Release taken at last",
+    "lease.orphaned": "Found running for nobody",
+    "reservation.short": "Capacity is missing",
+    "reservation.moving": "Being moved",
+    "reservation.move_failed": "Move failed, stays where it is",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """One line of a trail."""
+
+    at: datetime
+    what: str
+    who: str
+    why: str
+    provider_request_id: str | None
+
+
+def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
+    """The trail, oldest first, in words."""
+    steps = [
+        HistoryStep(
+            entry.at,
+            STEP_WORDS.get(entry.action, entry.action.rpartition(".")[2].replace("_", " ").capitalize()),
+            entry.actor,
+            entry.detail,
+            entry.provider_request_id,
+        )
+        for entry in entries
+    ]
+    return tuple(reversed(steps))
+
+
+def size_words(line: Line[Reservation]) -> str:
+    """How many nodes a line has now and next: ``4 nodes, 6 from 27 Nov 18:00``."""
+    if line.state not in OPEN_STATES or len(line.rows) == 1:
+        return counted(line.most, "node")
+    words = counted(line.nodes, "node")
+    if line.next is None:
+        return words
+    at, nodes = line.next
+    return f"{words} now, {nodes} from {moment(at)}" if nodes else f"{words} until {moment(at)}"
+
+
+def steps_words(line: Line[Reservation]) -> str:
+    """In how many steps, between which sizes, and how many of them are bought; empty for a single one."""
+    if len(line.rows) == 1:
+        return ""
+    sizes = f"{line.least} to {line.most}" if line.least != line.most else f"{line.most}"
+    words = f"{sizes} nodes in {len(line.rows)} steps"
+    later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in line.rows)
+    return f"{words}, {later} bought when their time comes" if later else words
+
+
+def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
+    """How many are open, usable, on their way, and in trouble, of those that are listed."""
+    is_open = [row for row in rows if row.is_open]
+    active = [row for row in rows if row.state is ReservationState.ACTIVE]
+    ahead = [row for row in is_open if row.state in (ReservationState.SCHEDULED, ReservationState.HELD)]
+    trouble = [row for row in rows if row.state in (ReservationState.UNKNOWN, ReservationState.FAILED)]
+    at_once = f"{counted(most_nodes(is_open), 'node')} at most at once"
+    return (
+        Card("Open", f"{len(is_open):,}", at_once, lead=True),
+        Card("Usable now", f"{len(active):,}", counted(sum(row.nodes for row in active), "node")),
+        Card("Still to begin", f"{len(ahead):,}", "ordered or scheduled"),
+        Card("Failed or unclear", f"{len(trouble):,}", "of those listed", tone="bad" if trouble else ""),
+    )
+
+
+def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
+    """What is owed already and what is to come."""
+    charges = reservation_charges((reservation,), {}, now, until=projection_end(None, now))
+    owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
+    to_come = sum((c.usd for c in charges if c.basis is ChargeBasis.PROJECTED), ZERO)
+    price = f"{price_words(rate_usd_per_node_hour(reservation))} a node and hour, {price_basis(reservation)}"
+    above = ", above its limit" if is_kept_above_limit(reservation) else ""
+    to_its_end = "until its end" if reservation.end else "this month, until released"
+    return (
+        Card("Owed so far", usd(owed), f"{price}{above}", lead=True),
+        Card("Still to come", usd(to_come), to_its_end),
+        Card("Capacity", counted(reservation.nodes, "node"), _gpus(reservation)),
+    )
+
+
+def _gpus(reservation: Reservation) -> str:
+    sku = reservation.offer.sku
+    return f"{reservation.nodes * sku.gpus_per_node} × {sku.gpu}"

@@ -1,0 +1,101 @@
+"""The planner as a function that another process can be sent by name."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from api.given_settings import read_settings
+from api.planning.relay import Sender
+from broker.catalogue import load_gpus, load_models, load_moving_terms
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Quota
+from broker.ports.planning import InForce, PlannedAgain, PlanOptions, ProgressSink
+from broker.settings import Settings
+from optimizer.calibration.own.evidence import evidence_of
+from optimizer.calibration.own.rows import completed, load_own_rows
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.performance.own.shift import OwnShift, load_kernels
+from optimizer.placement.replan.warm import WarmStart
+from optimizer.planner import JointPlanner
+
+_sender: ContextVar[Sender | None] = ContextVar("sender", default=None)
+
+
+def build_estimator() -> Estimator:
+    """The performance core on the installed hardware table, calibration and the user's own rows."""
+    return _estimator(*_own_rows())
+
+
+def _own_rows() -> tuple[Path, int]:
+    """The file of own rows, and when it changed last (0: there is none)."""
+    file = read_settings().calibration_file
+    return file, file.stat().st_mtime_ns if file.is_file() else 0
+
+
+@lru_cache(maxsize=1)
+def _estimator(file: Path, _changed_at_ns: int) -> Estimator:
+    """One a process, until the file of own rows changes."""
+    return Estimator(load_gpus(), load_calibration(), load_own_shift(file))
+
+
+def load_own_shift(file: Path) -> OwnShift:
+    """What the stored rows of the user say; nothing without a file."""
+    rows = completed(load_own_rows(file))
+    evidence = evidence_of(rows, load_calibration(), load_gpus(), load_models())
+    return OwnShift(evidence, load_kernels())
+
+
+def installed_quotas(settings: Settings) -> tuple[Quota, ...]:
+    """``provider_quotas`` of the settings as the planner takes them."""
+    rows = sorted(settings.provider_quotas.items())
+    return tuple(Quota(provider, row.gpus, row.nodes) for provider, row in rows)
+
+
+def build_planner() -> JointPlanner:
+    """The planner on that core, one a process while it lasts: what it worked out, it need not ask again."""
+    return _planner(*_own_rows())
+
+
+@lru_cache(maxsize=1)
+def _planner(file: Path, changed_at_ns: int) -> JointPlanner:
+    return JointPlanner(_estimator(file, changed_at_ns), load_moving_terms())
+
+
+def warm_up() -> None:
+    """Has the tables in memory that every plan needs, so that the first look does not wait for them."""
+    build_planner()
+
+
+def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:
+    """A checked plan: what the planning service hands to its executor. Labelled runs tell their progress."""
+    return build_planner().plan(request, offers, as_of, options, progress_sink(options.label))
+
+
+def replan_call(
+    request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions, in_force: InForce
+) -> PlannedAgain:
+    """A checked plan that starts from the one in force: what the re-optimizer hands to its executor."""
+    warm = WarmStart(
+        in_force.plan,
+        leaving_usd=in_force.leaving_usd,
+        frozen_before=in_force.frozen_before,
+        frozen=in_force.frozen,
+    )
+    found = build_planner().replan(request, offers, as_of, options, warm)
+    return PlannedAgain(found.plan, found.unfinished)
+
+
+def send_progress_with(sender: Sender) -> None:
+    """In a worker: where the progress of the runs of this thread goes from now on."""
+    _sender.set(sender)
+
+
+def progress_sink(label: str) -> ProgressSink | None:
+    """Where a run of that label tells its progress; None when nobody listens or it has no label."""
+    sender = _sender.get()
+    return sender.sink(label) if sender is not None and label else None

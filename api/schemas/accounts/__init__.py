@@ -1,0 +1,4 @@
+"""Documents of keys and of history.
+
+It imports ``base``. Begin with ``keys``.
+"""

@@ -1,0 +1,59 @@
+"""Keys as JSON. A secret is in the answer that makes it, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.schemas.base.parts import OneTeam, PageForm
+from api.schemas.base.times import Instant, ToldInstant
+from api.schemas.base.validation import TRIMMED
+from broker.domain.basics.account import ApiKey, Scope
+
+Words = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]
+
+
+class NewKey(BaseModel):
+    """``expires_at`` null: it lasts until it is revoked."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Words
+    team: Annotated[Words, OneTeam]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
+    expires_at: ToldInstant | None = None
+
+
+class KeyForm(BaseModel):
+    """A key without its secret; ``revoked_at`` null: it stands."""
+
+    key_id: str
+    name: str
+    team: str
+    scopes: list[Scope]
+    created_at: Instant
+    expires_at: Instant | None
+    revoked_at: Instant | None
+
+
+KeyPage = PageForm[KeyForm]
+
+
+class NewKeyForm(KeyForm):
+    """A key that was just made; ``secret`` null in the answer to a repeat: it is shown once."""
+
+    secret: str | None
+
+
+def key_to_document(key: ApiKey) -> dict[str, Any]:
+    """The JSON form of ``key`` as plain data."""
+    return KeyForm(
+        key_id=key.key_id,
+        name=key.name,
+        team=key.team,
+        scopes=sorted(key.scopes),
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+        revoked_at=key.revoked_at,
+    ).model_dump(mode="json")

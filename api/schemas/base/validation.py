@@ -1,0 +1,133 @@
+"""pydantic's word on a document, said in ours: field, found, expected, line and column."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from api.schemas.base.document import Document, describe, input_error, pointer_of
+from broker.domain.basics.errors import FieldProblem
+
+Form = TypeVar("Form", bound=BaseModel)
+
+_PHRASES: Mapping[str, str] = {
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "finite_number": "a finite number",
+    "too_short": "a list of at least {min_length}",
+    "string_too_short": "text of at least {min_length} character(s)",
+    "string_too_long": "text of at most {max_length} characters",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "value_error": "{error}",
+    "missing": "this field",
+    "extra_forbidden": "no such field",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "decimal_type": "an amount in USD",
+    "decimal_parsing": "an amount in USD",
+    "string_type": "text",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "string_unicode": "text that UTF-8 can say",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "timezone_aware": "a time with its zone such as 2026-11-23T00:00:00Z",
+    "datetime_parsing": "a time such as 2026-11-23T00:00:00Z",
+    "datetime_from_date_parsing": "a time such as 2026-11-23T00:00:00Z",
+    "datetime_type": "a time such as 2026-11-23T00:00:00Z",
+}
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
+TRIMMED = r"^\S([^\x00-\x1f\x7f]*\S)?$"
+PATTERNS: Mapping[str, str] = {
+    PRINTABLE: "text without control characters",
+    NAME: "letters, digits, '.', '_', '-' and spaces, a letter or digit first",
+    TRIMMED: "one line of text without spaces at its ends",
+}
+_KIND_TAGS = frozenset({"training", "serving", "batch"})
+
+
+def validate(
+    form: type[Form], document: Document, forms_by_field: Mapping[str, type[BaseModel]] | None = None
+) -> Form:
+    """``document`` as ``form``; InputError with every problem found.
+
+    ``forms_by_field`` says which form stands under a field name, so that a wrong name can be
+    answered with the nearest right one.
+    """
+    try:
+        return form.model_validate(document.data)
+    except ValidationError as error:
+        forms: dict[str, type[BaseModel]] = {"": form, **(forms_by_field or {})}
+        raise input_error(document.source, list(problems_of(error, document, forms))) from None
+
+
+def problems_of(
+    error: ValidationError,
+    document: Document,
+    forms_by_field: Mapping[str, type[BaseModel]] | None = None,
+    under: tuple[str | int, ...] = (),
+) -> Iterator[FieldProblem]:
+    """The problems of ``error``, which validated what stands at the path ``under`` of ``document``."""
+    for details in error.errors(include_url=False):
+        yield _problem(document, details, forms_by_field or {}, under)
+
+
+def _problem(
+    document: Document,
+    details: ErrorDetails,
+    forms: Mapping[str, type[BaseModel]],
+    under: tuple[str | int, ...],
+) -> FieldProblem:
+    location = details["loc"]
+    pointer = pointer_of(*under, *_without_tags(location))
+    if details["type"] == "extra_forbidden":
+        name = str(location[-1])
+        return document.problem(pointer, f"unknown field {name!r}", _expected_fields(name, location, forms))
+    if details["type"].startswith("union_tag"):
+        pointer = f"{pointer}/kind"
+        return document.problem(pointer, describe(document.value_at(pointer)), "training, serving or batch")
+    found = "nothing" if details["type"] == "missing" else describe(details["input"])
+    return document.problem(pointer, found, expected_of(details))
+
+
+def _without_tags(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Drops the union tag that pydantic puts after the index of a workload."""
+    if len(location) > 2 and location[0] == "workloads" and location[2] in _KIND_TAGS:
+        return (*location[:2], *location[3:])
+    return location
+
+
+def expected_of(details: Mapping[str, Any]) -> str:
+    """What would have been right where pydantic complains."""
+    phrase = _PHRASES.get(details["type"])
+    if phrase is None:
+        return str(details["msg"])
+    context: dict[str, Any] = details.get("ctx", {})
+    if context.get("pattern") in PATTERNS:
+        return PATTERNS[context["pattern"]]
+    return phrase.format(**context)
+
+
+def _expected_fields(name: str, location: tuple[str | int, ...], forms: Mapping[str, type[BaseModel]]) -> str:
+    parents = [token for token in location[:-1] if isinstance(token, str)]
+    form = forms.get(parents[-1] if parents else "")
+    if form is None:
+        return "no such field"
+    fields = list(form.model_fields)
+    near = difflib.get_close_matches(name, fields, n=1)
+    return f"the field {near[0]!r}" if near else f"one of {', '.join(fields)}"

@@ -1,0 +1,40 @@
+"""Files that are written in the background, as the API tells of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas.base.times import Instant, format_time
+from broker.domain.basics.export_jobs import ExportJob, ExportState
+
+
+class ExportForm(BaseModel):
+    """A file: where it stands, and where it is once ``state`` is ``done``, with its manifest."""
+
+    export_id: str
+    state: ExportState
+    file_name: str
+    started_at: Instant
+    url: str
+    file_url: str | None
+    manifest: dict[str, Any] | None
+    problem: str | None
+
+
+def export_to_document(job: ExportJob) -> dict[str, Any]:
+    """As plain data."""
+    url = f"/v1/spend/exports/{job.export_id}"
+    failed = job.state is ExportState.FAILED
+    return {
+        "export_id": job.export_id,
+        "state": str(job.state),
+        "file_name": job.file_name,
+        "started_at": format_time(job.started_at),
+        "url": url,
+        "file_url": f"{url}/file" if job.state is ExportState.DONE else None,
+        "manifest": json.loads(job.manifest) if job.manifest else None,
+        "problem": (job.problem or "its broker was stopped: ask for it again") if failed else None,
+    }

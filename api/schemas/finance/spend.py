@@ -1,0 +1,155 @@
+"""Spend as JSON and CSV rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.schemas.base.parts import Money
+from api.schemas.base.times import Instant, format_time
+from broker.domain.basics.money import ZERO, format_usd
+from broker.domain.reconciling.strays import OrphanedLeases
+from broker.domain.spend.spend import TAXES, ChargeBasis, CostView, Interval, SpendRow
+
+NO_GROUP = "-"
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+AS_OF_HEADER = "Broker-As-Of"
+FOCUS_TOTALS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+PROJECTION_TOTALS = ("ProjectedBilledCost", "ProjectedEffectiveCost")
+CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes", "until_released_usd", "intended_usd")
+
+
+class SpendRowForm(BaseModel):
+    """Money of one group in one period (its first instant), projected or actual; ``until_released_usd``: the
+    part of it that is projected of leases without an end; ``intended_usd``: that of drafts."""
+
+    period: Instant
+    group: str
+    basis: ChargeBasis
+    usd: Money
+    until_released_usd: Money = ZERO
+    intended_usd: Money = ZERO
+
+
+class ManifestForm(BaseModel):
+    """What an exported file is; ``totals_usd`` by column."""
+
+    data_set: str
+    version: str | None
+    as_of: Instant
+    sha256: str
+    rows: int
+    totals_usd: dict[str, Money]
+    taxes: str
+
+
+class OrphanedForm(BaseModel):
+    """Leases of one seller that run for no team: owed until now, and what each hour more costs."""
+
+    provider: str
+    reservation_ids: list[str]
+    owed_usd: Money
+    usd_per_hour: Money
+
+
+def orphaned_to_document(one: OrphanedLeases) -> dict[str, Any]:
+    """The JSON form of ``one`` as plain data."""
+    return {
+        "provider": one.provider,
+        "reservation_ids": list(one.reservation_ids),
+        "owed_usd": format_usd(one.owed_usd),
+        "usd_per_hour": format_usd(one.usd_per_hour),
+    }
+
+
+class SpendForm(BaseModel):
+    """The answer of ``GET /v1/spend/projection``. ``orphaned``: what runs for no team, in the sums of the
+    team ``unattributed``; told to administrators."""
+
+    interval: Interval
+    group_by: str
+    currency: str = "USD"
+    taxes: str = TAXES
+    view: CostView = CostView.AMORTIZED
+    as_of: Instant | None = None
+    narrowed_by: dict[str, str] = Field(default_factory=dict)
+    total_usd: Money
+    until_released_usd: Money = ZERO
+    intended_usd: Money = ZERO
+    items: list[SpendRowForm]
+    next_cursor: str | None = None
+    orphaned: list[OrphanedForm] = Field(default_factory=list)
+
+
+def spend_to_document(
+    rows: Sequence[tuple[ChargeBasis, SpendRow]],
+    *,
+    interval: Interval,
+    group_by: str,
+    window: tuple[datetime | None, datetime | None] = (None, None),
+) -> dict[str, Any]:
+    """The JSON form of spend rows as plain data; ``total_usd`` is their sum."""
+    start, end = window
+    told = {period: format_time(period) for period in {row.period for _, row in rows}}
+    return {
+        "from": format_time(start) if start is not None else None,
+        "to": format_time(end) if end is not None else None,
+        "interval": str(interval),
+        "group_by": group_by,
+        "currency": "USD",
+        "taxes": TAXES,
+        "total_usd": format_usd(sum((row.usd for _, row in rows), ZERO)),
+        "until_released_usd": format_usd(sum((row.until_released_usd for _, row in rows), ZERO)),
+        "intended_usd": format_usd(sum((row.intended_usd for _, row in rows), ZERO)),
+        "items": [
+            {
+                "period": told[row.period],
+                "group": row.group,
+                "basis": basis.value,
+                "usd": format_usd(row.usd),
+                "until_released_usd": format_usd(row.until_released_usd),
+                "intended_usd": format_usd(row.intended_usd),
+            }
+            for basis, row in rows
+        ],
+        "next_cursor": None,
+    }
+
+
+def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, str, Decimal, Decimal]]:
+    """Rows under CSV_COLUMNS."""
+    return [
+        (
+            format_time(row.period),
+            form.group_by,
+            row.group,
+            str(row.basis),
+            row.usd,
+            form.taxes,
+            row.until_released_usd,
+            row.intended_usd,
+        )
+        for row in form.items
+    ]
+
+
+def spend_csv(form: SpendForm) -> str:
+    """The rows as CSV; a name that a spreadsheet would take for a formula is quoted with ``'``."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(CSV_COLUMNS)
+    for period, group_by, group, basis, amount, taxes, *parts in spend_csv_rows(form):
+        money = (format_usd(usd) for usd in (amount, *parts))
+        writer.writerow([period, group_by, no_formula(group), basis, next(money), taxes, *money])
+    return text.getvalue()
+
+
+def no_formula(text: str) -> str:
+    """``text``, quoted with ``'`` where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(FORMULA_STARTS) and text != NO_GROUP else text

@@ -1,0 +1,4 @@
+"""Documents of reservations.
+
+It imports ``base``. Begin with ``reservation``.
+"""

@@ -1,0 +1,4 @@
+"""Documents of offers, prices and providers.
+
+It imports ``base``. Begin with ``offer``.
+"""

@@ -1,0 +1,105 @@
+"""The overlay file of contract prices: CSV, one contract price a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from api.schemas.base.csv_reader import read_table
+from api.schemas.base.parts import plain_digits
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.market.contract_prices import ContractPrice
+from broker.domain.market.offer import Tier
+
+COLUMNS = (
+    "contract",
+    "provider",
+    "sku",
+    "region",
+    "tier",
+    "from",
+    "to",
+    "discount_percent",
+    "price_usd_per_node_hour",
+)
+Word = Annotated[str, Field(min_length=1)]
+
+
+class _Line(BaseModel):
+    """One line; blank ``sku`` and ``region`` mean any, blank ``tier`` too."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    contract: Word
+    provider: Word
+    sku: Word = "*"
+    region: Word = "*"
+    tier: Tier | None = None
+    since: date = Field(alias="from")
+    until: date = Field(alias="to")
+    discount_percent: Annotated[Decimal, BeforeValidator(plain_digits), Field(gt=0, lt=100)] | None = None
+    price_usd_per_node_hour: Annotated[Decimal, BeforeValidator(plain_digits), Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_price(self) -> _Line:
+        if (self.discount_percent is None) == (self.price_usd_per_node_hour is None):
+            raise ValueError("either discount_percent or price_usd_per_node_hour")
+        if self.until < self.since:
+            raise ValueError(f"'to' on or after 'from' ({self.since})")
+        return self
+
+    def to_contract_price(self) -> ContractPrice:
+        """The domain's form."""
+        percent = self.discount_percent
+        return ContractPrice(
+            contract=self.contract,
+            provider=self.provider,
+            sku=self.sku,
+            region=self.region,
+            tier=self.tier,
+            since=self.since,
+            until=self.until,
+            discount_share=None if percent is None else percent / 100,
+            usd_per_node_hour=self.price_usd_per_node_hour,
+        )
+
+
+def read_contract_prices(text: str, source: str) -> tuple[ContractPrice, ...]:
+    """The contract prices of a CSV text. Raises InputError that names every wrong line and column."""
+    columns, rows = read_table(text, source)
+    missing = [name for name in COLUMNS[:2] + COLUMNS[5:7] if name not in columns]
+    if missing:
+        found = ", ".join(columns) or "nothing"
+        problem = FieldProblem("", found, f"a header with {', '.join(COLUMNS)}", 1)
+        raise InputError(source, (problem,))
+    prices: list[ContractPrice] = []
+    problems: list[FieldProblem] = []
+    for line, row in rows:
+        try:
+            prices.append(_Line.model_validate(_filled(row)).to_contract_price())
+        except ValidationError as error:
+            problems.extend(_problems(line, row, error))
+    if problems:
+        raise InputError(source, tuple(problems))
+    return tuple(prices)
+
+
+def _filled(row: Mapping[str | None, str | None]) -> dict[str, str]:
+    """Cells that say something; what stands beyond the header is kept, so that it is refused."""
+    return {
+        str(name): value.strip() for name, value in row.items() if isinstance(value, str) and value.strip()
+    }
+
+
+def _problems(line: int, row: Mapping[str | None, str | None], error: ValidationError) -> list[FieldProblem]:
+    found = []
+    for detail in error.errors(include_url=False, include_context=False):
+        column = str(detail["loc"][0]) if detail["loc"] else ""
+        expected = "a column of the form" if detail["type"] == "extra_forbidden" else detail["msg"]
+        cell = repr(row.get(column) or "") if column else "this line"
+        found.append(FieldProblem(f"/{line}/{column}".rstrip("/"), cell, expected, line))
+    return found

@@ -1,0 +1,76 @@
+"""Market documents: what was on sale at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from api.schemas.base.document import Document, describe, input_error, pointer_of, read_json_document
+from api.schemas.base.times import Instant, format_time
+from api.schemas.base.validation import problems_of, validate
+from api.schemas.market.offer import OfferForm
+from api.schemas.market.offer_writer import offer_to_document
+from broker.domain.basics.errors import FieldProblem
+from broker.domain.market.offer import Offer
+
+EXPECTED_FORM = 'a market: {"as_of": time, "offers": [...]}, as `broker offers --json` prints it'
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """Offers as they stood at ``as_of``."""
+
+    as_of: datetime
+    offers: tuple[Offer, ...]
+
+
+class MarketHead(BaseModel):
+    """What a market document says of the whole."""
+
+    as_of: Instant
+
+
+class MarketForm(MarketHead):
+    """A whole document, as the API describes it."""
+
+    offers: list[OfferForm]
+
+
+def read_market(text: str, source: str) -> Market:
+    """The market of a JSON text; InputError with every problem found."""
+    document = read_json_document(text, source)
+    data = document.data
+    if not isinstance(data, dict) or not isinstance(data.get("offers"), list) or "as_of" not in data:
+        raise input_error(source, [document.problem("", describe(data), EXPECTED_FORM)])
+    head = validate(MarketHead, document)
+    return Market(head.as_of.astimezone(UTC), _read_offers(document, head.as_of.astimezone(UTC)))
+
+
+def _read_offers(document: Document, as_of: datetime) -> tuple[Offer, ...]:
+    """Row by row: of a large market only the domain's objects stay in memory."""
+    offers: list[Offer] = []
+    problems: list[FieldProblem] = []
+    seen: set[str] = set()
+    for index, row in enumerate(document.data["offers"]):
+        try:
+            offer = OfferForm.model_validate(row).to_offer(as_of)
+        except ValidationError as error:
+            problems.extend(problems_of(error, document, under=("offers", index)))
+            continue
+        if offer.offer_id in seen:
+            at = pointer_of("offers", index, "offer_id")
+            problems.append(document.problem(at, describe(offer.offer_id), "an id that no other offer has"))
+        seen.add(offer.offer_id)
+        offers.append(offer)
+    if problems:
+        raise input_error(document.source, problems)
+    return tuple(offers)
+
+
+def market_to_document(as_of: datetime, offers: Iterable[Offer]) -> dict[str, Any]:
+    """The JSON form of a market as plain data."""
+    return {"as_of": format_time(as_of), "offers": [offer_to_document(offer) for offer in offers]}

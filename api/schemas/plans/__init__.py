@@ -1,0 +1,4 @@
+"""Documents of plans and of re-optimization runs.
+
+It imports ``base``, ``market`` and ``finance``. Begin with ``plan``.
+"""

@@ -1,0 +1,390 @@
+"""Actual charges as FOCUS rows: one bill, said in the specification's columns.
+
+Usage is one row a unit and hour, with the increments that begin in it. What is billed ahead (windows, and
+blocks of more than an hour: minimum terms, months) is a Purchase, which carries the money, and hourly
+Committed rows, which carry its amortized cost up to now, Used or Unused. Bills are whole cents, so
+``BilledCost`` and ``EffectiveCost`` are; ``ListCost`` and ``ContractedCost`` are price times quantity and not
+rounded. Hours are cut from the running totals that days are cut from: a later export says the same of a past
+hour. What a seller gives back for a window that was left early is a Credit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.basics.money import CENT, ZERO
+from broker.domain.basics.window import Segment, Window
+from broker.domain.focus.columns import Cell
+from broker.domain.holding.reservation import Reservation
+from broker.domain.market.billing import MICROS_PER_HOUR, billed_seconds, holding_cost_usd
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.market.sku import Form
+from broker.domain.spend.charging import credits_of
+from broker.domain.spend.spend import ChargeBasis
+from broker.domain.spend.stretches import (
+    MICROSECOND,
+    SHORTEST,
+    Stretch,
+    cents_until,
+    parts_of,
+    prepaid_block,
+    rounded_stretches,
+    used_part,
+)
+
+HOUR = timedelta(hours=1)
+GPU_HOURS = "GPU Hours"
+KEPT = Decimal("1e-12")
+_SERVICES: Mapping[Form | None, tuple[str, str]] = {
+    Form.VM: ("GPU Virtual Machines", "Virtual Machines"),
+    Form.CONTAINER: ("GPU Containers", "Containers"),
+}
+_ANY_SERVICE = ("GPU Nodes", "Other (Compute)")
+
+_COSTS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost", "PricingCurrencyEffectiveCost")
+_PRICED = (
+    "ContractedUnitPrice",
+    "ListUnitPrice",
+    "PricingCurrencyContractedUnitPrice",
+    "PricingCurrencyListUnitPrice",
+    "PricingUnit",
+    "SkuPriceDetails",
+    "SkuPriceId",
+)
+
+Row = dict[str, Cell]
+
+
+def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: str) -> Iterator[Row]:
+    """Rows of every actual charge of ``reservations`` up to ``now``, with the columns of both versions.
+
+    ``reservations`` hold all of a plan or none of it. ``BilledCost`` sums to the actual charges by the day
+    that they are billed on, exactly; ``EffectiveCost`` to those by the day that they are amortized on, for
+    every day that is over.
+    """
+    for stretch, usd in rounded_stretches(reservations, now):
+        lot = _Lot.of(stretch)
+        base = _base(stretch, lot, install_id)
+        terms = stretch.reservation.offer.window
+        if stretch.owed and terms is not None and not terms.waits:
+            yield from _window_rows(stretch, usd, now, lot, base)
+        else:
+            yield from _lease_rows(stretch, usd, now, lot, base)
+    for reservation in reservations:
+        yield from _leaving_rows(reservation, install_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """GPUs of a stretch, and USD per GPU-hour that is priced."""
+
+    gpus: int
+    list_price: Decimal
+    contracted_price: Decimal
+
+    @classmethod
+    def of(cls, stretch: Stretch) -> _Lot:
+        """Prices with one-off fees spread over the hours that they buy."""
+        offer, segment, held = stretch.reservation.offer, stretch.segment, stretch.held
+        gpus = segment.nodes * offer.sku.gpus_per_node
+        priced = _hours(held)
+        if not offer.is_sold_whole:
+            priced = max(priced, Decimal(billed_seconds(offer, held)) / 3600)
+        billed, whole = stretch.offer, (Segment(held.start, held.end, segment.nodes),)
+        exact_list = holding_cost_usd(billed.at_list_price(), whole)
+        exact = holding_cost_usd(billed, whole) if stretch.is_open_ended else stretch.usd
+        return cls(gpus, _kept(exact_list / priced / gpus), _kept(exact / priced / gpus))
+
+    def gpu_hours(self, window: Window) -> Decimal:
+        """GPU-hours over ``window``."""
+        return _kept(self.gpus * _hours(window))
+
+
+def _lease_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
+    """What is billed by time: each prepaid block as a commitment, the rest as usage."""
+    for segment, basis in parts_of(stretch, now):
+        if basis is not ChargeBasis.ACTUAL:
+            continue
+        start = segment.start
+        while start < segment.end and (block := prepaid_block(stretch, start)) is not None:
+            yield from _block_rows(stretch, usd, block, now, lot, base)
+            start = block.end
+        if start < segment.end:
+            yield from _usage_rows(stretch, usd, Window(start, segment.end), lot, base)
+
+
+def _usage_rows(stretch: Stretch, usd: Decimal, whole: Window, lot: _Lot, base: Row) -> Iterator[Row]:
+    category = "Dynamic" if stretch.reservation.offer.tier is Tier.SPOT else "Standard"
+    for hour, cost_usd in _hours_of(stretch, usd, whole, ()):
+        yield {
+            **base,
+            **_period(hour),
+            **_cost(lot, _kept(lot.gpus * _priced_hours(stretch, hour)), cost_usd, cost_usd),
+            "ChargeCategory": "Usage",
+            "ChargeFrequency": "Usage-Based",
+            "PricingCategory": category,
+            "ConsumedQuantity": lot.gpu_hours(hour),
+            "ConsumedUnit": GPU_HOURS,
+        }
+
+
+def _hours_of(
+    stretch: Stretch, usd: Decimal, whole: Window, edges: Sequence[datetime]
+) -> Iterator[tuple[Window, Decimal]]:
+    """The hours of a part of a stretch with their amortized money, which sums to that of each day."""
+    before = cents_until(stretch, usd, whole.start)
+    for hour in _pieces(whole, edges):
+        until = cents_until(stretch, usd, hour.end)
+        yield hour, (until - before) * CENT
+        before = until
+
+
+def _priced_hours(stretch: Stretch, window: Window) -> Decimal:
+    """Hours that are billed for ``window`` of one node: of a lease the increments that begin in it."""
+    meter, start = stretch.meter, stretch.segment.start
+    if meter is None:
+        return _hours(window)
+    at_end, at_start = (
+        meter.billed_us(micros) if micros else 0
+        for micros in ((edge - start) // MICROSECOND for edge in (window.end, window.start))
+    )
+    return Decimal(at_end - at_start) / MICROS_PER_HOUR
+
+
+def _block_rows(
+    stretch: Stretch, usd: Decimal, block: Window, now: datetime, lot: _Lot, base: Row
+) -> Iterator[Row]:
+    """A block that is billed at once: its Purchase in the hour that it begins in, and its hours."""
+    bought = {**base, **_commitment(stretch, "Reserved")}
+    billed = cents_until(stretch, usd, block.end) - cents_until(stretch, usd, block.start)
+    yield {
+        **bought,
+        **_purchase(lot, lot.gpu_hours(block), billed * CENT, block),
+        **_hour_of(block.start),
+        "ChargeFrequency": "Recurring",
+    }
+    yield from _covered(stretch, usd, block, now, lot, bought)
+
+
+def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
+    term = stretch.segment.window
+    bought = {**base, **_commitment(stretch, "Forward window")}
+    yield {
+        **bought,
+        **_purchase(lot, lot.gpu_hours(term), usd, term),
+        **_hour_of(stretch.unit.ordered_at or stretch.reservation.created_at),
+        "ChargeFrequency": "One-Time",
+    }
+    yield from _covered(stretch, usd, term, now, lot, bought)
+
+
+def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
+    """What a seller gave back for a window that was left early (Credit), or charged for it (Adjustment)."""
+    for unit, left_at, usd in credits_of(reservation):
+        segment = Segment(reservation.start, reservation.end or left_at + SHORTEST, unit.nodes)
+        stretch = Stretch(reservation, unit, segment, segment.window, abs(usd), owed=True)
+        yield {
+            **_base(stretch, _Lot.of(stretch), install_id),
+            **dict.fromkeys(_PRICED),
+            **_hour_of(left_at),
+            **dict.fromkeys(_COSTS, -usd),
+            "ChargeCategory": "Credit" if usd > 0 else "Adjustment",
+            "ChargeDescription": f"{reservation.offer.sku.name} in {reservation.offer.region} left early",
+            "ChargeFrequency": "One-Time",
+            "ResourceId": reservation.reservation_id,
+        }
+
+
+def correction_row(
+    reservation: Reservation, install_id: str, at: datetime, billed_usd: Decimal, effective_usd: Decimal
+) -> Row:
+    """What closed months came to differ by since, in the first hour of the month that is open at ``at``."""
+    segment = Segment(reservation.start, reservation.ends_at or reservation.start + HOUR, reservation.nodes)
+    stretch = Stretch(reservation, reservation.units[0], segment, segment.window, abs(billed_usd), owed=True)
+    return {
+        **_base(stretch, _Lot.of(stretch), install_id),
+        **dict.fromkeys(_PRICED),
+        **_period(Window(at, at + HOUR)),
+        **dict.fromkeys(_COSTS, billed_usd),
+        "EffectiveCost": effective_usd,
+        "PricingCurrencyEffectiveCost": effective_usd,
+        "ChargeCategory": "Adjustment",
+        "ChargeClass": "Correction",
+        "ChargeDescription": f"{reservation.offer.sku.name} in {reservation.offer.region} before {at:%Y-%m}",
+        "ChargeFrequency": "One-Time",
+        "ResourceId": reservation.reservation_id,
+    }
+
+
+def _covered(
+    stretch: Stretch, usd: Decimal, term: Window, now: datetime, lot: _Lot, bought: Row
+) -> Iterator[Row]:
+    """The hours of what was bought ahead, up to ``now``."""
+    past = term.intersection(Window(term.start, now)) if now > term.start else None
+    if past is None:
+        return
+    used = used_part(stretch)
+    edges = () if used is None else (used.start, used.end)
+    for hour, cost_usd in _hours_of(stretch, usd, past, edges):
+        in_use = used is not None and used.contains(hour.start)
+        quantity, status = lot.gpu_hours(hour), "Used" if in_use else "Unused"
+        resource = {} if in_use else {"ResourceId": stretch.reservation.reservation_id}
+        yield {
+            **bought,
+            **resource,
+            **_period(hour),
+            **_cost(lot, quantity, ZERO, cost_usd),
+            "ChargeCategory": "Usage",
+            "ChargeFrequency": "Usage-Based",
+            "PricingCategory": "Committed",
+            "ConsumedQuantity": quantity if in_use else None,
+            "ConsumedUnit": GPU_HOURS if in_use else None,
+            "CommitmentDiscountQuantity": quantity,
+            "CommitmentDiscountStatus": status,
+            "CapacityReservationStatus": status,
+        }
+
+
+def _purchase(lot: _Lot, quantity: Decimal, usd: Decimal, term: Window) -> Row:
+    return {
+        **_cost(lot, quantity, usd, ZERO),
+        "ChargeCategory": "Purchase",
+        "PricingCategory": "Standard",
+        "CommitmentDiscountQuantity": quantity,
+        "x_TermStart": term.start,
+        "x_TermEnd": term.end,
+    }
+
+
+def _commitment(stretch: Stretch, type_: str) -> Row:
+    offer = stretch.reservation.offer
+    name = stretch.unit.reference or stretch.unit.tag
+    return {
+        "CapacityReservationId": name,
+        "CommitmentDiscountCategory": "Usage",
+        "CommitmentDiscountId": name,
+        "CommitmentDiscountName": f"{offer.sku.name} in {offer.region}",
+        "CommitmentDiscountType": type_,
+        "CommitmentDiscountUnit": GPU_HOURS,
+    }
+
+
+def _cost(lot: _Lot, quantity: Decimal, billed_usd: Decimal, effective_usd: Decimal) -> Row:
+    return {
+        "BilledCost": billed_usd,
+        "EffectiveCost": effective_usd,
+        "ListCost": _kept(lot.list_price * quantity),
+        "ContractedCost": _kept(lot.contracted_price * quantity),
+        "PricingQuantity": quantity,
+        "PricingCurrencyEffectiveCost": effective_usd,
+    }
+
+
+def _hour_of(instant: datetime) -> Row:
+    """The hour that an event falls in."""
+    hour = instant.replace(minute=0, second=0, microsecond=0)
+    return _period(Window(hour, hour + HOUR))
+
+
+def _period(window: Window) -> Row:
+    month = window.start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return {
+        "ChargePeriodStart": window.start,
+        "ChargePeriodEnd": window.end,
+        "BillingPeriodStart": month,
+        "BillingPeriodEnd": _next_month(month),
+    }
+
+
+def _base(stretch: Stretch, lot: _Lot, install_id: str) -> Row:
+    """What every row of a stretch says."""
+    row, unit = stretch.reservation, stretch.unit
+    offer, workload = row.offer, row.workload or "-"
+    service, subcategory = _SERVICES.get(offer.sku.form, _ANY_SERVICE)
+    nodes = f"{unit.nodes} node{'' if unit.nodes == 1 else 's'}"
+    tags = {"team": row.team, "workload": workload, "broker/tier": str(offer.tier)}
+    return {
+        "AvailabilityZone": offer.zone,
+        "BillingAccountId": f"{offer.provider}/{install_id}",
+        "BillingAccountName": f"{offer.provider} account of this broker",
+        "BillingAccountType": "Billing Account",
+        "BillingCurrency": "USD",
+        "ChargeDescription": f"{nodes} of {offer.sku.name} in {offer.region} for {workload}",
+        "ContractedUnitPrice": lot.contracted_price,
+        "HostProviderName": offer.seller or offer.provider,
+        "InvoiceIssuerName": offer.provider,
+        "ListUnitPrice": lot.list_price,
+        "PricingCurrency": "USD",
+        "PricingCurrencyContractedUnitPrice": lot.contracted_price,
+        "PricingCurrencyListUnitPrice": lot.list_price,
+        "PricingUnit": GPU_HOURS,
+        "ProviderName": offer.provider,
+        "PublisherName": offer.seller or offer.provider,
+        "RegionId": offer.region,
+        "RegionName": offer.region,
+        "ResourceId": unit.reference or unit.tag,
+        "ResourceName": unit.tag,
+        "ResourceType": "GPU Node",
+        "ServiceCategory": "Compute",
+        "ServiceName": service,
+        "ServiceProviderName": offer.provider,
+        "ServiceSubcategory": subcategory,
+        "SkuId": f"{offer.provider}/{offer.sku.name}",
+        "SkuMeter": "GPU Time",
+        "SkuPriceDetails": _price_details(offer),
+        "SkuPriceId": offer.offer_id,
+        "SubAccountId": row.team,
+        "SubAccountName": row.team,
+        "SubAccountType": "Team",
+        "Tags": _json(tags),
+        "x_AcceleratorType": offer.sku.gpu,
+        "x_GpuCount": Decimal(lot.gpus),
+        "x_PlacementId": f"{workload}@{offer.offer_id}",
+        "x_PlanId": row.plan_id,
+        "x_PriceSnapshotId": f"{offer.offer_id}@{offer.observed_at:%Y-%m-%dT%H:%M:%SZ}",
+        "x_ReservationId": row.reservation_id,
+    }
+
+
+def _price_details(offer: Offer) -> str:
+    sku = offer.sku
+    details: dict[str, object] = {"GpuCount": sku.gpus_per_node, "InstanceType": sku.name}
+    if sku.vcpus is not None:
+        details["CoreCount"] = sku.vcpus
+    if sku.memory_gb is not None:
+        details["MemorySize"] = sku.memory_gb
+    native = {"Amount": str(offer.native.amount), "Currency": offer.native.currency, "Per": offer.native.per}
+    return _json({**details, **{f"x_Native{name}": value for name, value in native.items()}})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _pieces(window: Window, edges: Iterable[datetime]) -> Iterator[Window]:
+    """``window`` cut at every UTC hour and at those of ``edges`` that lie in it."""
+    cuts = sorted(edge for edge in edges if window.start < edge < window.end)
+    start = window.start
+    while start < window.end:
+        full = start.replace(minute=0, second=0, microsecond=0) + HOUR
+        while cuts and cuts[0] <= start:
+            cuts.pop(0)
+        end = min(full, window.end, *cuts[:1])
+        yield Window(start, end)
+        start = end
+
+
+def _next_month(month: datetime) -> datetime:
+    return (month + timedelta(days=32)).replace(day=1)
+
+
+def _hours(window: Window) -> Decimal:
+    return Decimal(window.duration // MICROSECOND) / MICROS_PER_HOUR
+
+
+def _kept(value: Decimal) -> Decimal:
+    return value.quantize(KEPT)

@@ -1,0 +1,275 @@
+"""Rules of a FOCUS data set that one row shows alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from broker.domain.focus.columns import FocusVersion, Kind, kind_of
+from broker.domain.focus.facts import FILLED_IF_THERE, LEANS_ON, SUBCATEGORIES, TOGETHER, WORDS, filled
+
+TOLERANCE = Decimal("0.000001")
+PRICED = frozenset({"Usage", "Purchase"})
+MICROS_PER_HOUR = 3_600_000_000
+EMPTY = "nothing"
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z", re.ASCII)
+_CURRENCY = re.compile(r"[A-Z]{3}")
+_PRICES = (
+    ("ListCost", "ListUnitPrice"),
+    ("ContractedCost", "ContractedUnitPrice"),
+)
+_IN_PRICING_CURRENCY = (
+    ("PricingCurrencyContractedUnitPrice", "ContractedUnitPrice"),
+    ("PricingCurrencyEffectiveCost", "EffectiveCost"),
+    ("PricingCurrencyListUnitPrice", "ListUnitPrice"),
+)
+
+
+class RuleGroup(StrEnum):
+    """The twelve groups of rules."""
+
+    COLUMNS = "columns"
+    TYPES = "types"
+    WORDS = "words"
+    NULLS = "nulls"
+    PERIODS = "periods"
+    PRICES = "prices"
+    COMMITMENTS = "commitments"
+    USE = "use"
+    CURRENCY = "currency"
+    SKUS = "skus"
+    JSON = "json"
+    ORDER = "order"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One breach: its group, the row (1: the first after the header, 0: the header), found and expected."""
+
+    group: RuleGroup
+    row: int
+    column: str
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"row {self.row}, {self.column}: found {self.found}, expected {self.expected} [{self.group}]"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRow:
+    """A row as text, with what could be read of it; ``""`` is null."""
+
+    number: int
+    cells: Mapping[str, str]
+    decimals: Mapping[str, Decimal]
+    times: Mapping[str, datetime]
+
+    def text(self, column: str) -> str:
+        """The cell, empty where there is none."""
+        return self.cells.get(column, "")
+
+    def finding(self, group: RuleGroup, column: str, expected: str) -> Finding:
+        """A breach in ``column``."""
+        return Finding(group, self.number, column, repr(self.text(column)), expected)
+
+
+def read_row(number: int, cells: Mapping[str, str]) -> tuple[CheckedRow, list[Finding]]:
+    """A row with its numbers and times read, and the cells that are none."""
+    row = CheckedRow(number, cells, decimals := {}, times := {})
+    findings = []
+    for column, text in cells.items():
+        kind = kind_of(column)
+        if not text or kind in (Kind.STRING, Kind.JSON):
+            continue
+        if kind is Kind.DECIMAL and _DECIMAL.fullmatch(text):
+            decimals[column] = Decimal(text)
+        elif kind is Kind.TIME and (instant := _instant(text)) is not None:
+            times[column] = instant
+        else:
+            expected = "a plain decimal number" if kind is Kind.DECIMAL else "a UTC time with Z"
+            findings.append(row.finding(RuleGroup.TYPES, column, expected))
+    return row, findings
+
+
+def _instant(text: str) -> datetime | None:
+    if not _TIME.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def check_row(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
+    """Every breach that the row shows alone."""
+    yield from _words(row)
+    yield from _nulls(row, version)
+    yield from _priced_nulls(row)
+    yield from _periods(row)
+    yield from _prices(row)
+    yield from _commitments(row)
+    yield from _terms(row)
+    yield from _costs(row)
+    yield from _currencies(row)
+    yield from _json(row)
+
+
+def _words(row: CheckedRow) -> Iterator[Finding]:
+    for column, allowed in WORDS.items():
+        if row.text(column) and row.text(column) not in allowed:
+            yield row.finding(RuleGroup.WORDS, column, "one of " + ", ".join(sorted(allowed)))
+    within = SUBCATEGORIES.get(row.text("ServiceCategory"))
+    if within is not None and row.text("ServiceSubcategory") and row.text("ServiceSubcategory") not in within:
+        yield row.finding(RuleGroup.WORDS, "ServiceSubcategory", "one of " + ", ".join(sorted(within)))
+    if row.text("ChargeCategory") == "Purchase" and row.text("ChargeFrequency") == "Usage-Based":
+        yield row.finding(RuleGroup.WORDS, "ChargeFrequency", "One-Time or Recurring on a Purchase")
+
+
+def _nulls(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
+    for column in filled(version):
+        if not row.text(column) and (column in row.cells or column not in FILLED_IF_THERE):
+            yield row.finding(RuleGroup.NULLS, column, "a value")
+    for columns in TOGETHER:
+        there = [column for column in columns if row.text(column)]
+        if there and len(there) < len(columns):
+            for column in columns:
+                if column in row.cells and not row.text(column):
+                    yield row.finding(RuleGroup.NULLS, column, f"a value beside {there[0]}")
+    for column, needed in LEANS_ON.items():
+        if row.text(column) and not row.text(needed):
+            yield row.finding(RuleGroup.NULLS, column, f"{EMPTY} without {needed}")
+
+
+def _priced_nulls(row: CheckedRow) -> Iterator[Finding]:
+    category = row.text("ChargeCategory")
+    corrected = row.text("ChargeClass") == "Correction"
+    if category in PRICED and not corrected:
+        for column in ("PricingQuantity", "ListUnitPrice", "ContractedUnitPrice", "PricingCategory"):
+            if column in row.cells and not row.text(column):
+                yield row.finding(RuleGroup.NULLS, column, f"a value on {category}")
+    if category == "Tax" and row.text("PricingCategory"):
+        yield row.finding(RuleGroup.NULLS, "PricingCategory", f"{EMPTY} on Tax")
+    unused = row.text("CommitmentDiscountStatus") == "Unused"
+    if category == "Usage" and not unused and "ConsumedQuantity" in row.cells and not corrected:
+        if not row.text("ConsumedQuantity"):
+            yield row.finding(RuleGroup.NULLS, "ConsumedQuantity", "a value on Usage")
+    elif (unused or category != "Usage") and row.text("ConsumedQuantity"):
+        yield row.finding(RuleGroup.NULLS, "ConsumedQuantity", f"{EMPTY} where nothing was consumed")
+
+
+def _periods(row: CheckedRow) -> Iterator[Finding]:
+    start, end = row.times.get("ChargePeriodStart"), row.times.get("ChargePeriodEnd")
+    first, last = row.times.get("BillingPeriodStart"), row.times.get("BillingPeriodEnd")
+    if first is not None and first != first.replace(day=1, hour=0, minute=0, second=0, microsecond=0):
+        yield row.finding(RuleGroup.PERIODS, "BillingPeriodStart", "the first instant of a month")
+    elif first is not None and last is not None and last != (first + timedelta(days=32)).replace(day=1):
+        yield row.finding(RuleGroup.PERIODS, "BillingPeriodEnd", "the first instant of the next month")
+    if start is not None and end is not None and end <= start:
+        yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "a time after ChargePeriodStart")
+    if start is not None and first is not None and start < first:
+        yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", "a time in its billing period")
+    if end is not None and last is not None and end > last:
+        yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "a time in its billing period")
+
+
+def _prices(row: CheckedRow) -> Iterator[Finding]:
+    quantity = row.decimals.get("PricingQuantity")
+    for cost, price in _PRICES:
+        if row.decimals.get(price, Decimal(0)) < 0:
+            yield row.finding(RuleGroup.PRICES, price, "at least 0")
+        if quantity is not None and cost in row.decimals and price in row.decimals:
+            product = row.decimals[price] * quantity
+            if abs(row.decimals[cost] - product) > TOLERANCE:
+                yield row.finding(RuleGroup.PRICES, cost, f"{price} x PricingQuantity = {product}")
+    corrected = row.text("ChargeClass") == "Correction"
+    for name in ("PricingQuantity", "ConsumedQuantity"):
+        if not corrected and row.decimals.get(name, Decimal(0)) < 0:
+            yield row.finding(RuleGroup.PRICES, name, "at least 0 outside a Correction")
+
+
+def _commitments(row: CheckedRow) -> Iterator[Finding]:
+    for kind in ("CommitmentDiscount", "CapacityReservation"):
+        status, used_by = row.text(f"{kind}Status"), row.text(f"{kind}Id")
+        needed = bool(used_by) and row.text("ChargeCategory") == "Usage"
+        if needed != bool(status) and f"{kind}Status" in row.cells:
+            expected = "Used or Unused" if needed else f"{EMPTY} where no {kind}Id is used"
+            yield row.finding(RuleGroup.COMMITMENTS, f"{kind}Status", expected)
+    committed, covered = row.text("PricingCategory") == "Committed", row.text("CommitmentDiscountStatus")
+    if committed != bool(covered) and "PricingCategory" in row.cells:
+        expected = "Committed on use of a commitment, and only there"
+        yield row.finding(RuleGroup.COMMITMENTS, "PricingCategory", expected)
+    reserved = row.text("CapacityReservationStatus")
+    if covered and reserved and covered != reserved and "CommitmentDiscountId" in row.cells:
+        same = row.text("CommitmentDiscountId") == row.text("CapacityReservationId")
+        if same:
+            yield row.finding(RuleGroup.COMMITMENTS, "CapacityReservationStatus", covered)
+    by_use = row.text("CommitmentDiscountId") and row.text("CommitmentDiscountCategory") == "Usage"
+    priced = row.text("ChargeCategory") in PRICED
+    if by_use and priced and not row.text("CommitmentDiscountQuantity"):
+        yield row.finding(RuleGroup.COMMITMENTS, "CommitmentDiscountQuantity", "what is bought or used")
+
+
+def _terms(row: CheckedRow) -> Iterator[Finding]:
+    """A Purchase that names its term and its GPUs buys so many GPU-hours."""
+    start, end, gpus = (
+        row.times.get("x_TermStart"),
+        row.times.get("x_TermEnd"),
+        row.decimals.get("x_GpuCount"),
+    )
+    quantity = row.decimals.get("CommitmentDiscountQuantity")
+    if start is None or end is None or gpus is None or quantity is None:
+        return
+    hours = Decimal((end - start) // timedelta(microseconds=1)) / MICROS_PER_HOUR
+    if abs(gpus * hours - quantity) > TOLERANCE:
+        yield row.finding(RuleGroup.USE, "CommitmentDiscountQuantity", f"{gpus} GPUs x {hours} h of its term")
+
+
+def _costs(row: CheckedRow) -> Iterator[Finding]:
+    """Money stands where a commitment puts it: on its Purchase billed, on its hours effective."""
+    billed, effective = row.decimals.get("BilledCost"), row.decimals.get("EffectiveCost")
+    if billed is None or effective is None:
+        return
+    category, commitment = row.text("ChargeCategory"), row.text("CommitmentDiscountId")
+    if category == "Purchase" and commitment and effective != 0:
+        yield row.finding(RuleGroup.COMMITMENTS, "EffectiveCost", "0 on a Purchase that covers later use")
+    if category == "Usage" and row.text("CommitmentDiscountStatus") and billed != 0:
+        yield row.finding(RuleGroup.COMMITMENTS, "BilledCost", "0 on use that a commitment covers")
+    if category == "Usage" and not commitment and billed != effective:
+        seller = row.text("ProviderName") or row.text("ServiceProviderName")
+        if billed != 0 or row.text("InvoiceIssuerName") == seller:
+            yield row.finding(RuleGroup.COMMITMENTS, "BilledCost", f"EffectiveCost ({effective})")
+
+
+def _currencies(row: CheckedRow) -> Iterator[Finding]:
+    for column in ("BillingCurrency", "PricingCurrency"):
+        if row.text(column) and not _CURRENCY.fullmatch(row.text(column)):
+            yield row.finding(RuleGroup.CURRENCY, column, "three capital letters of ISO 4217")
+    if row.text("PricingCurrency") and row.text("PricingCurrency") == row.text("BillingCurrency"):
+        for there, here in _IN_PRICING_CURRENCY:
+            if there in row.decimals and here in row.decimals and row.decimals[there] != row.decimals[here]:
+                yield row.finding(RuleGroup.CURRENCY, there, f"{here} ({row.decimals[here]})")
+
+
+def _json(row: CheckedRow) -> Iterator[Finding]:
+    for column, text in row.cells.items():
+        if text and kind_of(column) is Kind.JSON and not _is_flat(text, column):
+            yield row.finding(RuleGroup.JSON, column, "a JSON object of plain values")
+
+
+def _is_flat(text: str, column: str) -> bool:
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(read, dict):
+        return False
+    if column in ("AllocatedMethodDetails", "ContractApplied"):
+        return True
+    return all(not isinstance(value, dict | list) for value in read.values())

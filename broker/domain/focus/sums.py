@@ -1,0 +1,174 @@
+"""Rules of a FOCUS data set that only several rows show together. What is kept grows with the number of
+commitments, prices and resources, not with the number of rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.focus.rules import CheckedRow, Finding, RuleGroup
+
+CENT = Decimal("0.01")
+LEAST = Decimal("0.000001")
+LONGEST_GAP = timedelta(hours=1)
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class OneCurrency:
+    """Every cost of a data set is in one currency."""
+
+    def __init__(self) -> None:
+        self._currency = ""
+
+    def see(self, row: CheckedRow) -> Iterator[Finding]:
+        """Compares with the first row's."""
+        found = row.text("BillingCurrency")
+        self._currency = self._currency or found
+        if found != self._currency:
+            yield row.finding(RuleGroup.CURRENCY, "BillingCurrency", f"{self._currency}, as in the first row")
+
+
+class OneParent:
+    """What a name stands for is the same in every row: SKU of a price, category of a service."""
+
+    _CHILDREN = (
+        ("SkuPriceId", ("SkuId", "SkuMeter", "PricingUnit")),
+        ("ServiceName", ("ServiceCategory", "ServiceSubcategory")),
+    )
+
+    def __init__(self) -> None:
+        self._parents: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def see(self, row: CheckedRow) -> Iterator[Finding]:
+        """Compares with the first row of the same price, and of the same service."""
+        for child, columns in self._CHILDREN:
+            name = row.text(child)
+            if not name:
+                continue
+            found = tuple(row.text(column) for column in columns)
+            parent = self._parents.setdefault((child, name), found)
+            for column, one, other in zip(columns, found, parent, strict=True):
+                if one != other:
+                    yield row.finding(RuleGroup.SKUS, column, f"{other!r}, as elsewhere under {name!r}")
+
+
+class NoOverlap:
+    """One resource is charged for one thing once in any instant."""
+
+    def __init__(self) -> None:
+        self._charged: dict[tuple[str, ...], list[tuple[datetime, datetime]]] = {}
+
+    def see(self, row: CheckedRow) -> Iterator[Finding]:
+        """Compares with what the resource was charged for before."""
+        start, end = row.times.get("ChargePeriodStart"), row.times.get("ChargePeriodEnd")
+        plain = row.text("ChargeCategory") == "Usage" and not row.text("ChargeClass")
+        if not plain or start is None or end is None or end <= start or not row.text("ResourceId"):
+            return
+        columns = (
+            "BillingAccountId",
+            "ResourceId",
+            "SkuPriceId",
+            "CommitmentDiscountId",
+            "ChargeDescription",
+        )
+        spans = self._charged.setdefault(tuple(row.text(column) for column in columns), [])
+        at = bisect_left(spans, (start, end))
+        if (at and spans[at - 1][1] > start) or (at < len(spans) and spans[at][0] < end):
+            yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", "no overlap with another row")
+            return
+        _join(spans, at, start, end)
+
+
+def _join(spans: list[tuple[datetime, datetime]], at: int, start: datetime, end: datetime) -> None:
+    """Adds a span, one with those that it touches, so that an unbroken stretch stays one."""
+    if at < len(spans) and spans[at][0] == end:
+        end = spans.pop(at)[1]
+    if at and spans[at - 1][1] == start:
+        start = spans.pop(at - 1)[0]
+    insort(spans, (start, end))
+
+
+@dataclass
+class _Bought:
+    """What the rows say of one commitment."""
+
+    quantity: Decimal = Decimal(0)
+    billed: Decimal = Decimal(0)
+    purchases: list[tuple[int, Decimal, Decimal, datetime | None, datetime | None]] = field(
+        default_factory=list
+    )
+    used_quantity: Decimal = Decimal(0)
+    effective: Decimal = Decimal(0)
+    hours: int = 0
+    until: datetime = FIRST
+
+
+class UsedAndUnused:
+    """Used and unused hours of a commitment are what was bought, up to the last hour of the data set."""
+
+    def __init__(self) -> None:
+        self._bought: dict[tuple[str, str], _Bought] = {}
+        self._until = FIRST
+
+    def see(self, row: CheckedRow) -> Iterator[Finding]:
+        """Adds up; findings come at the end."""
+        end = row.times.get("ChargePeriodEnd", FIRST)
+        if row.text("ChargeCategory") == "Usage":
+            self._until = max(self._until, end)
+        name = row.text("CommitmentDiscountId")
+        if not name or row.text("ChargeCategory") not in ("Usage", "Purchase"):
+            return
+        found = self._bought.setdefault((row.text("BillingAccountId"), name), _Bought())
+        quantity = row.decimals.get("CommitmentDiscountQuantity", Decimal(0))
+        if row.text("ChargeCategory") == "Purchase":
+            billed = row.decimals.get("BilledCost", Decimal(0))
+            term = (row.times.get("x_TermStart"), row.times.get("x_TermEnd"))
+            found.purchases.append((row.number, quantity, billed, *term))
+            found.quantity += quantity
+            found.billed += billed
+        else:
+            found.used_quantity += quantity
+            found.effective += row.decimals.get("EffectiveCost", Decimal(0))
+            found.hours += 1
+            found.until = max(found.until, end)
+        yield from ()
+
+    def end(self) -> Iterator[Finding]:
+        """Breaches of the sums."""
+        for (_, name), found in self._bought.items():
+            if found.purchases:
+                yield from self._compared(name, found)
+
+    def _compared(self, name: str, found: _Bought) -> Iterator[Finding]:
+        at = found.purchases[0][0]
+        dated = all(start and end and start < end for *_, start, end in found.purchases)
+        until = max(found.until, self._until - LONGEST_GAP) if found.hours else self._until
+        quantity, cost = _elapsed(found, until) if dated else (found.quantity, found.billed)
+        for column, seen, expected, slack in (
+            ("CommitmentDiscountQuantity", found.used_quantity, quantity, LEAST * (found.hours + 1)),
+            ("EffectiveCost", found.effective, cost, CENT * (len(found.purchases) + 1)),
+        ):
+            if seen > expected + slack or (dated and seen < expected - slack):
+                yield Finding(
+                    RuleGroup.USE,
+                    at,
+                    column,
+                    f"{seen} used and unused of commitment {name!r}",
+                    f"{expected.normalize():f}, what was bought up to then",
+                )
+
+
+def _elapsed(found: _Bought, until: datetime) -> tuple[Decimal, Decimal]:
+    """Quantity and cost of the part of every purchase's term before ``until``."""
+    quantity = cost = Decimal(0)
+    for _, bought, billed, start, end in found.purchases:
+        if start is None or end is None:
+            continue
+        passed = max(min(until, end) - start, timedelta(0))
+        share = Decimal(passed // timedelta(microseconds=1)) / ((end - start) // timedelta(microseconds=1))
+        quantity += bought * share
+        cost += billed * share
+    return quantity, cost

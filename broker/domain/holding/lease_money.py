@@ -1,0 +1,156 @@
+"""What sellers say of money: what they charge by the hour, what they billed for windows, since when they
+count, and what leaving gave back. Pure.
+
+Rates are in USD per node-hour. A lease keeps the first rate that its seller confirms: a machine that is being
+stopped is shown at another one, and that is not what its past cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.basics.errors import PriceAboveLimit
+from broker.domain.basics.money import MICRO, ZERO, price_words, usd_words
+from broker.domain.holding.holding_orders import leaves_cheaply
+from broker.domain.holding.reservation import Lease, PriceBasis, Reservation, Unit, UnitState
+from broker.domain.market.offer import Offer
+
+
+def billed_offer(reservation: Reservation, unit: Unit) -> Offer:
+    """The offer of ``reservation`` at the rate that ``unit`` is billed at.
+
+    A contract's price stands against whatever the seller lists or charges.
+    """
+    offer, rate = reservation.offer, unit.price_usd_per_node_hour
+    if rate is None or offer.contract is not None or rate == offer.price_usd_per_node_hour:
+        return offer
+    return replace(offer, price_usd_per_node_hour=rate)
+
+
+def at_its_rate(reservation: Reservation) -> Offer:
+    """The offer of ``reservation`` at what a node-hour of it costs; windows keep the price of their order."""
+    offer, rate = reservation.offer, rate_usd_per_node_hour(reservation)
+    if offer.window is not None or rate == offer.price_usd_per_node_hour:
+        return offer
+    return replace(offer, price_usd_per_node_hour=rate)
+
+
+def rate_usd_per_node_hour(reservation: Reservation) -> Decimal:
+    """What a node-hour of ``reservation`` costs, over its nodes; of windows what their seller billed."""
+    rates = [(_rate_of(reservation, unit), unit.nodes) for unit in reservation.units]
+    nodes, offer = sum(count for _, count in rates), reservation.offer
+    if not nodes or all(rate == offer.price_usd_per_node_hour for rate, _ in rates):
+        return offer.price_usd_per_node_hour
+    return (sum((rate * count for rate, count in rates), ZERO) / nodes).quantize(MICRO)
+
+
+def _rate_of(reservation: Reservation, unit: Unit) -> Decimal:
+    offer, end = reservation.offer, reservation.end
+    if offer.window is None or unit.paid_usd is None or end is None or offer.contract is not None:
+        return billed_offer(reservation, unit).price_usd_per_node_hour
+    return unit.paid_usd / _node_hours(reservation.start, end, unit.nodes)
+
+
+def _node_hours(start: datetime, end: datetime, nodes: int) -> Decimal:
+    return Decimal((end - start).total_seconds()) * nodes / 3600
+
+
+def price_basis(reservation: Reservation) -> PriceBasis:
+    """Whence the price of ``reservation``."""
+    if reservation.offer.contract is not None:
+        return PriceBasis.CONTRACT
+    bought = [unit for unit in reservation.units if unit.reference is not None]
+    if reservation.offer.window is None:
+        told = all(unit.is_price_confirmed for unit in bought)
+    else:
+        told = all(unit.paid_usd is not None for unit in bought)
+    return PriceBasis.CONFIRMED if bought and told else PriceBasis.ESTIMATED
+
+
+def has_news_of_money(reservation: Reservation, leases: Iterable[Lease]) -> bool:
+    """Whether ``leases`` show a bill of a window, or a rate, that is not stored yet."""
+    after = with_money(reservation, leases)
+    return any(
+        (unit.paid_usd, unit.is_price_confirmed) != (before.paid_usd, before.is_price_confirmed)
+        for before, unit in zip(reservation.units, after.units, strict=True)
+    )
+
+
+def with_money(reservation: Reservation, leases: Iterable[Lease]) -> Reservation:
+    """``reservation`` with what its seller says: since when it counts and at which rate; of windows the bill
+    and the credit."""
+    shown = {lease.reference: lease for lease in leases}
+    for unit in reservation.units:
+        lease = shown.get(unit.reference or "")
+        if lease is None:
+            continue
+        if reservation.offer.window is None:
+            told = replace(unit, began_at=lease.began_at or unit.began_at)
+            reservation = reservation.with_unit(_at_rate(told, lease.price_usd_per_node_hour))
+        else:
+            paid = unit.paid_usd if lease.billed_usd is None else lease.billed_usd
+            credit = unit.credit_usd if lease.credit_usd is None else lease.credit_usd
+            reservation = reservation.with_unit(replace(unit, paid_usd=paid, credit_usd=credit))
+    return reservation
+
+
+def _at_rate(unit: Unit, rate: Decimal | None) -> Unit:
+    if rate is None or unit.is_price_confirmed:
+        return unit
+    return replace(unit, price_usd_per_node_hour=rate, is_price_confirmed=True)
+
+
+def quoted(unit: Unit, rate: Decimal | None) -> Unit:
+    """``unit`` at the rate that its seller quoted just before the order."""
+    return unit if rate is None else replace(unit, price_usd_per_node_hour=rate)
+
+
+def money_in_words(reservation: Reservation) -> str:
+    """What each unit was billed, or is charged by the hour."""
+    words = []
+    for unit in reservation.units:
+        if unit.paid_usd is not None and reservation.offer.window is not None:
+            words.append(f"unit {unit.ordinal}: {usd_words(unit.paid_usd)}")
+        elif unit.is_price_confirmed and unit.price_usd_per_node_hour is not None:
+            words.append(f"unit {unit.ordinal}: {price_words(unit.price_usd_per_node_hour)} per node-hour")
+    return ", ".join(words)
+
+
+def above_limit(reservation: Reservation) -> PriceAboveLimit | None:
+    """Why ``reservation`` may not be kept: its seller charges more than it may; None where all is well.
+
+    A contract's price is no matter of the seller's list. What cannot be left without paying its minimum term
+    stays, since leaving it would save nothing: it shows its price and its limit.
+    """
+    rate = _highest_rate(reservation)
+    if rate is None or not leaves_cheaply(reservation.offer):
+        return None
+    return dearer(reservation, rate, "charges")
+
+
+def is_kept_above_limit(reservation: Reservation) -> bool:
+    """Whether its seller charges more than it may, and it stays since leaving would save nothing."""
+    rate, limit = _highest_rate(reservation), reservation.limit_usd_per_node_hour
+    dear = rate is not None and limit is not None and rate > limit
+    return dear and not leaves_cheaply(reservation.offer)
+
+
+def dearer(reservation: Reservation, rate: Decimal, verb: str = "asks") -> PriceAboveLimit | None:
+    """What is wrong with a ``rate`` that the seller ``verb``: it is above the limit. None where it is not."""
+    limit, offer = reservation.limit_usd_per_node_hour, reservation.offer
+    if limit is None or offer.contract is not None or rate <= limit:
+        return None
+    words = f"{verb} {price_words(rate)} per node-hour; the limit was {price_words(limit)}"
+    return PriceAboveLimit(offer.provider, words, asks_usd_per_node_hour=rate)
+
+
+def _highest_rate(reservation: Reservation) -> Decimal | None:
+    if reservation.offer.window is not None:
+        return None
+    held = (unit for unit in reservation.units if unit.state is UnitState.HELD and unit.is_price_confirmed)
+    return max(
+        (u.price_usd_per_node_hour for u in held if u.price_usd_per_node_hour is not None), default=None
+    )

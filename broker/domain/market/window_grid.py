@@ -1,0 +1,104 @@
+"""A wish for time, snapped outward to what a seller's grid sells. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import WindowKind, WindowTerms
+
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapped:
+    """The shortest ``window`` on sale whose usable part holds ``wish``."""
+
+    wish: Window
+    window: Window
+    usable: Window
+
+    @property
+    def unwanted_hours(self) -> float:
+        """Hours that are paid for and were not wished, those that the seller takes back included."""
+        return self.window.hours - self.wish.hours
+
+
+def usable_window(window: Window, terms: WindowTerms | None) -> Window | None:
+    """``window`` less the seller's teardown before its end; None where nothing is left."""
+    end = window.end - timedelta(seconds=terms.teardown_s if terms is not None else 0)
+    return Window(window.start, end) if window.start < end else None
+
+
+def snap_outward(wish: Window, terms: WindowTerms) -> Snapped | None:
+    """The shortest window of ``terms`` whose usable part holds ``wish``; None where none is long enough.
+
+    A listed window is one of the listed segments. The others start on the grid, at the last start not after
+    the wish's, since an earlier one needs as long a duration at least. One that begins when capacity appears
+    may end its longest wait sooner, and is bought that much longer. Whether it is still free, and early
+    enough, is not asked here.
+    """
+    if terms.kind is WindowKind.LISTED:
+        windows = sorted((s.window for s in terms.segments), key=lambda w: (w.duration, w.start))
+        return next((found for window in windows if (found := _snapped(wish, window, terms))), None)
+    start = last_start(wish.start, terms)
+    least = wish.end + timedelta(seconds=terms.teardown_s) + terms.longest_wait - start
+    duration = least_duration(least, terms)
+    return None if duration is None else _snapped(wish, Window(start, start + duration), terms)
+
+
+def _snapped(wish: Window, window: Window, terms: WindowTerms) -> Snapped | None:
+    usable = usable_window(window, terms)
+    if usable is not None and terms.waits:
+        sure_end = usable.end - terms.longest_wait
+        usable = Window(usable.start, sure_end) if usable.start < sure_end else None
+    if usable is None or wish.start < usable.start or usable.end < wish.end:
+        return None
+    return Snapped(wish, window, usable)
+
+
+def last_start(instant: datetime, terms: WindowTerms) -> datetime:
+    """The last start of the grid not after ``instant``: steps from each day's anchor, within its day."""
+    step = timedelta(hours=terms.step_hours)
+    if not step:
+        return instant
+    midnight = instant.replace(hour=0, minute=0, second=0, microsecond=0)
+    start = _start_of_day(instant, midnight, step, terms)
+    if start < midnight:
+        start = _start_of_day(midnight - timedelta(microseconds=1), midnight - DAY, step, terms)
+    return start
+
+
+def first_start(instant: datetime, terms: WindowTerms) -> datetime:
+    """The first start of the grid not before ``instant``."""
+    step = timedelta(hours=terms.step_hours)
+    if not step:
+        return instant
+    midnight = instant.replace(hour=0, minute=0, second=0, microsecond=0)
+    anchor = _anchor(midnight, terms)
+    start = anchor - (anchor - instant) // step * step
+    if start < midnight + DAY:
+        return start
+    anchor += DAY
+    return anchor - (anchor - midnight - DAY) // step * step
+
+
+def _start_of_day(limit: datetime, midnight: datetime, step: timedelta, terms: WindowTerms) -> datetime:
+    anchor = _anchor(midnight, terms)
+    return anchor + (limit - anchor) // step * step
+
+
+def _anchor(midnight: datetime, terms: WindowTerms) -> datetime:
+    at = terms.anchor_utc
+    return midnight if at is None else midnight + timedelta(hours=at.hour, minutes=at.minute)
+
+
+def least_duration(least: timedelta, terms: WindowTerms) -> timedelta | None:
+    """The shortest duration on sale that is at least ``least``; None where the menu ends before."""
+    if terms.durations_hours is not None:
+        menu = (timedelta(hours=hours) for hours in sorted(terms.durations_hours))
+        return next((duration for duration in menu if duration >= least), None)
+    step = timedelta(hours=terms.step_hours)
+    return max(1, -(-least // step)) * step if step else least

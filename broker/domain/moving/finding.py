@@ -1,0 +1,118 @@
+"""What a look at a plan found, as its record says it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.basics.account import AuditEntry
+from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.moving.reoptimization import Move, MoveState, ProposalState, Reoptimization
+from broker.domain.moving.reoptimizing import Decision
+from broker.domain.moving.weighing import PastMove
+from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, rules_of
+from broker.domain.planning.workload import PlanRequest
+
+ACTOR = "reoptimizer"
+"""Who acts where nobody asked."""
+
+
+def entry_of(look: Reoptimization, at: datetime, actor: str = ACTOR) -> AuditEntry:
+    """The line of the audit trail for where a look stands."""
+    return AuditEntry(
+        at=at,
+        actor=actor,
+        action=f"reoptimization.{look.state}",
+        object_kind="reoptimization",
+        object_id=look.reoptimization_id,
+        team=look.team,
+        detail=f"plan {look.plan_id}, {look.trigger}: {look.reason}",
+    )
+
+
+def rules_by_workload(request: PlanRequest, otherwise: MoveRules) -> dict[str, MoveRules]:
+    """What counts for each workload: its policy and its team's, the more cautious word of both."""
+    team = request.policy.reoptimize
+    return {w.name: rules_of((team, w.policy.reoptimize), otherwise) for w in request.workloads}
+
+
+def past_moves(moved: Iterable[Reoptimization], team: str) -> tuple[PastMove, ...]:
+    """Moves of a team that came to be or are under way."""
+    done = (MoveState.MOVING, MoveState.DONE)
+    return tuple(
+        PastMove(move.workload, look.decided_at or look.started_at)
+        for look in moved
+        for move in look.moves
+        if look.team == team and move.state in done
+    )
+
+
+def found(
+    blank: Reoptimization, decision: Decision, rules: Mapping[str, MoveRules], disbelieved: str = ""
+) -> Reoptimization:
+    """``blank`` with what ``decision`` says; a proposal where moves pay.
+
+    ``disbelieved``: the cheaper price that was left out, told where nothing moves.
+    """
+    seen = replace(blank, before_usd=decision.before_usd, after_usd=decision.after_usd)
+    if decision.left_out:
+        words = f"it would leave out {', '.join(decision.left_out)}"
+        return replace(seen, state=ProposalState.REJECTED, reason=words)
+    if decision.moves:
+        return _proposal(seen, decision, rules)
+    if not decision.declined:
+        words = disbelieved or "every workload stays where it is"
+        return replace(seen, state=ProposalState.UNCHANGED, reason=words)
+    reasons = "; ".join(dict.fromkeys(f"{m.workload}: {m.reason}" for m in decision.declined))
+    reasons += f"; {disbelieved}" if disbelieved else ""
+    if all(move.net_usd <= 0 for move in decision.declined):
+        return replace(seen, state=ProposalState.UNCHANGED, reason=f"nothing cheaper was found; {reasons}")
+    after = _less(decision.before_usd, decision.declined)
+    return replace(
+        seen, state=ProposalState.REJECTED, after_usd=after, moves=decision.declined, reason=reasons
+    )
+
+
+def _less(before: Decimal | None, moves: tuple[Move, ...]) -> Decimal | None:
+    return None if before is None else before - sum((move.saving_usd for move in moves), ZERO)
+
+
+def _proposal(seen: Reoptimization, decision: Decision, rules: Mapping[str, MoveRules]) -> Reoptimization:
+    each = [rules.get(move.workload, MoveRules()) for move in decision.moves]
+    auto = all(rule.mode is ReoptimizeMode.AUTO for rule in each)
+    proposal = replace(
+        seen,
+        state=ProposalState.PROPOSED,
+        moves=decision.moves,
+        mode=ReoptimizeMode.AUTO if auto else ReoptimizeMode.PROPOSE,
+        lapses_at=seen.started_at + min(rule.lapse for rule in each),
+    )
+    return replace(proposal, reason=_words(proposal))
+
+
+def less_saved(proposal: Reoptimization, first: Reoptimization) -> Reoptimization:
+    """A proposal made beside ``first``, in which what moves by ``first`` costs what it comes to cost."""
+    saved = first.saving_usd
+    if saved is None or proposal.before_usd is None or proposal.after_usd is None:
+        return proposal
+    less = replace(proposal, before_usd=proposal.before_usd - saved, after_usd=proposal.after_usd - saved)
+    return replace(less, reason=_words(less))
+
+
+def _words(proposal: Reoptimization) -> str:
+    before, saving = proposal.before_usd, proposal.saving_usd
+    if before is None or saving is None:
+        return "the plan can no longer be had as it is"
+    words = f"saves {usd_words(saving)} of {usd_words(before)}"
+    return words + (f", moving costs {usd_words(proposal.cost_usd)}" if proposal.cost_usd else "")
+
+
+def is_same(one: Reoptimization, other: Reoptimization) -> bool:
+    """Whether both propose the same moves, whatever they save by now."""
+    return one.plan_id == other.plan_id and _targets(one) == _targets(other)
+
+
+def _targets(look: Reoptimization) -> frozenset[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    return frozenset((move.workload, move.from_offers, move.to_offers) for move in look.moves)

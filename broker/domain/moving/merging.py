@@ -1,0 +1,75 @@
+"""The plan in force after some of its workloads went elsewhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from broker.domain.basics.money import ZERO
+from broker.domain.moving.weighing import late_usd
+from broker.domain.planning.assumed_stock import nodes_at_once
+from broker.domain.planning.plan import Assumption, Placement, Plan, PlanStatus, Unplaced, Wait
+from broker.domain.planning.plan_spend import spend_lines
+from broker.domain.planning.workload import PlanRequest
+
+
+def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -> Plan:
+    """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty, delay, spend are of both.
+
+    ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, with its bound and
+    without its fixes, which change the document of what was left to do. A plan of both has no bound.
+    """
+    stays = tuple(p for p in old.placements if p.workload not in moved)
+    if not stays and {p.workload for p in new.placements} <= set(moved):
+        return replace(new, unplaced=tuple(replace(left, fixes=()) for left in new.unplaced))
+    placements = (*stays, *(p for p in new.placements if p.workload in moved))
+    waits = _waits(old, new, moved, {p.workload for p in placements})
+    unplaced = tuple(u for u in old.unplaced if u.workload not in moved)
+    return replace(
+        new,
+        status=PlanStatus.INFEASIBLE if _must(unplaced, request) else PlanStatus.FEASIBLE,
+        cost_usd=sum((p.cost_usd for p in placements), ZERO),
+        bound_usd=None,
+        gap=None,
+        penalty_usd=_penalty_usd(placements, unplaced, request),
+        placements=placements,
+        unplaced=unplaced,
+        baselines=(),
+        spend=spend_lines(placements),
+        assumptions=_assumptions(old, new, placements),
+        delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
+        waits=waits,
+    )
+
+
+def _assumptions(old: Plan, new: Plan, placements: Sequence[Placement]) -> tuple[Assumption, ...]:
+    """What both count on, as far as it is held still; of an offer that both name the newer word."""
+    said = {one.offer_id: one for plan in (old, new) for one in plan.assumptions}
+    held = nodes_at_once(placements)
+    return tuple(replace(said[name], nodes=nodes) for name, nodes in held.items() if name in said)
+
+
+def _waits(old: Plan, new: Plan, moved: Collection[str], placed: Collection[str]) -> tuple[Wait, ...]:
+    """Each service waits as the plan says that its run is taken from."""
+    found = [wait for wait in old.waits if wait.after not in moved]
+    found += [wait for wait in new.waits if wait.after in moved]
+    return tuple(wait for wait in found if wait.workload in placed)
+
+
+def _must(unplaced: Sequence[Unplaced], request: PlanRequest) -> bool:
+    """Whether something that has to be placed is not."""
+    out = {one.workload for one in unplaced}
+    return any(w.unplaced_usd is None for w in request.workloads if w.name in out)
+
+
+def _penalty_usd(
+    placements: Sequence[Placement], unplaced: Sequence[Unplaced], request: PlanRequest
+) -> Decimal:
+    out, total = {one.workload for one in unplaced}, ZERO
+    for workload in request.workloads:
+        if workload.name in out:
+            total += workload.unplaced_usd or ZERO
+        else:
+            total += late_usd(workload, [p for p in placements if p.workload == workload.name])
+    return total

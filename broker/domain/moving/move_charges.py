@@ -1,0 +1,60 @@
+"""What a team is expected to spend once the moves of a proposal are made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.basics.money import ZERO
+from broker.domain.holding.staying import HeldCapacity, left_usd
+from broker.domain.moving.reoptimization import Move, Reoptimization
+from broker.domain.planning.plan import Plan
+from broker.domain.spend.charging import plan_charges
+from broker.domain.spend.spend import Charge, ChargeBasis
+
+
+def charges_with_moves(
+    charges: Iterable[Charge],
+    look: Reoptimization,
+    new: Plan,
+    leaving: Iterable[HeldCapacity],
+    now: datetime,
+) -> tuple[Charge, ...]:
+    """``charges`` of a team with the moves of ``look`` made, in place of what was expected of what moves.
+
+    What is owed stays. Of what is ``leaving`` stay, first days first, the rest of what leaving does not
+    undo, and the overlap; data that is carried over is billed with the first day of the new place.
+    """
+    every = tuple(charges)
+    moves = {move.workload: move for move in look.moves}
+    kept = [c for c in every if c.workload not in moves or c.basis is ChargeBasis.ACTUAL]
+    held = tuple(leaving)
+    for move in moves.values():
+        mine = [one for one in held if one.workload == move.workload]
+        kept += _still_owed(every, mine, now, max(ZERO, move.cost.overlap_usd))
+    part = replace(new, placements=tuple(p for p in new.placements if p.workload in moves))
+    return (*kept, *_with_egress(plan_charges(part, look.team, new.plan_id), moves.values()))
+
+
+def _still_owed(
+    charges: Sequence[Charge], leaving: Sequence[HeldCapacity], now: datetime, overlap_usd: Decimal
+) -> Iterator[Charge]:
+    """Of what was expected of capacity that is left now, as much as is owed all the same."""
+    keys = {one.reservation_id for one in leaving}
+    mine = sorted((c for c in charges if c.reservation_id in keys), key=lambda c: c.window.start)
+    left = sum((left_usd(one, now) for one in leaving), overlap_usd)
+    for charge in mine:
+        if charge.basis is ChargeBasis.ACTUAL:
+            left -= charge.usd
+    for charge in mine:
+        if charge.basis is ChargeBasis.PROJECTED and left > 0:
+            yield replace(charge, usd=min(left, charge.usd))
+            left -= charge.usd
+
+
+def _with_egress(charges: Iterable[Charge], moves: Iterable[Move]) -> Iterator[Charge]:
+    more = {move.workload: move.cost.egress_usd for move in moves}
+    for charge in charges:
+        yield replace(charge, usd=charge.usd + more.pop(charge.workload, ZERO))

@@ -1,0 +1,161 @@
+"""What moving work costs once: the overlap of both places, work done again, data that leaves. Pure.
+
+Make before break: the old is held until the new is usable. That takes as long as its launches took
+(``learned``), then the rest of the cold start of a replica, then a pass of the reconciler. A run goes on from
+its last checkpoint, so what it did since is lost; its restart is in the hours that the new plan gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.node_launch import COLD_START
+from broker.domain.holding.staying import HeldCapacity
+from broker.domain.market.learned import GUESS
+from broker.domain.market.offer import Offer
+from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.plan import Placement
+from broker.domain.planning.transfer import Place
+from broker.domain.planning.workload import Precision, Serving, Training, Workload
+
+CHECKPOINT_BYTES_PER_PARAM = 14
+"""Weights, master copy and moments of Adam in mixed precision: 2 + 4 + 4 + 4 B."""
+WEIGHT_BYTES = {
+    Precision.BF16: 2,
+    Precision.FP16: 2,
+    Precision.FP8: 1,
+    Precision.FP4: 0.5625,
+    Precision.INT4: 0.5,
+}
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class MovingTerms:
+    """What is assumed of moving work and data.
+
+    ``egress_usd_per_gb`` by provider, ``other_egress_usd_per_gb`` for those without a figure;
+    ``between_regions_usd_per_gb`` of one provider; ``staging_gbit_s``: how fast data is copied; ``settle``:
+    until the reconciler has seen that the new is usable; ``checkpoint_every`` of runs that do not say;
+    ``resale_share``: of the price of a window's rest, what a buyer is expected to pay.
+    """
+
+    egress_usd_per_gb: Mapping[str, Decimal] = field(default_factory=dict, hash=False)
+    other_egress_usd_per_gb: Decimal = ZERO
+    between_regions_usd_per_gb: Mapping[str, Decimal] = field(default_factory=dict, hash=False)
+    staging_gbit_s: float = 10.0
+    settle: timedelta = timedelta(minutes=1)
+    checkpoint_every: timedelta = timedelta(hours=1)
+    resale_share: Decimal = ZERO
+
+    def outward_usd_per_gb(self, provider: str) -> Decimal:
+        """The price of a GB (10⁹ bytes) leaving ``provider``."""
+        return self.egress_usd_per_gb.get(provider, self.other_egress_usd_per_gb)
+
+    def inward_usd_per_gb(self, provider: str) -> Decimal:
+        """The price of a GB going from one region of ``provider`` to another."""
+        return self.between_regions_usd_per_gb.get(provider, ZERO)
+
+    def egress_usd(self, provider: str, gb: float) -> Decimal:
+        """The price of ``gb`` (10⁹ bytes) leaving ``provider``."""
+        return to_cents(self.outward_usd_per_gb(provider) * Decimal(str(gb)))
+
+    def transfer_usd(self, source: Place, to: Place, gb: float) -> Decimal:
+        """The price of copying ``gb`` from one place to another, in whole cents."""
+        if source.is_at(to):
+            return ZERO
+        if not source.is_run_with(to):
+            return self.egress_usd(source.provider, gb)
+        return to_cents(self.inward_usd_per_gb(source.provider) * Decimal(str(gb)))
+
+    def is_free(self, source: Place) -> bool:
+        """Whether copies from there cost nothing, wherever they go."""
+        return not self.outward_usd_per_gb(source.provider) and not self.inward_usd_per_gb(source.provider)
+
+    def staging(self, source: Place, to: Place, gb: float) -> timedelta:
+        """How long a copy takes, in whole seconds; nothing where the data lies already."""
+        return timedelta(0) if source.is_at(to) else self.copy_time(gb)
+
+    def copy_time(self, gb: float) -> timedelta:
+        """How long a copy of ``gb`` takes, in whole seconds."""
+        return math.ceil(round(gb * 8 / self.staging_gbit_s, 6)) * SECOND
+
+
+def usable_at(
+    placements: Sequence[Placement], offers: Mapping[str, Offer], now: datetime, terms: MovingTerms
+) -> datetime:
+    """When all that ``placements`` begin with can be used and has been seen to be."""
+    found = now
+    for placement in placements:
+        offer = offers.get(placement.offer_id)
+        learned = GUESS if offer is None or offer.learned is None else offer.learned
+        cold_s = placement.estimate.value.get(COLD_START, 0.0)
+        if placement.cold_start is not None:
+            cold_s -= placement.cold_start.launch_s
+        wait = timedelta(hours=learned.wait_hours) + cold_s * SECOND
+        start = min((segment.start for segment in placement.segments), default=now)
+        found = max(found, max(now, start) + wait)
+    return found + terms.settle
+
+
+def since_checkpoint(run: Training, active_since: datetime, at: datetime, terms: MovingTerms) -> timedelta:
+    """What a run has worked since its last checkpoint at ``at``."""
+    minutes = run.checkpoint_every_minutes
+    every = terms.checkpoint_every if minutes is None else timedelta(minutes=minutes)
+    worked = max(timedelta(0), at - active_since)
+    return worked % every if every > timedelta(0) else timedelta(0)
+
+
+def rework_usd(lost: timedelta, placements: Sequence[Placement]) -> Decimal:
+    """What ``lost`` work costs where it is done again: its share of the new place's cost."""
+    hours = sum(segment.hours for placement in placements for segment in placement.segments)
+    if hours <= 0:
+        return ZERO
+    share = min(1.0, lost / timedelta(hours=1) / hours)
+    return to_cents(sum((p.capacity_usd for p in placements), ZERO) * Decimal(str(share)))
+
+
+def finished_weights_gb(model: ModelShape) -> float:
+    """The weights of a finished run as they are written (bf16), in 10⁹ bytes."""
+    return float(model.total_params * WEIGHT_BYTES[Precision.BF16] / 1e9)
+
+
+def checkpoint_gb(model: ModelShape) -> float:
+    """What a run goes on from, in 10⁹ bytes."""
+    return model.total_params * CHECKPOINT_BYTES_PER_PARAM / 1e9
+
+
+def leaving_gb(workload: Workload, precision: Precision) -> float:
+    """What of a workload's own must be copied to another place, in 10⁹ bytes."""
+    params = workload.model.total_params
+    if isinstance(workload, Serving):
+        return float(params * WEIGHT_BYTES[precision] / 1e9)
+    return checkpoint_gb(workload.model) if isinstance(workload, Training) else 0.0
+
+
+def egress_usd(
+    workload: Workload, held: Sequence[HeldCapacity], placements: Sequence[Placement], terms: MovingTerms
+) -> Decimal:
+    """Copies to providers where nothing of the workload is yet, from the dearest that it is at.
+
+    A run's data set is staged again at each new provider, from where it lies.
+    """
+    here = {one.offer.provider for one in held}
+    new = {p.provider: p.precision for p in placements if p.provider not in here}
+    if not here:
+        return ZERO
+    regions = {p.provider: p.region for p in placements}
+    total = ZERO
+    for provider, precision in new.items():
+        gb = leaving_gb(workload, precision)
+        total += max(terms.egress_usd(source, gb) for source in here)
+        if isinstance(workload, Training) and workload.dataset is not None:
+            dataset, to = workload.dataset, Place(provider, regions[provider])
+            total += terms.transfer_usd(dataset.place, to, dataset.gb)
+    return total

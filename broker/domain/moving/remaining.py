@@ -1,0 +1,171 @@
+"""What of a request may still be decided, given what its plan holds already. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.domain.basics.money import ZERO
+from broker.domain.holding.staying import HeldCapacity
+from broker.domain.market.billing import holdings
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb, since_checkpoint
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import Batch, Dataset, PlanRequest, Serving, Training, Workload
+
+HOUR = timedelta(hours=1)
+NO_SPOT = (Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """``request``: what may still be placed otherwise, with the work that is left of it.
+
+    ``fixed``: workloads that stay whatever happens, with the last end of what they hold (None: unknown):
+    runs that may not be interrupted, what is on windows that are bought, and runs that are over.
+    """
+
+    request: PlanRequest
+    fixed: Mapping[str, datetime | None]
+
+
+def remaining(
+    request: PlanRequest,
+    plan: Plan,
+    held: Iterable[HeldCapacity],
+    now: datetime,
+    terms: MovingTerms,
+    off_spot: frozenset[str] = frozenset(),
+) -> Remaining:
+    """``request`` from ``now`` on, without what is fixed and without its money.
+
+    A run in progress asks for its work since its last checkpoint; a service that waits for a fixed run starts
+    at the end of what that holds. ``off_spot``: runs that must not be on spot any more.
+    """
+    by_name: dict[str, list[HeldCapacity]] = {}
+    for one in held:
+        by_name.setdefault(one.workload, []).append(one)
+    fixed = {
+        w.name: max(one.end for one in by_name[w.name])
+        for w in request.workloads
+        if w.name in by_name and is_fixed(w, by_name[w.name], now)
+    }
+    fixed |= {w.name: end for w in request.workloads if (end := _over_at(w, plan, by_name, now)) is not None}
+    rest = [
+        _left_of(_unchained(w, fixed, request, plan), plan, by_name.get(w.name, []), now, terms, off_spot)
+        for w in request.workloads
+        if w.name not in fixed
+    ]
+    bound = sum((p.cost_usd for p in plan.placements if p.workload in fixed), ZERO)
+    budget = None if request.budget_usd is None else request.budget_usd - bound
+    return Remaining(replace(request, workloads=tuple(rest), budget_usd=budget), fixed)
+
+
+def _over_at(
+    workload: Workload, plan: Plan, held: Mapping[str, list[HeldCapacity]], now: datetime
+) -> datetime | None:
+    """When a run ended that holds nothing any more; None for services and for what is not over."""
+    ends = [segment.end for p in plan.placements_of(workload.name) for segment in p.segments]
+    if isinstance(workload, Serving) or workload.name in held or not ends or max(ends) > now:
+        return None
+    return max(ends)
+
+
+def is_fixed(workload: Workload, held: Iterable[HeldCapacity], now: datetime) -> bool:
+    """Whether it must stay: on a window that is bought, or at work and not to be interrupted."""
+    rows = tuple(held)
+    if any(one.is_bought and one.offer.window is not None for one in rows):
+        return True
+    return not may_be_interrupted(workload) and any(one.is_in_use(now) for one in rows)
+
+
+def may_be_interrupted(workload: Workload) -> bool:
+    """Services may change places, replica by replica; runs only where their team says so."""
+    return isinstance(workload, Serving) or (isinstance(workload, Training) and workload.interruptible)
+
+
+def hours_done(run: Training, held: Iterable[HeldCapacity], at: datetime, terms: MovingTerms) -> float:
+    """Hours of work on what is held now that are safe at ``at``: up to the last checkpoint."""
+    began = [one.active_since for one in held if one.is_bought and one.active_since is not None]
+    if not began or at <= min(began):
+        return 0.0
+    worked = at - min(began)
+    return (worked - since_checkpoint(run, min(began), at, terms)) / HOUR
+
+
+def tokens_of(run: Training, placement: Placement) -> float:
+    """What ``placement`` was planned to train of the run: all of it, or what a move had left."""
+    value = placement.estimate.value
+    rate = value.get("tokens_per_s", 0.0) * value.get("goodput", 0.0)
+    if rate <= 0 or "hours" not in value:
+        return run.tokens
+    return min(run.tokens, value["hours"] * 3600 * rate / (1 + run.headroom))
+
+
+def _left_of(
+    workload: Workload,
+    plan: Plan,
+    held: list[HeldCapacity],
+    now: datetime,
+    terms: MovingTerms,
+    off_spot: frozenset[str],
+) -> Workload:
+    if isinstance(workload, Batch | Serving):
+        return workload
+    run = workload
+    if run.name in off_spot:
+        tiers = run.policy.tiers or NO_SPOT
+        run = replace(run, policy=replace(run.policy, tiers=tuple(t for t in tiers if t in NO_SPOT)))
+    placed = plan.placements_of(run.name)
+    over = [p for p in placed if len(placed) > 1 and max(s.end for s in p.segments) <= now]
+    done = hours_done(run, held, now, terms) + sum(p.estimate.value.get("hours", 0.0) for p in over)
+    planned = sum(p.estimate.value.get("hours", 0.0) for p in placed)
+    if not held or planned <= 0:
+        return run
+    whole = sum(tokens_of(run, placement) for placement in placed)
+    run = replace(run, dataset=_data_now(run, held))
+    return replace(run, tokens=max(run.global_batch_tokens, whole * max(0.0, 1 - done / planned)))
+
+
+def _data_now(run: Training, held: Iterable[HeldCapacity]) -> Dataset | None:
+    """A data set lies where the run was bought a place: it was copied there."""
+    here = [one.offer for one in held if one.is_bought]
+    if run.dataset is None or not here:
+        return run.dataset
+    return Dataset(run.dataset.gb, here[0].provider, here[0].region)
+
+
+def _unchained(
+    workload: Workload, fixed: Mapping[str, datetime | None], request: PlanRequest, plan: Plan
+) -> Workload:
+    """A service that waits for a fixed run starts at its end, with the weights that lie where that is."""
+    if not isinstance(workload, Serving) or workload.starts_after is None:
+        return workload
+    if workload.starts_after not in fixed:
+        return workload
+    run, weights = request.workload(workload.starts_after), workload.weights
+    for placed in plan.placements_of(run.name):
+        weights = Dataset(finished_weights_gb(run.model), placed.provider, placed.region)
+    return replace(workload, starts_after=None, starts_at=fixed[run.name], weights=weights)
+
+
+def held_as_planned(plan: Plan, offers: Mapping[str, Offer], now: datetime) -> tuple[HeldCapacity, ...]:
+    """What ``plan`` holds at ``now`` when all went as planned: for replaying the past, without reservations.
+
+    ``offers``: those of the plan as they were ordered. Windows are bought ahead, the rest at its start.
+    """
+    return tuple(
+        HeldCapacity(
+            workload=placement.workload,
+            offer=offers[placement.offer_id],
+            nodes=holding.nodes,
+            start=holding.window.start,
+            end=holding.window.end,
+            is_bought=offers[placement.offer_id].window is not None or holding.window.start <= now,
+            active_since=holding.window.start if holding.window.start <= now else None,
+        )
+        for placement in plan.placements
+        for holding in holdings(placement.segments)
+        if holding.window.end > now
+    )

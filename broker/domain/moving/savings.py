@@ -1,0 +1,76 @@
+"""What a plan saves against simpler strategies that could have run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from broker.domain.basics.money import ZERO
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """One strategy over ``plans`` plans of which it could run. ``plan_usd``: what those plans cost."""
+
+    name: str
+    plans: int
+    baseline_usd: Decimal
+    plan_usd: Decimal
+
+    @property
+    def saved_usd(self) -> Decimal:
+        """What the plans save against it (below zero: it would have been cheaper)."""
+        return self.baseline_usd - self.plan_usd
+
+    @property
+    def saved_share(self) -> float:
+        """The saving over what the strategy would have cost."""
+        return float(self.saved_usd / self.baseline_usd) if self.baseline_usd else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A strategy that could not run for a plan, and why; it is no saving."""
+
+    name: str
+    plan_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """Savings by strategy, and the strategies that could not run."""
+
+    savings: tuple[Saving, ...]
+    not_run: tuple[NotRun, ...]
+
+
+def savings_of(plans: Iterable[tuple[Plan, PlanRequest]]) -> Savings:
+    """Sums over ``plans``. Baselines count lateness and delay, so the plans' own do too.
+
+    What plans leave out does not count, as a baseline places what its plan does.
+    """
+    costs: defaultdict[str, list[tuple[Decimal, Decimal]]] = defaultdict(list)
+    not_run = []
+    for plan, request in plans:
+        own_usd = plan.cost_usd + plan.delay_usd + _lateness_usd(plan, request)
+        for baseline in plan.baselines:
+            if baseline.cost_usd is None:
+                not_run.append(NotRun(baseline.name, plan.plan_id, baseline.why))
+            else:
+                costs[baseline.name].append((baseline.cost_usd, own_usd))
+    savings = tuple(
+        Saving(name, len(pairs), sum((b for b, _ in pairs), ZERO), sum((p for _, p in pairs), ZERO))
+        for name, pairs in costs.items()
+    )
+    return Savings(savings, tuple(not_run))
+
+
+def _lateness_usd(plan: Plan, request: PlanRequest) -> Decimal:
+    left_out = {one.workload for one in plan.unplaced}
+    penalties = (w.unplaced_usd or ZERO for w in request.workloads if w.name in left_out)
+    return max(plan.penalty_usd - sum(penalties, ZERO), ZERO)

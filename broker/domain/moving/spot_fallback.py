@@ -1,0 +1,44 @@
+"""Which running work must leave spot to meet its deadline. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from broker.domain.holding.spot import Progress, may_stay_on_spot
+from broker.domain.holding.staying import HeldCapacity
+from broker.domain.market.learned import GUESS
+from broker.domain.market.offer import Tier
+from broker.domain.moving.moving_costs import HOUR, MovingTerms
+from broker.domain.moving.remaining import hours_done
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest, Training
+
+BEHIND = "it is behind the line to its deadline, and spot may be taken away"
+
+
+def behind_on_spot(
+    request: PlanRequest, plan: Plan, held: Iterable[HeldCapacity], now: datetime, terms: MovingTerms
+) -> dict[str, str]:
+    """Runs on spot that may not stay there, with the reason (``spot.may_stay_on_spot``)."""
+    rows = tuple(held)
+    found = {}
+    for workload in request.workloads:
+        mine = [one for one in rows if one.workload == workload.name and one.is_in_use(now)]
+        if not isinstance(workload, Training) or not any(one.offer.tier is Tier.SPOT for one in mine):
+            continue
+        progress = _progress(workload, plan, mine, now, terms)
+        if progress is not None and not may_stay_on_spot(progress, now):
+            found[workload.name] = BEHIND
+    return found
+
+
+def _progress(
+    run: Training, plan: Plan, held: Sequence[HeldCapacity], now: datetime, terms: MovingTerms
+) -> Progress | None:
+    whole = sum(p.estimate.value.get("hours", 0.0) for p in plan.placements_of(run.name))
+    if whole <= 0:
+        return None
+    start = min((s.start for p in plan.placements_of(run.name) for s in p.segments), default=now)
+    restart = GUESS.wait_hours + terms.settle / HOUR
+    return Progress(hours_done(run, held, now, terms), whole, start, run.deadline, restart)

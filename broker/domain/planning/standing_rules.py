@@ -1,0 +1,73 @@
+"""What holds for one workload in the end: the team's policy, its own, and defaults where neither speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.domain.market.offer import HostKind, Offer
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Serving, Workload
+
+Number = TypeVar("Number", int, float)
+
+DEFAULT_HOSTS = frozenset({HostKind.DATACENTER})
+DEFAULT_ASSUMED_NODES = 16
+DEFAULT_PREMIUM = 0.01
+DEFAULT_MAX_GPU_KINDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRules:
+    """Rules with their defaults. Where team and workload both speak, the narrower word counts; a limit that
+    is none is ``NO_LIMIT``. ``max_pools`` and ``max_gpu_kinds`` are of services.
+    """
+
+    hosts: frozenset[HostKind]
+    min_reliability: float
+    premium: float
+    max_pools: int
+    max_gpu_kinds: int
+
+    def allow_host(self, offer: Offer) -> bool:
+        """Whether the offer's hosts are of a kind that is allowed, and as reliable as is asked.
+
+        Hosts of which nobody knows where they stand are allowed where any may be; a reliability that nobody
+        states fails a rule that asks for one.
+        """
+        known = {offer.host} if offer.host is not None else set(HostKind)
+        if not known <= self.hosts:
+            return False
+        return not self.min_reliability or (offer.reliability or 0.0) >= self.min_reliability
+
+
+def rules_of(team: Policy, workload: Workload) -> StandingRules:
+    """The rules of ``workload`` in a document whose policy is ``team``."""
+    policies = (team, workload.policy)
+    said_hosts = [frozenset(policy.hosts) for policy in policies if policy.hosts is not None]
+    fleets: list[FleetLimits] = [policy.fleet for policy in policies]
+    zones = 1
+    if isinstance(workload, Serving):
+        fleets.append(workload.fleet)
+        zones = workload.redundancy.zones
+    return StandingRules(
+        hosts=frozenset.intersection(*said_hosts) if said_hosts else DEFAULT_HOSTS,
+        min_reliability=max((p.min_reliability or 0.0 for p in policies), default=0.0),
+        premium=_least((p.premium for p in policies), DEFAULT_PREMIUM),
+        max_pools=_least((limits.max_pools for limits in fleets), zones + 1),
+        max_gpu_kinds=_least((limits.max_gpu_kinds for limits in fleets), DEFAULT_MAX_GPU_KINDS),
+    )
+
+
+def assumed_nodes(request: PlanRequest) -> int:
+    """How many nodes a plan counts on where nobody says how many there are.
+
+    Workloads draw on one stock, so that one number holds for all of them: the smallest that the document or
+    any workload writes.
+    """
+    policies = (request.policy, *(workload.policy for workload in request.workloads))
+    return _least((policy.assumed_nodes for policy in policies), DEFAULT_ASSUMED_NODES)
+
+
+def _least(said: Iterable[Number | None], default: Number) -> Number:
+    return min((value for value in said if value is not None), default=default)

@@ -1,0 +1,96 @@
+"""What one unit orders and is ended by, and where a reservation stands after a step: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Window
+from broker.domain.holding.back_off import untried
+from broker.domain.holding.reservation import (
+    Lease,
+    LeaseState,
+    Order,
+    Reservation,
+    ReservationState,
+    Unit,
+    UnitState,
+)
+from broker.domain.reconciling.ending import never_came_up
+from broker.domain.reconciling.reconciling import (
+    ended,
+    settled_state,
+)
+
+
+def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
+    """What is asked for ``unit``, at the seller's own price."""
+    window, wait = None, timedelta(0)
+    if reservation.offer.window is not None and reservation.end is not None:
+        window = Window(reservation.start, reservation.end)
+        wait = max(wait, min(reservation.offer.window.longest_wait, reservation.start - now))
+    return Order(
+        tag=unit.tag,
+        offer=reservation.offer.at_list_price(),
+        nodes=unit.nodes,
+        window=window,
+        wait_s=wait // timedelta(seconds=1),
+        limit_usd_per_node_hour=None if reservation.offer.contract else reservation.limit_usd_per_node_hour,
+    )
+
+
+def lease_for(reservation: Reservation, unit: Unit) -> Lease:
+    """What our own row knows of a held unit, enough to end it."""
+    assert unit.reference is not None
+    return Lease(
+        provider=reservation.offer.provider,
+        reference=unit.reference,
+        state=LeaseState.UNKNOWN,
+        tag=unit.tag,
+        nodes=unit.nodes,
+        sku=reservation.offer.sku.name,
+        region=reservation.offer.region,
+    )
+
+
+def progressed(row: Reservation, leases: Sequence[Lease], now: datetime) -> Reservation:
+    """``row`` in the state that its units now allow; a row that is being released stays so."""
+    if row.state is ReservationState.RELEASING:
+        return row
+    if any(unit.state is not UnitState.HELD for unit in row.units):
+        in_doubt = any(unit.state is UnitState.ORDERING for unit in row.units)
+        return row if in_doubt else row.moved_to(ReservationState.PENDING)
+    return in_state(row, settled_state(row, leases, now), now)
+
+
+def in_state(row: Reservation, state: ReservationState, now: datetime) -> Reservation:
+    """``row`` in ``state``; the first time that it is active is kept."""
+    active_at = row.active_at or (now if state is ReservationState.ACTIVE else None)
+    return replace(untried(row.moved_to(state)), active_at=active_at, reason="")
+
+
+def without(
+    reservation: Reservation,
+    ordinals: Sequence[int],
+    reason: str,
+    now: datetime,
+    at: Mapping[int, datetime] | None = None,
+    leases: Sequence[Lease] = (),
+) -> Reservation:
+    """``reservation`` after the provider showed units gone; ended when nothing of it is left.
+
+    ``at``: when each of them ended, where that is not ``now``; ``leases``: as they were last shown.
+    """
+    for unit in reservation.units:
+        if unit.ordinal in ordinals:
+            paid = ZERO if never_came_up(reservation, unit, leases) else unit.paid_usd
+            gone_at = (at or {}).get(unit.ordinal, now)
+            gone = replace(unit, state=UnitState.GONE, gone_at=gone_at, paid_usd=paid)
+            reservation = reservation.with_unit(gone)
+    if any(unit.state is not UnitState.GONE for unit in reservation.units):
+        return replace(reservation, reason=reason or reservation.reason)
+    if reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):
+        return ended(reservation, now, reason)
+    return replace(reservation, reason=reason or reservation.reason)

@@ -1,0 +1,87 @@
+"""What we hold ourselves is ours to plan with: stock as it is for whoever holds some of it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.staying import HeldCapacity
+from broker.domain.market.offer import Offer, Stock, StockLevel
+from broker.domain.reconciling.next_best import less_held
+
+
+def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Offer, ...]:
+    """``offers`` with the nodes that ``held`` took out of their sellers' counts.
+
+    What was bought after its offer was seen is in the count still. Where the seller does not count, what is
+    held counts beside what is assumed. What is held of an offer that is gone can be kept, and no more of it
+    be had.
+    """
+    rows = [one for one in held if one.is_bought]
+    known = {offer.offer_id: offer for offer in offers}
+    nodes: Counter[str] = Counter()
+    ours: Counter[str] = Counter()
+    pools: Counter[str] = Counter()
+    for one in rows:
+        ours[one.offer.offer_id] += one.nodes
+        offer = known.get(one.offer.offer_id)
+        if offer is not None and one.start > offer.observed_at:
+            continue
+        nodes[one.offer.offer_id] += one.nodes
+        pool = one.offer.stock.pool
+        if pool is not None:
+            pools[pool.pool_id] += one.nodes * one.offer.sku.gpus_per_node
+    gone = {one.offer.offer_id: one.offer for one in rows if one.offer.offer_id not in known}
+    found = [_with(o, nodes[o.offer_id], ours[o.offer_id], pools) for o in known.values()]
+    return (*found, *(_alone(offer, nodes[key]) for key, offer in gone.items()))
+
+
+def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: datetime) -> tuple[Offer, ...]:
+    """``offers`` with the stock that the open reservations ``others`` leave, or will."""
+    rows = tuple(others)
+    taken = {row.offer.offer_id for row in rows}
+    pools = {row.offer.stock.pool.pool_id for row in rows if row.offer.stock.pool is not None}
+    left = (
+        less_held(o, rows, now)
+        if o.offer_id in taken or (o.stock.pool is not None and o.stock.pool.pool_id in pools)
+        else o
+        for o in offers
+    )
+    return tuple(offer for offer in left if offer is not None)
+
+
+def less_refused(
+    offers: Iterable[Offer], held: Iterable[HeldCapacity], refused: frozenset[str]
+) -> tuple[Offer, ...]:
+    """``offers`` of which those whose ids were ``refused`` have no more nodes than are bought already."""
+    bought: Counter[str] = Counter()
+    for one in held:
+        if one.is_bought:
+            bought[one.offer.offer_id] += one.nodes
+    return tuple(
+        _alone(offer, bought[offer.offer_id]) if offer.offer_id in refused else offer
+        for offer in offers
+        if offer.offer_id not in refused or bought[offer.offer_id]
+    )
+
+
+def _with(offer: Offer, nodes: int, ours: int, pools: Counter[str]) -> Offer:
+    """``nodes`` are missing from the seller's count, of ``ours``; ``pools``: GPUs missing from each."""
+    stock = offer.stock
+    if stock.pool is not None and stock.pool.gpus is not None and pools[stock.pool.pool_id]:
+        pool = replace(stock.pool, gpus=stock.pool.gpus + pools[stock.pool.pool_id])
+        stock = replace(stock, pool=pool)
+    if nodes and stock.level is StockLevel.NONE:
+        stock = replace(stock, level=StockLevel.LOW, nodes=nodes)
+    elif nodes and stock.nodes is not None:
+        stock = replace(stock, nodes=stock.nodes + nodes)
+    elif ours and stock.nodes is None:
+        stock = replace(stock, held_nodes=ours)
+    return offer if stock is offer.stock else replace(offer, stock=stock)
+
+
+def _alone(offer: Offer, nodes: int) -> Offer:
+    return replace(offer, stock=Stock(StockLevel.LOW, nodes))

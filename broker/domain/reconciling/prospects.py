@@ -1,0 +1,90 @@
+"""What the reconciler would do next, in words, for who has to say yes first: after a restore, say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from broker.domain.holding.reservation import Lease, Reservation, UnitState
+from broker.domain.reconciling.reconciling_actions import (
+    Abandon,
+    Action,
+    Adopt,
+    BeginRelease,
+    Buy,
+    Lost,
+    Release,
+    Resend,
+    Retry,
+)
+from broker.domain.reconciling.replacing import replacement_of
+
+
+class Deed(StrEnum):
+    """What becomes of a lease."""
+
+    ADOPT = "adopt"
+    END = "end"
+    BUY = "buy"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """One deed. ``reference`` None: no lease exists yet; ``reservation_id`` None: no reservation knows it."""
+
+    deed: Deed
+    provider: str
+    reservation_id: str | None
+    reference: str | None
+    nodes: int
+    detail: str
+
+
+def prospects_of(row: Reservation, action: Action, now: datetime) -> Iterator[Prospect]:
+    """What ``action`` does with leases; nothing for what only moves the reservation's own state."""
+    match action:
+        case Buy():
+            planned = sum(unit.nodes for unit in row.units if unit.state is UnitState.PLANNED)
+            yield _prospect(Deed.BUY, row, None, planned, "an intent that was not ordered yet")
+        case Resend(ordinal) | Retry(ordinal):
+            nodes = row.units[ordinal].nodes
+            yield _prospect(Deed.BUY, row, None, nodes, "an order that nobody knows the answer of")
+        case Adopt(_, lease, extras):
+            yield _prospect(Deed.ADOPT, row, lease.reference, lease.nodes, "it carries the order's tag")
+            yield from _ended(row, extras, "a double of what is held")
+        case Lost():
+            yield from _lost(row, action, now)
+        case Release(leases):
+            yield from _ended(row, leases, "its release was asked for")
+        case BeginRelease(reason) | Abandon(reason):
+            held = [unit for unit in row.units if unit.state is UnitState.HELD]
+            yield from (_prospect(Deed.END, row, unit.reference, unit.nodes, reason) for unit in held)
+        case _:
+            return
+
+
+def _ended(row: Reservation, leases: Iterable[Lease], why: str) -> Iterator[Prospect]:
+    return (_prospect(Deed.END, row, lease.reference, lease.nodes, why) for lease in leases)
+
+
+def _lost(row: Reservation, lost: Lost, now: datetime) -> Iterator[Prospect]:
+    for ordinal in lost.ordinals:
+        unit = row.units[ordinal]
+        yield _prospect(Deed.GONE, row, unit.reference, unit.nodes, lost.reason)
+    wanted = replacement_of(row, lost.ordinals, now)
+    if wanted is not None:
+        yield _prospect(Deed.BUY, row, None, wanted.nodes, "in place of what is gone")
+
+
+def stray_prospect(lease: Lease, *, kept: bool) -> Prospect:
+    """What becomes of a lease that carries our tag and that no reservation asks for."""
+    deed = Deed.ADOPT if kept else Deed.END
+    why = f"it carries our tag {lease.tag}, and no reservation is for it"
+    return Prospect(deed, lease.provider, None, lease.reference, lease.nodes, why)
+
+
+def _prospect(deed: Deed, row: Reservation, reference: str | None, nodes: int, detail: str) -> Prospect:
+    return Prospect(deed, row.offer.provider, row.reservation_id, reference, nodes, detail)

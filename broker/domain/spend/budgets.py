@@ -1,0 +1,239 @@
+"""Budgets: what a team may spend in a period, and where it stands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
+from itertools import accumulate
+
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import CENT, ZERO, usd_words
+from broker.domain.basics.webhook import ALL_TEAMS
+from broker.domain.basics.window import Window
+from broker.domain.spend.spend import Charge, ChargeBasis, Interval, next_period, period_of
+
+DEFAULT_THRESHOLDS = (50, 80, 100)
+WHOLE = 100
+MOST_THRESHOLDS = 10
+MOST_PERCENT = 1000
+MONTHS_PER_QUARTER = 3
+LARGEST_USD = Decimal(1_000_000_000_000)
+
+
+class BudgetPeriod(StrEnum):
+    """How often a budget begins anew: each UTC month or quarter, or never (one span of its own)."""
+
+    MONTH = "month"
+    QUARTER = "quarter"
+    HORIZON = "horizon"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What ``team`` (ALL_TEAMS: everybody together) may spend in each ``period``; one budget of each kind.
+
+    ``thresholds`` are whole percents, rising. ``horizon`` is the span of a horizon budget, else None.
+    """
+
+    team: str
+    period: BudgetPeriod
+    limit_usd: Decimal
+    thresholds: tuple[int, ...]
+    horizon: Window | None
+    set_by: str
+    set_at: datetime
+
+    @property
+    def budget_id(self) -> str:
+        """Its name in the audit trail."""
+        return f"{self.team}/{self.period}"
+
+    def amount_usd(self, percent: int) -> Decimal:
+        """Money at a threshold."""
+        return self.limit_usd * percent / WHOLE
+
+    def window_at(self, now: datetime) -> Window:
+        """The period that holds ``now``; a horizon's own span whenever that is."""
+        if self.horizon is not None:
+            return self.horizon
+        month = period_of(now, Interval.MONTH)
+        if self.period is BudgetPeriod.MONTH:
+            return Window(month, next_period(month, Interval.MONTH))
+        end = start = month.replace(month=3 * ((month.month - 1) // 3) + 1)
+        for _ in range(MONTHS_PER_QUARTER):
+            end = next_period(end, Interval.MONTH)
+        return Window(start, end)
+
+
+def require_valid(budget: Budget) -> None:
+    """Raises InputError with every field that makes no sense."""
+    problems = []
+    if not ZERO < budget.limit_usd <= LARGEST_USD or budget.limit_usd % CENT:
+        expected = f"whole cents above 0 and at most {LARGEST_USD}"
+        problems.append(FieldProblem("/limit_usd", str(budget.limit_usd), expected))
+    rising = list(budget.thresholds) == sorted(set(budget.thresholds))
+    sane = all(0 < percent <= MOST_PERCENT for percent in budget.thresholds)
+    if not (rising and sane and 0 < len(budget.thresholds) <= MOST_THRESHOLDS):
+        expected = f"1 to {MOST_THRESHOLDS} rising percents from 1 to {MOST_PERCENT}"
+        problems.append(FieldProblem("/thresholds", repr(list(budget.thresholds)), expected))
+    if (budget.horizon is None) == (budget.period is BudgetPeriod.HORIZON):
+        found = "nothing" if budget.horizon is None else budget.horizon.start.isoformat()
+        expected = "a start and an end with a horizon budget, and only there"
+        problems.append(FieldProblem("/from", found, expected))
+    if problems:
+        raise InputError("budget", tuple(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdStanding:
+    """One threshold: ``reached_on`` is the day on which what is owed passed it (None: not yet),
+    ``expected_on`` that on which what is owed and expected will have."""
+
+    percent: int
+    usd: Decimal
+    reached_on: datetime | None
+    expected_on: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStanding:
+    """A budget in one period: owed already, reserved beyond that, and planned beyond that.
+
+    ``until_released_usd``: the part of what is reserved that leases without an end cost until the period is
+    over, unless somebody releases them. ``runs_out_on``: the UTC day on which the sum passes the limit (None:
+    it does not in this period).
+    """
+
+    budget: Budget
+    window: Window
+    owed_usd: Decimal
+    reserved_usd: Decimal
+    planned_usd: Decimal
+    until_released_usd: Decimal
+    runs_out_on: datetime | None
+    thresholds: tuple[ThresholdStanding, ...]
+
+    @property
+    def expected_usd(self) -> Decimal:
+        """All of it: what the period is expected to cost."""
+        return self.owed_usd + self.reserved_usd + self.planned_usd
+
+    @property
+    def left_usd(self) -> Decimal:
+        """What the limit leaves of it (below zero: nothing does)."""
+        return self.budget.limit_usd - self.expected_usd
+
+    @property
+    def used_share(self) -> float:
+        """What is owed over the limit."""
+        return float(self.owed_usd / self.budget.limit_usd)
+
+    @property
+    def expected_share(self) -> float:
+        """What is owed and expected over the limit."""
+        return float(self.expected_usd / self.budget.limit_usd)
+
+
+def furthest_end(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+    """Where the last of the periods of ``budgets`` ends; None without any."""
+    return max((budget.window_at(now).end for budget in budgets), default=None)
+
+
+def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> BudgetStanding:
+    """Where ``budget`` stands with ``charges`` of whatever team and time: only its own count."""
+    window = budget.window_at(now)
+    mine = [c for c in charges if budget.team in (ALL_TEAMS, c.team) and window.contains(c.window.start)]
+    owed, reserved, planned = _parted(mine)
+    owed_days, days = _by_day(owed), _by_day(mine)
+    thresholds = tuple(
+        ThresholdStanding(
+            percent,
+            budget.amount_usd(percent),
+            reached_on=_day_of(owed_days, budget.amount_usd(percent)),
+            expected_on=_day_of(days, budget.amount_usd(percent)),
+        )
+        for percent in budget.thresholds
+    )
+    return BudgetStanding(
+        budget=budget,
+        window=window,
+        owed_usd=_sum(owed),
+        reserved_usd=_sum(reserved),
+        planned_usd=_sum(planned),
+        until_released_usd=_sum(charge for charge in reserved if charge.is_open_ended),
+        runs_out_on=_day_of(days, budget.limit_usd + CENT),
+        thresholds=thresholds,
+    )
+
+
+def _parted(charges: Iterable[Charge]) -> tuple[list[Charge], list[Charge], list[Charge]]:
+    """What is owed, what is reserved beyond that, and what is planned beyond that."""
+    owed: list[Charge] = []
+    reserved: list[Charge] = []
+    planned: list[Charge] = []
+    for charge in charges:
+        if charge.basis is ChargeBasis.ACTUAL:
+            owed.append(charge)
+        else:
+            (planned if charge.reservation_id is None else reserved).append(charge)
+    return owed, reserved, planned
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetAlert:
+    """A threshold that was passed, by what is owed or (the whole budget) by what is expected."""
+
+    budget: Budget
+    window: Window
+    percent: int
+    basis: ChargeBasis
+    usd: Decimal
+
+    def __str__(self) -> str:
+        how = "owed" if self.basis is ChargeBasis.ACTUAL else "expected"
+        until = f"{self.window.start:%Y-%m-%d} to {self.window.end:%Y-%m-%d}"
+        limit = usd_words(self.budget.limit_usd)
+        return f"{self.percent} % of {limit} for {until}: {usd_words(self.usd)} {how}"
+
+
+def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
+    """Every threshold that ``found`` is past: by what is owed, and 100 % by what is expected."""
+    budget, window = found.budget, found.window
+    past = [
+        BudgetAlert(budget, window, one.percent, ChargeBasis.ACTUAL, found.owed_usd)
+        for one in found.thresholds
+        if found.owed_usd >= one.usd
+    ]
+    if found.expected_usd > budget.limit_usd:
+        past.append(BudgetAlert(budget, window, WHOLE, ChargeBasis.PROJECTED, found.expected_usd))
+    return tuple(past)
+
+
+def _by_day(charges: Iterable[Charge]) -> tuple[tuple[datetime, Decimal], ...]:
+    """What ``charges`` sum to at the end of each UTC day that has one."""
+    by_day: defaultdict[date, Decimal] = defaultdict(lambda: ZERO)
+    for charge in charges:
+        by_day[charge.window.start.date()] += charge.usd
+    totals = accumulate(by_day[day] for day in sorted(by_day))
+    return tuple(
+        (datetime.combine(day, time(), UTC), total) for day, total in zip(sorted(by_day), totals, strict=True)
+    )
+
+
+def _day_of(days: Iterable[tuple[datetime, Decimal]], usd: Decimal) -> datetime | None:
+    """The first day at whose end the sum is ``usd`` and never falls under it again."""
+    found = None
+    for day, total in days:
+        if total < usd:
+            found = None
+        elif found is None:
+            found = day
+    return found
+
+
+def _sum(charges: Iterable[Charge]) -> Decimal:
+    return sum((charge.usd for charge in charges), ZERO)

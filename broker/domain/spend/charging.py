@@ -1,0 +1,343 @@
+"""From plans and reservations to charges, to the cent.
+
+A placement and its reservations are rounded once, together, so that a plan that is held as planned
+costs exactly what it said. What is billed ahead (a window, a minimum term) is owed in full from its purchase
+and amortized over its days; the rest is owed as its increments begin, and expected until its end. A day that
+is over keeps its cost. ``broker.domain.spend.stretches`` has the rules.
+
+Leaving a window early changes its bill by its seller's terms: nothing (``never``), all of it until its
+start (``until``), the hours that are left (``any_time``), what a buyer paid for the rest (``resell``). What
+a seller gives back or charges for leaving is a charge of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from broker.domain.basics.money import CENT, ZERO, split_cents, to_cents
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Reservation, Unit, UnitState
+from broker.domain.market.billing import days, held_by_day
+from broker.domain.market.offer import Tier
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.spend import EGRESS, Charge, ChargeBasis
+from broker.domain.spend.stretches import (
+    MICROSECOND,
+    SECOND,
+    SHORTEST,
+    Stretch,
+    cents_until,
+    parts_of,
+    prepaid_block,
+    rounded_stretches,
+    rounded_up_node_seconds,
+    used_part,
+)
+
+DAY = timedelta(days=1)
+ONE = Decimal(1)
+
+
+def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
+    """What ``plan`` is expected to cost, day by day; sums to its cost exactly."""
+    return tuple(charge for placement in plan.placements for charge in _planned(placement, team, plan_id))
+
+
+def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
+    """Charges of a placement; of each the same share is paid for nothing; copies of data are apart."""
+    yield from _copied(placement, team, plan_id)
+    gpus_per_node = max(1, placement.gpus // placement.nodes)
+    parts = [*_used_then_billed(placement), *_billed_then_used(placement)]
+    parts.sort(key=lambda part: (part.window.start, part.paid_at or part.window.start))
+    idle = min(placement.paid_unused_usd, placement.capacity_usd)
+    shares = split_cents(idle, [int(part.usd / CENT) for part in parts])
+    for part, idle_usd in zip(parts, shares, strict=True):
+        usd, gpu_seconds = part.usd, part.node_seconds * gpus_per_node
+        yield Charge(
+            window=part.window,
+            team=team,
+            workload=placement.workload,
+            kind=placement.kind,
+            provider=placement.provider,
+            sku=placement.sku,
+            tier=placement.tier,
+            usd=usd,
+            basis=ChargeBasis.PROJECTED,
+            plan_id=plan_id,
+            offer_id=placement.offer_id,
+            gpu=placement.gpu,
+            region=placement.region,
+            gpu_seconds=gpu_seconds,
+            idle_gpu_seconds=int(gpu_seconds * min(idle_usd / usd, ONE)) if usd else 0,
+            idle_usd=min(idle_usd, usd),
+            paid_at=part.paid_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A part of a day of a placement that is not reserved, and when it is billed (None: as it is used)."""
+
+    window: Window
+    node_seconds: int
+    usd: Decimal
+    paid_at: datetime | None
+
+
+def _billed_then_used(placement: Placement) -> Iterator[_Planned]:
+    """Prepaid blocks, each spread over the days that it is held on."""
+    for block in placement.billed_ahead:
+        held = list(days(Window(block.at, block.until)))
+        seconds = [window.duration // SECOND * block.nodes for window in held]
+        for window, node_seconds, usd in zip(held, seconds, split_cents(block.usd, seconds), strict=True):
+            yield _Planned(window, node_seconds, usd, block.at)
+
+
+def _used_then_billed(placement: Placement) -> Iterator[_Planned]:
+    """What no prepaid block covers, spread over its days; a window is billed with its start."""
+    rows = held_by_day(placement.segments)
+    seconds = [held - _node_seconds_ahead(placement, window) for window, held in rows]
+    if not any(seconds):
+        return
+    usd = placement.capacity_usd - sum((block.usd for block in placement.billed_ahead), ZERO)
+    paid_at = rows[0][0].start if placement.tier is Tier.WINDOW else None
+    for (window, _), node_seconds, share in zip(rows, seconds, split_cents(usd, seconds), strict=True):
+        if node_seconds:
+            yield _Planned(window, node_seconds, share, paid_at)
+
+
+def _node_seconds_ahead(placement: Placement, day: Window) -> int:
+    blocks = ((block, day.intersection(Window(block.at, block.until))) for block in placement.billed_ahead)
+    return sum(part.duration // SECOND * block.nodes for block, part in blocks if part is not None)
+
+
+def _copied(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
+    """Data that leaves a provider for a placement, on the first day, billed by whom it leaves.
+
+    Only ever expected: no seller's API tells what left it.
+    """
+    for transfer in placement.transfers:
+        if transfer.usd:
+            yield Charge(
+                window=held_by_day(placement.segments)[0][0],
+                team=team,
+                workload=placement.workload,
+                kind=placement.kind,
+                provider=transfer.provider,
+                sku=EGRESS,
+                tier=Tier.ON_DEMAND,
+                usd=transfer.usd,
+                basis=ChargeBasis.PROJECTED,
+                plan_id=plan_id,
+                region=transfer.region,
+            )
+
+
+def owed_usd(reservations: Iterable[Reservation], now: datetime) -> Decimal:
+    """What ``reservations`` have cost up to ``now``, minimum terms and bought windows in full."""
+    charges = reservation_charges(tuple(reservations), {}, now)
+    return sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
+
+
+class Movement(StrEnum):
+    """Which charges: all; those that stay the same until midnight, or until something is written; the
+    others."""
+
+    ALL = "all"
+    STEADY = "steady"
+    MOVING = "moving"
+
+
+def reservation_charges(
+    reservations: Sequence[Reservation],
+    kinds: Mapping[str, WorkloadKind],
+    now: datetime,
+    which: Movement = Movement.ALL,
+    until: datetime | None = None,
+) -> tuple[Charge, ...]:
+    """Charges of everything that was bought or is to be bought, rounded once per placement.
+
+    ``kinds``: the kind of each workload by name, where it is known. ``until``: where leases without an end
+    are projected to (None: nothing is expected of them). Steady charges of one instant and moving
+    ones of a later one of the same UTC day are all charges of the later one.
+    """
+    charges = [
+        charge
+        for stretch, usd in rounded_stretches(reservations, now, until)
+        for charge in _charges(stretch, usd, kinds, now, which)
+    ]
+    if which is not Movement.MOVING:
+        charges.extend(credit for row in reservations for credit in _credits(row, kinds))
+    return tuple(charges)
+
+
+def credits_of(reservation: Reservation) -> Iterator[tuple[Unit, datetime, Decimal]]:
+    """What leaving windows early gave back (below zero: cost), by unit, at the instant of leaving."""
+    for unit in reservation.units:
+        left_at = unit.gone_at or reservation.released_at
+        if unit.credit_usd and left_at is not None:
+            yield unit, left_at, to_cents(unit.credit_usd)
+
+
+def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Iterator[Charge]:
+    for _, left_at, usd in credits_of(reservation):
+        window = Window(left_at, left_at + SHORTEST)
+        part = _Part(window, -usd, 0, 0, None)
+        yield _charge(reservation, kinds, part, ChargeBasis.ACTUAL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A day of a stretch: money, GPU-seconds billed, those wanted and had, and when it is billed."""
+
+    window: Window
+    usd: Decimal
+    gpu_seconds: int
+    used_gpu_seconds: int
+    paid_at: datetime | None
+    is_open_ended: bool = False
+
+    @property
+    def idle_usd(self) -> Decimal:
+        """The part of the money that went to GPU-seconds without use."""
+        idle = self.gpu_seconds - self.used_gpu_seconds
+        if not idle or self.usd <= 0:
+            return ZERO
+        return split_cents(self.usd, (idle, self.used_gpu_seconds))[0]
+
+
+def _charges(
+    stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
+) -> Iterator[Charge]:
+    per_node = stretch.reservation.offer.sku.gpus_per_node
+    used, cut = used_part(stretch), _days_that(stretch, now, which)
+    for segment, basis in parts_of(stretch, now):
+        counted: tuple[datetime, int] | None = None
+        for window, paid_at in _pieces(stretch, cut(segment.window)):
+            before = (
+                counted[1]
+                if counted is not None and counted[0] == window.start
+                else cents_until(stretch, usd, window.start)
+            )
+            counted = window.end, cents_until(stretch, usd, window.end)
+            held = window.duration // SECOND * segment.nodes
+            billed = held + (rounded_up_node_seconds(stretch) if window.end == stretch.segment.end else 0)
+            busy = min(held, _shared_node_seconds(window, used, segment.nodes))
+            part = _Part(
+                window,
+                (counted[1] - before) * CENT,
+                billed * per_node,
+                busy * per_node,
+                paid_at,
+                stretch.is_open_ended and basis is ChargeBasis.PROJECTED,
+            )
+            yield _charge(stretch.reservation, kinds, part, basis)
+
+
+def _pieces(stretch: Stretch, wanted: Iterable[Window]) -> Iterator[tuple[Window, datetime | None]]:
+    """Days cut where prepaid blocks end, and when each piece is billed, where that is ahead."""
+    bought_at = _bought_at(stretch)
+    for day in wanted:
+        start = day.start
+        while start < day.end:
+            block = prepaid_block(stretch, start)
+            end = day.end if block is None else min(day.end, block.end)
+            yield Window(start, end), bought_at if block is None else block.start
+            start = end
+
+
+def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Window], Iterator[Window]]:
+    """Cuts a part of ``stretch`` into its UTC days, and leaves those that are not asked for out.
+
+    What is billed by time moves today and, where it is rounded, on its last day; where a prepaid block begins
+    today, all that is to come moves too. What is owed whole moves on its last day alone. What is not bought
+    yet, and what waits for its start, moves as a whole.
+    """
+    if which is Movement.ALL:
+        return days
+    today = now.date()
+    runs_on = not stretch.owed and stretch.segment.end <= now
+    ends = {today, today if runs_on else (stretch.segment.end - MICROSECOND).date()}
+    if _moves_whole(stretch, today):
+        return days if which is Movement.MOVING else lambda _: iter(())
+    first = today if not stretch.owed and _begins_block_on(stretch, today) else date.max
+
+    def steady(whole: Window) -> Iterator[Window]:
+        return (day for day in days(whole) if (at := day.start.date()) not in ends and at < first)
+
+    def moving(whole: Window) -> Iterator[Window]:
+        if first == today:
+            return (day for day in days(whole) if (at := day.start.date()) in ends or at >= first)
+        return (day for at in sorted(ends) if (day := whole.intersection(_day(at))) is not None)
+
+    return steady if which is Movement.STEADY else moving
+
+
+def _moves_whole(stretch: Stretch, today: date) -> bool:
+    """Whether each day of a stretch may change before the next midnight."""
+    row, unit, terms = stretch.reservation, stretch.unit, stretch.reservation.offer.window
+    if terms is not None and (terms.waits or not stretch.is_confirmed):
+        return not stretch.owed
+    if not stretch.is_confirmed:
+        return row.start.date() <= today
+    return terms is None and unit.state is UnitState.GONE and not (unit.gone_at or row.released_at)
+
+
+def _day(at: date) -> Window:
+    midnight = datetime.combine(at, time(), UTC)
+    return Window(midnight, midnight + DAY)
+
+
+def _begins_block_on(stretch: Stretch, day: date) -> bool:
+    """Whether a prepaid block of a lease begins on ``day``."""
+    whole = _day(day)
+    block = prepaid_block(stretch, whole.end - MICROSECOND) if stretch.segment.start < whole.end else None
+    return block is not None and block.start >= whole.start
+
+
+def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int:
+    both = None if used is None else window.intersection(used)
+    return 0 if both is None else both.duration // SECOND * nodes
+
+
+def _bought_at(stretch: Stretch) -> datetime | None:
+    """When a window is billed: at its order, or with its start while it is not ordered yet; None for what is
+    billed as it is used."""
+    terms = stretch.reservation.offer.window
+    if terms is None or terms.waits:
+        return None
+    if stretch.unit.reference is None:
+        return stretch.segment.start
+    return stretch.unit.ordered_at or stretch.reservation.created_at
+
+
+def _charge(
+    reservation: Reservation, kinds: Mapping[str, WorkloadKind], part: _Part, basis: ChargeBasis
+) -> Charge:
+    offer = reservation.offer
+    return Charge(
+        window=part.window,
+        team=reservation.team,
+        workload=reservation.workload or "-",
+        kind=kinds.get(reservation.workload or ""),
+        provider=offer.provider,
+        sku=offer.sku.name,
+        tier=offer.tier,
+        usd=part.usd,
+        basis=basis,
+        plan_id=reservation.plan_id,
+        reservation_id=reservation.reservation_id,
+        offer_id=offer.offer_id,
+        gpu=offer.sku.gpu,
+        region=offer.region,
+        gpu_seconds=part.gpu_seconds,
+        idle_gpu_seconds=part.gpu_seconds - part.used_gpu_seconds,
+        idle_usd=part.idle_usd,
+        paid_at=part.paid_at,
+        is_open_ended=part.is_open_ended,
+    )

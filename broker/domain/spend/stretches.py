@@ -1,0 +1,291 @@
+"""Stretches: each unit's time on the bill, its exact cost, and the cents of it by time.
+
+Only a lease that a seller confirmed owes money. What is not bought yet begins now at the earliest: what could
+not be bought in the past costs nothing.
+
+Two rules say when money counts, and they hold for every seller.
+
+*Billed* is when the seller bills: a window with its order; a minimum term with the lease; each increment as
+it begins. *Amortized* is when it is used: the cost of a window, and of each block of more than an hour that
+is billed at once (a minimum term, a day, a month), is spread evenly over its time, to its end, even where it
+is left before; the cost of a shorter increment counts where it begins (``billing.Meter``).
+
+A placement's stretches are rounded once, together. Cents are cut from running totals that are rounded down,
+so nothing that comes later changes what the past has cost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import accumulate, pairwise
+
+from broker.domain.basics.money import CENT, ZERO, to_cents
+from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.lease_money import billed_offer
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.billing import MICROS_PER_HOUR, Meter, billed_seconds, holding_cost_usd
+from broker.domain.market.offer import CancelRule, Offer
+from broker.domain.spend.spend import ChargeBasis
+
+SHORTEST = SECOND = timedelta(seconds=1)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One unit's time on the bill.
+
+    ``segment``: the time that money is for. ``held``: its part that the unit is held; what is left was paid
+    ahead. ``usd``: exact. ``owed``: it is due whatever happens next. ``is_open_ended``: it is held until
+    somebody releases it, and ``segment`` ends where the projection does.
+    """
+
+    reservation: Reservation
+    unit: Unit
+    segment: Segment
+    held: Window
+    usd: Decimal
+    owed: bool
+    is_open_ended: bool = False
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a seller granted it."""
+        return self.unit.reference is not None
+
+    @property
+    def meter(self) -> Meter | None:
+        """How it is billed by time; None for windows, which are billed whole."""
+        offer = self.offer
+        return None if offer.window is not None else Meter.of(offer)
+
+    @property
+    def offer(self) -> Offer:
+        """What was ordered, at the rate that its seller charges."""
+        return billed_offer(self.reservation, self.unit)
+
+
+def _stretches(reservation: Reservation, now: datetime, until: datetime | None) -> Iterator[Stretch]:
+    terms = reservation.offer.window
+    for unit in reservation.units:
+        held = _held(reservation, unit, now, until)
+        if held is None:
+            continue
+        bought_whole = terms is not None and not terms.waits and unit.reference is not None
+        owed = bought_whole or unit.state is UnitState.GONE
+        if terms is None and reservation.end is None and unit.state is not UnitState.GONE:
+            yield _open_ended(reservation, unit, held, now)
+        else:
+            segment = _paid_segment(reservation.offer, held, unit.nodes)
+            yield Stretch(reservation, unit, segment, held, _bill_usd(reservation, unit, held), owed)
+
+
+def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetime) -> Stretch:
+    """Of a lease without an end: what is billed by ``now``, and what counts until the end of ``held``."""
+    offer, begun = billed_offer(reservation, unit), Window(held.start, max(now, held.start + MICROSECOND))
+    paid = _paid_segment(offer, begun, unit.nodes)
+    segment = paid if paid.end >= held.end else Segment(held.start, held.end, unit.nodes)
+    usd = unit.nodes * _metered_usd(offer, segment.window.duration // MICROSECOND)
+    return Stretch(reservation, unit, segment, held, usd, owed=False, is_open_ended=True)
+
+
+def _bill_usd(reservation: Reservation, unit: Unit, held: Window) -> Decimal:
+    """What the seller billed for a whole window, where it says so; else what its rate makes.
+
+    A contract's price stands against the seller's list, so it counts for more than what the list billed.
+    """
+    offer, whole = billed_offer(reservation, unit), (reservation.start, reservation.end)
+    if unit.paid_usd is not None and offer.contract is None and (held.start, held.end) == whole:
+        return unit.paid_usd
+    return holding_cost_usd(offer, (Segment(held.start, held.end, unit.nodes),))
+
+
+def _paid_segment(offer: Offer, held: Window, nodes: int) -> Segment:
+    """``held``, and the rest of the prepaid block that it ends in."""
+    end = held.end
+    if offer.window is None:
+        end = held.start + Meter.of(offer).paid_us(held.duration // MICROSECOND) * MICROSECOND
+    return Segment(held.start, end, nodes)
+
+
+def _held(reservation: Reservation, unit: Unit, now: datetime, until: datetime | None) -> Window | None:
+    """When the unit was and will be held, as far as its bill is concerned; None for never."""
+    confirmed = unit.reference is not None
+    if unit.state is UnitState.GONE and (not confirmed or unit.paid_usd == ZERO):
+        return None
+    if not confirmed and not reservation.is_open:
+        return None
+    if reservation.offer.window is not None and reservation.offer.window.waits:
+        return _waiting(reservation, unit, now)
+    if not confirmed:
+        start, end = (
+            max(reservation.start, now),
+            reservation.end or _projected_end(reservation, unit, now, until),
+        )
+        return Window(start, end) if start < end else None
+    start, lasts = reservation.start, _billed_end(reservation, unit, now, until)
+    if reservation.offer.window is None and unit.ordered_at is not None:
+        start = unit.began_at or max(start, unit.ordered_at)
+    return None if lasts is None else Window(start, max(lasts, start + SHORTEST))
+
+
+def _waiting(reservation: Reservation, unit: Unit, now: datetime) -> Window | None:
+    """What began when capacity appeared is billed from then on; what still waits is expected to."""
+    granted, gone_at = reservation.granted, unit.gone_at or reservation.released_at
+    if granted is None:
+        if unit.state is UnitState.GONE or reservation.end is None or not reservation.is_open:
+            return None
+        start = max(reservation.start, now)
+        return Window(start, start + (reservation.end - reservation.start))
+    end = granted.end if gone_at is None else min(gone_at, granted.end)
+    return Window(granted.start, max(end, granted.start + SHORTEST))
+
+
+def _billed_end(
+    reservation: Reservation, unit: Unit, now: datetime, until: datetime | None
+) -> datetime | None:
+    """When the bill of a confirmed unit ends; None when nothing is billed."""
+    gone_at = unit.gone_at or reservation.released_at
+    if reservation.offer.window is not None and reservation.end is not None:
+        cancel = reservation.offer.window.cancel
+        if gone_at is None or cancel in (CancelRule.NEVER, CancelRule.RESELL):
+            return reservation.end
+        if cancel is CancelRule.UNTIL:
+            return None if gone_at < reservation.start else reservation.end
+        return None if gone_at < reservation.start else min(gone_at, reservation.end)
+    if unit.state is UnitState.GONE:
+        return gone_at or now
+    return max(now, reservation.end or _projected_end(reservation, unit, now, until))
+
+
+def _projected_end(reservation: Reservation, unit: Unit, now: datetime, until: datetime | None) -> datetime:
+    """Where the projection of a lease without an end stops: with the period asked for, but now where its
+    release was asked for."""
+    is_leaving = reservation.state is ReservationState.RELEASING or unit.leaving_at is not None
+    return now if until is None or is_leaving else max(now, until)
+
+
+def rounded_stretches(
+    reservations: Sequence[Reservation], now: datetime, until: datetime | None = None
+) -> tuple[tuple[Stretch, Decimal], ...]:
+    """Every stretch with its share, in whole cents, of its placement's rounded cost.
+
+    ``reservations`` must hold all of a plan, or none of it: a placement is rounded once. ``until``: where
+    leases without an end are projected to (None: they are not). They have no cost as a whole, so that they
+    are rounded down, each alone.
+    """
+    groups: defaultdict[tuple[str, ...], list[Stretch]] = defaultdict(list)
+    found: list[tuple[Stretch, Decimal]] = []
+    for reservation in reservations:
+        for stretch in _stretches(reservation, now, until):
+            if stretch.is_open_ended:
+                found.append((stretch, int(stretch.usd / CENT) * CENT))
+            else:
+                groups[_placement_key(reservation)].append(stretch)
+    for stretches in groups.values():
+        stretches.sort(key=_first_over)
+        found.extend(zip(stretches, _shares([stretch.usd for stretch in stretches]), strict=True))
+    return tuple(found)
+
+
+def _first_over(stretch: Stretch) -> tuple[datetime, datetime, str, int]:
+    """What is over comes first, so that its share is the same whatever is held, let go or bought later, and
+    in whichever order reservations were read."""
+    segment = stretch.segment
+    return segment.end, segment.start, stretch.reservation.reservation_id, stretch.unit.ordinal
+
+
+def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
+    """Whole cents that sum to the rounded sum of ``exact``; a share depends on none that comes after it."""
+    sums = [to_cents(usd) for usd in accumulate(exact, initial=ZERO)]
+    return tuple(after - before for before, after in pairwise(sums))
+
+
+def _placement_key(reservation: Reservation) -> tuple[str, ...]:
+    if reservation.plan_id is None:
+        return (reservation.reservation_id,)
+    return (reservation.plan_id, reservation.offer.offer_id, reservation.workload or "")
+
+
+def parts_of(stretch: Stretch, now: datetime) -> tuple[tuple[Segment, ChargeBasis], ...]:
+    """A stretch cut where what its seller has billed ends: what is owed already, and what is expected."""
+    segment, owed_until = stretch.segment, _owed_until(stretch, now)
+    if owed_until >= segment.end:
+        return ((segment, ChargeBasis.ACTUAL),)
+    if owed_until <= segment.start:
+        return ((segment, ChargeBasis.PROJECTED),)
+    owed = Segment(segment.start, owed_until, segment.nodes)
+    coming = Segment(owed_until, segment.end, segment.nodes)
+    return ((owed, ChargeBasis.ACTUAL), (coming, ChargeBasis.PROJECTED))
+
+
+def _owed_until(stretch: Stretch, now: datetime) -> datetime:
+    """The end of the time whose cost is owed at ``now``; the stretch's start where nothing is."""
+    start = stretch.segment.start
+    if stretch.owed:
+        return stretch.segment.end
+    if not stretch.is_confirmed or now < start:
+        return start
+    meter = stretch.meter
+    return now if meter is None else start + meter.paid_us((now - start) // MICROSECOND) * MICROSECOND
+
+
+def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
+    """Whole cents of ``usd`` that count before ``instant``, amortized; all of it at the stretch's end."""
+    segment = stretch.segment
+    if instant <= segment.start:
+        return 0
+    if instant >= segment.end:
+        return int(usd / CENT)
+    elapsed_us = (instant - segment.start) // MICROSECOND
+    if stretch.meter is None:
+        exact = stretch.usd * elapsed_us / (segment.window.duration // MICROSECOND)
+    else:
+        exact = segment.nodes * _metered_usd(stretch.offer, elapsed_us)
+    return int(min(exact, usd) / CENT)
+
+
+def _metered_usd(offer: Offer, held_us: int) -> Decimal:
+    """USD of one node that count in its first ``held_us`` microseconds; a fee is part of the first block."""
+    meter = Meter.of(offer)
+    first_us = meter.first_us
+    hours_usd = offer.price_usd_per_node_hour * meter.amortized_us(held_us) / MICROS_PER_HOUR
+    fee_usd = offer.upfront_usd or ZERO
+    if fee_usd and meter.prepaid_block(0) is not None and held_us < first_us:
+        fee_usd = fee_usd * held_us / first_us
+    return hours_usd + fee_usd
+
+
+def prepaid_block(stretch: Stretch, instant: datetime) -> Window | None:
+    """The prepaid block of a lease that holds ``instant``; None outside such blocks, and in windows."""
+    meter, start = stretch.meter, stretch.segment.start
+    block = None if meter is None else meter.prepaid_block((instant - start) // MICROSECOND)
+    return None if block is None else Window(start + block[0] * MICROSECOND, start + block[1] * MICROSECOND)
+
+
+def rounded_up_node_seconds(stretch: Stretch) -> int:
+    """Node-seconds that are billed beyond the stretch: the rest of an increment or of a minimum term."""
+    offer, segment = stretch.reservation.offer, stretch.segment
+    if offer.is_sold_whole:
+        return 0
+    paid_s = segment.window.duration // SECOND
+    return max(0, billed_seconds(offer, stretch.held) - paid_s) * segment.nodes
+
+
+def used_part(stretch: Stretch) -> Window | None:
+    """The part of a stretch that was wanted, usable and not given back; outside windows all that is held."""
+    row = stretch.reservation
+    if row.offer.window is None:
+        return stretch.held
+    part: Window | None = row.usable
+    wanted = row.wish.window
+    if part is not None and wanted is not None:
+        part = part.intersection(wanted)
+    gone_at = stretch.unit.gone_at or row.released_at
+    if part is None or gone_at is None:
+        return part
+    return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None

@@ -1,0 +1,209 @@
+"""What changed between two sums of money: price, volume and mix, offer by offer, exact to the cent.
+
+With q GPU-seconds billed and c USD of a line before (0) and after (1), Q their sums over all lines, p = c/q:
+
+    volume = (Q1/Q0 - 1) c0        as much of everything as before, in proportion to the whole
+    mix    = (q1 - q0 Q1/Q0) p0    more of one offer and less of another
+    price  = c1 - q1 p0            the same GPU-seconds at another price
+
+which sum to c1 - c0 in each line (price-volume-mix analysis). Of an offer that was not used before, p0 is its
+price of then where it is known, else its price now. Money without GPU-seconds (credits) is price.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from broker.domain.basics.money import CENT, ZERO, usd_words
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.spend import Charge
+
+Key = tuple[str, str]
+"""Workload and offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """USD (whole cents) and billed GPU-seconds of one workload on one offer."""
+
+    workload: str
+    offer_id: str
+    provider: str
+    tier: str
+    kind: WorkloadKind | None
+    usd: Decimal
+    gpu_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """Why one workload on one offer costs more or less; the three effects sum to the change exactly.
+
+    ``is_new``: the offer was not used for it before, ``is_gone``: it no longer is.
+    """
+
+    workload: str
+    offer_id: str
+    provider: str
+    tier: str
+    before_usd: Decimal
+    after_usd: Decimal
+    price_usd: Decimal
+    volume_usd: Decimal
+    mix_usd: Decimal
+    is_new: bool
+    is_gone: bool
+
+    @property
+    def change_usd(self) -> Decimal:
+        """After less before."""
+        return self.after_usd - self.before_usd
+
+    def __str__(self) -> str:
+        words = {"price": self.price_usd, "volume": self.volume_usd, "mix": self.mix_usd}
+        told = ", ".join(f"{name} {usd_words(usd)}" for name, usd in words.items() if usd)
+        return f"{self.workload} on {self.offer_id}: {usd_words(self.change_usd)} ({told or 'no change'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Every line, the largest change first; their sums."""
+
+    lines: tuple[ChangeLine, ...]
+
+    @property
+    def before_usd(self) -> Decimal:
+        """What it was."""
+        return sum((line.before_usd for line in self.lines), ZERO)
+
+    @property
+    def after_usd(self) -> Decimal:
+        """What it is."""
+        return sum((line.after_usd for line in self.lines), ZERO)
+
+    @property
+    def price_usd(self) -> Decimal:
+        """All of it that is price."""
+        return sum((line.price_usd for line in self.lines), ZERO)
+
+    @property
+    def volume_usd(self) -> Decimal:
+        """All of it that is volume."""
+        return sum((line.volume_usd for line in self.lines), ZERO)
+
+    @property
+    def mix_usd(self) -> Decimal:
+        """All of it that is mix."""
+        return sum((line.mix_usd for line in self.lines), ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChanges:
+    """Two plans: why the new one costs more or less, and whose doing that is.
+
+    ``market_usd``: the old plan at the new prices, less at its own. ``reoptimization_usd``: the new plan less
+    the old one, both at the new prices. They sum to the change. ``unpriced``: offers of the old plan whose
+    price of the new plan's day nobody knows; they are taken to cost what they did.
+    """
+
+    changes: Changes
+    market_usd: Decimal
+    reoptimization_usd: Decimal
+    unpriced: tuple[str, ...]
+
+
+def quantities_of(charges: Iterable[Charge]) -> tuple[Quantity, ...]:
+    """Charges summed by workload and offer."""
+    money: defaultdict[Key, Decimal] = defaultdict(lambda: ZERO)
+    seconds: defaultdict[Key, int] = defaultdict(int)
+    seen: dict[Key, Charge] = {}
+    for charge in charges:
+        key = (charge.workload, charge.offer_id)
+        money[key] += charge.usd
+        seconds[key] += charge.gpu_seconds
+        seen[key] = charge
+    return tuple(
+        Quantity(workload, offer_id, c.provider, c.tier.value, c.kind, money[key], seconds[key])
+        for key, c in seen.items()
+        for workload, offer_id in (key,)
+    )
+
+
+def attribute(
+    before: Iterable[Quantity], after: Iterable[Quantity], prices_then: Mapping[str, Fraction] | None = None
+) -> Changes:
+    """Why ``after`` differs from ``before``. ``prices_then``: USD per GPU-second of offers, as of before."""
+    old = {(q.workload, q.offer_id): q for q in before}
+    new = {(q.workload, q.offer_id): q for q in after}
+    total_before = sum(q.gpu_seconds for q in old.values())
+    total_after = sum(q.gpu_seconds for q in new.values())
+    growth = Fraction(total_after, total_before) if total_before else None
+    known = prices_then or {}
+    lines = [_line(old.get(key), new.get(key), growth, known) for key in sorted({*old, *new})]
+    lines.sort(key=lambda line: -abs(line.change_usd))
+    return Changes(tuple(lines))
+
+
+def _line(
+    old: Quantity | None, new: Quantity | None, growth: Fraction | None, prices_then: Mapping[str, Fraction]
+) -> ChangeLine:
+    shown = new or old
+    assert shown is not None
+    c0, q0 = (Fraction(old.usd), old.gpu_seconds) if old is not None else (Fraction(0), 0)
+    c1, q1 = (Fraction(new.usd), new.gpu_seconds) if new is not None else (Fraction(0), 0)
+    volume, mix = Fraction(0), Fraction(0)
+    if growth is None:
+        volume = c1 if q1 else Fraction(0)
+    elif q0:
+        volume = (growth - 1) * c0
+        mix = (q1 - q0 * growth) * c0 / q0
+    elif q1:
+        mix = q1 * prices_then.get(shown.offer_id, c1 / q1)
+    price = c1 - c0 - volume - mix
+    cents = _whole_cents((price, volume, mix))
+    return ChangeLine(
+        workload=shown.workload,
+        offer_id=shown.offer_id,
+        provider=shown.provider,
+        tier=shown.tier,
+        before_usd=old.usd if old is not None else ZERO,
+        after_usd=new.usd if new is not None else ZERO,
+        price_usd=cents[0],
+        volume_usd=cents[1],
+        mix_usd=cents[2],
+        is_new=q0 == 0 and q1 > 0,
+        is_gone=q1 == 0 and q0 > 0,
+    )
+
+
+def _whole_cents(effects: tuple[Fraction, ...]) -> tuple[Decimal, ...]:
+    """Effects, whose sum is whole cents, in whole cents that sum to the same; what is zero stays zero."""
+    exact = [effect * 100 for effect in effects]
+    floors = [effect.__floor__() for effect in exact]
+    missing = int(sum(exact, Fraction(0))) - sum(floors)
+    order = sorted(range(len(exact)), key=lambda i: (floors[i] - exact[i], i))
+    for i in order[:missing]:
+        floors[i] += 1
+    return tuple(Decimal(cents) * CENT for cents in floors)
+
+
+def compare_plans(
+    old: Plan, new: Plan, changes: Changes, old_at_new_usd: Mapping[str, Decimal]
+) -> PlanChanges:
+    """``new`` against ``old``. ``old_at_new_usd``: cost of the old plan's placements on each offer at the
+    prices that the new plan saw; offers without one are taken to cost what they did."""
+    planned: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+    for placement in old.placements:
+        planned[placement.offer_id] += placement.cost_usd
+    repriced = sum((old_at_new_usd.get(offer_id, usd) for offer_id, usd in planned.items()), ZERO)
+    return PlanChanges(
+        changes=changes,
+        market_usd=repriced - old.cost_usd,
+        reoptimization_usd=new.cost_usd - repriced,
+        unpriced=tuple(sorted(set(planned) - set(old_at_new_usd))),
+    )

@@ -1,0 +1,268 @@
+"""Keys: made, shown once, verified, revoked; and the sessions that the pages make of them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.account import ApiKey, AuditEntry, Caller, Scope, Session
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotAuthenticated
+from broker.domain.basics.page import Page
+from broker.ports.accounts import KeyUnitOfWork, KeyUnits
+from broker.ports.unit_of_work import Clock
+
+KEY_PREFIX = "broker_live"
+ID_BYTES = 6
+SECRET_BYTES = 32
+ADMIN_TEAM = "admin"
+ADMIN_KEY_SETTING = "BROKER_ADMIN_KEY"
+GIVEN = "env-"
+"""How the ids of keys begin that the setting gave."""
+LOCAL_ADMIN = "local admin"
+LOCAL_KEY_TIME = timedelta(days=30)
+LEAST_LEFT = timedelta(days=1)
+"""A local key that lasts no longer is replaced."""
+SESSION_TIME = timedelta(hours=12)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKey:
+    """An administrator's key of one machine. ``is_new``: it was made just now."""
+
+    secret: str = field(repr=False)
+    expires_at: datetime | None
+    is_new: bool
+
+
+class KeysService:
+    """Use cases of keys and sessions. ``random_bytes`` makes secrets."""
+
+    def __init__(
+        self,
+        units: KeyUnits,
+        clock: Clock,
+        *,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._units = units
+        self._clock = clock
+        self._random_bytes = random_bytes
+
+    async def create_key(
+        self,
+        name: str,
+        team: str,
+        scopes: frozenset[Scope],
+        by: Caller | None = None,
+        expires_at: datetime | None = None,
+    ) -> tuple[ApiKey, str]:
+        """A new key and its secret, which is shown once and never kept. ``by`` None: the installation."""
+        if by is not None:
+            require_scope(by, Scope.ADMIN)
+        if expires_at is not None and expires_at <= self._clock.now():
+            problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time that is still to come")
+            raise InputError("key", (problem,))
+        key, secret = self._new_key(name, team, scopes, expires_at)
+        async with self._units() as uow:
+            await uow.keys.add(key)
+            if by is not None:
+                await uow.accounts.bind(by.claim, (key.key_id,))
+            await uow.accounts.add_audit(_entry(key, "key.create", key.created_at, by))
+            await uow.commit()
+        return key, secret
+
+    async def ensure_admin_key(self, given: str) -> None:
+        """Lets ``given``, the setting's key, open everything, and ends those that the setting had before.
+
+        InputError for a key that does not open, or is no administrator's: revoked keys never come back.
+        """
+        digest, now = _sha256(given), self._clock.now()
+        async with self._units() as uow:
+            await uow.keys.take_turns()
+            known = await uow.keys.find_by_hash(digest)
+            if known is None:
+                key_id = f"{GIVEN}{digest[:12]}"
+                known = ApiKey(key_id, "admin", ADMIN_TEAM, frozenset(Scope), digest, now)
+                await uow.keys.add(known)
+                await uow.accounts.add_audit(_entry(known, "key.create", now))
+            elif wrong := _why_not(known, now):
+                problem = FieldProblem(ADMIN_KEY_SETTING, wrong, "another key: such a one never opens again")
+                raise InputError("settings", (problem,))
+            for other in await uow.keys.find_standing(ADMIN_TEAM):
+                if other.key_id.startswith(GIVEN) and other.key_id != known.key_id:
+                    await _end(uow, other, now, f"replaced by {known.key_id}, the key of {ADMIN_KEY_SETTING}")
+            await uow.commit()
+
+    async def find_given_keys(self) -> tuple[ApiKey, ...]:
+        """Keys that the setting gave at some start and that still open, oldest first."""
+        async with self._units() as uow:
+            standing = await uow.keys.find_standing(ADMIN_TEAM)
+        return tuple(key for key in standing if key.key_id.startswith(GIVEN))
+
+    async def ensure_local_key(
+        self, kept: str | None, keep: Callable[[str], None], *, is_private: bool = True
+    ) -> LocalKey:
+        """An administrator's key for who runs the broker on this machine: ``kept`` if it lasts LEAST_LEFT.
+
+        Else, and where ``kept`` was not private, a new one for LOCAL_KEY_TIME, which ``keep`` is given before
+        it opens anything. It ends ``kept``, and those that earlier versions made without an end.
+        """
+        now = self._clock.now()
+        async with self._units() as uow:
+            await uow.keys.take_turns()
+            known = None if not kept else await uow.keys.find_by_hash(_sha256(kept))
+            if kept and is_private and known is not None and _is_good_for(known, LEAST_LEFT, now):
+                return LocalKey(kept, known.expires_at, is_new=False)
+            key, secret = self._new_key(LOCAL_ADMIN, ADMIN_TEAM, frozenset(Scope), now + LOCAL_KEY_TIME)
+            await uow.keys.add(key)
+            await uow.accounts.add_audit(_entry(key, "key.create", now))
+            for other in await uow.keys.find_standing(ADMIN_TEAM):
+                endless = other.name == LOCAL_ADMIN and other.expires_at is None
+                if endless or (known is not None and other.key_id == known.key_id):
+                    await _end(uow, other, now, f"replaced by {key.key_id}, this machine's key")
+            keep(secret)
+            await uow.commit()
+        return LocalKey(secret, key.expires_at, is_new=True)
+
+    async def find_keys(
+        self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
+    ) -> Page[ApiKey]:
+        """Keys without their secrets, newest first; only the caller's team's unless an administrator asks."""
+        async with self._units() as uow:
+            return await uow.keys.find_page(team_filter(caller, team), limit, cursor)
+
+    async def has_any(self) -> bool:
+        """Whether any key was ever made: without one nobody can get in."""
+        async with self._units() as uow:
+            return bool((await uow.keys.find_page(None, 1, None)).items)
+
+    async def find_key(self, caller: Caller, key_id: str) -> ApiKey:
+        """One; NotFound for another team's."""
+        async with self._units() as uow:
+            key = await uow.keys.find(key_id)
+        require_sight(caller, key.team, "key", key_id)
+        return key
+
+    async def revoke(self, caller: Caller, key_id: str) -> None:
+        """Ends a key and its sessions, at once and for good; twice is no error.
+
+        Conflict for the key that asks: nobody shuts themselves out by a slip.
+        """
+        require_scope(caller, Scope.ADMIN)
+        key = await self.find_key(caller, key_id)
+        if key_id == caller.key_id:
+            raise Conflict(f"key {key_id} is the one that asks; revoke it with another administrator's key")
+        if key.revoked_at is not None:
+            return
+        async with self._units() as uow:
+            now = self._clock.now()
+            await uow.keys.revoke(key_id, now)
+            await uow.accounts.add_audit(_entry(key, "key.revoke", now, caller))
+            await uow.commit()
+
+    async def verify(self, secret: str | None) -> Caller:
+        """Who holds ``secret``; NotAuthenticated for none, an unknown, a revoked or an expired one."""
+        if not secret:
+            raise NotAuthenticated("a bearer key is needed: Authorization: Bearer broker_live_…")
+        return _caller(await self._key_of(_sha256(secret)))
+
+    async def sign_in(self, secret: str) -> str:
+        """The token of a new session of the key; as long as it lasts the key itself need not be kept.
+
+        NotAuthenticated as ``verify``.
+        """
+        if not secret:
+            raise NotAuthenticated("a key is needed to sign in")
+        key = await self._key_of(_sha256(secret))
+        token, now = _urlsafe(self._random_bytes(SECRET_BYTES)), self._clock.now()
+        async with self._units() as uow:
+            await uow.keys.add_session(Session(_sha256(token), key.key_id, now, now + SESSION_TIME))
+            await uow.commit()
+        return token
+
+    async def find_visitor(self, token: str | None) -> Caller:
+        """Who is signed in with ``token``, which may be a key itself; NotAuthenticated."""
+        if not token:
+            raise NotAuthenticated("nobody is signed in")
+        digest = _sha256(token)
+        async with self._units() as uow:
+            found = await uow.keys.find_session(digest)
+        if found is None:
+            return _caller(await self._key_of(digest))
+        session, key = found
+        if session.expires_at <= self._clock.now() or not key.opens(self._clock.now()):
+            raise NotAuthenticated("the session is over")
+        return _caller(key)
+
+    async def sign_out(self, token: str) -> None:
+        """Ends a session; an unknown one is no error."""
+        async with self._units() as uow:
+            await uow.keys.drop_session(_sha256(token))
+            await uow.commit()
+
+    async def _key_of(self, digest: str) -> ApiKey:
+        async with self._units() as uow:
+            key = await uow.keys.find_by_hash(digest)
+        if key is None or not hmac.compare_digest(key.sha256, digest) or not key.opens(self._clock.now()):
+            raise NotAuthenticated("the bearer key is unknown, revoked or expired")
+        return key
+
+    def _new_key(
+        self, name: str, team: str, scopes: frozenset[Scope], expires_at: datetime | None
+    ) -> tuple[ApiKey, str]:
+        key_id = self._random_bytes(ID_BYTES).hex()
+        secret = f"{KEY_PREFIX}_{key_id}_{_urlsafe(self._random_bytes(SECRET_BYTES))}"
+        now = self._clock.now()
+        return ApiKey(key_id, name, team, scopes, _sha256(secret), now, expires_at=expires_at), secret
+
+
+async def _end(uow: KeyUnitOfWork, key: ApiKey, at: datetime, why: str) -> None:
+    """Ends a key and its sessions, in the name of the installation."""
+    await uow.keys.revoke(key.key_id, at)
+    await uow.accounts.add_audit(_entry(key, "key.revoke", at, why=why))
+
+
+def _is_good_for(key: ApiKey, least: timedelta, now: datetime) -> bool:
+    """Whether an administrator's key opens now and for ``least`` more."""
+    return Scope.ADMIN in key.scopes and key.opens(now) and key.opens(now + least)
+
+
+def _why_not(key: ApiKey, now: datetime) -> str | None:
+    """Why ``key`` cannot be the setting's; None where it can."""
+    if key.revoked_at is not None:
+        return f"key {key.key_id}, which was replaced or revoked on {key.revoked_at:%Y-%m-%d}"
+    if not key.opens(now):
+        return f"key {key.key_id}, which has expired"
+    if Scope.ADMIN not in key.scopes:
+        return f"key {key.key_id} of team {key.team}, which is no administrator's"
+    return None
+
+
+def _entry(key: ApiKey, action: str, at: datetime, by: Caller | None = None, *, why: str = "") -> AuditEntry:
+    return AuditEntry(
+        at=at,
+        actor="installation" if by is None else by.key_id,
+        action=action,
+        object_kind="key",
+        object_id=key.key_id,
+        team=key.team,
+        detail=f"{key.name}: {why or ' '.join(sorted(key.scopes))}",
+    )
+
+
+def _caller(key: ApiKey) -> Caller:
+    return Caller(key.key_id, key.team, key.scopes, name=key.name)
+
+
+def _sha256(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _urlsafe(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

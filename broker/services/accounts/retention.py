@@ -1,0 +1,73 @@
+"""How long what piles up is kept: answers, deliveries, the audit trail, rounds of polls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.ports.retention import RetentionRepository, RetentionUnits
+from broker.ports.unit_of_work import Clock
+
+AT_ONCE = 500
+PAUSE_S = 0.01
+"""Between two transactions, for writers who wait."""
+MOST_A_PASS = 200
+"""Transactions for one kind in a pass; the next pass goes on."""
+
+Forget = Callable[[RetentionRepository, datetime, int], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """Days that answers under idempotency keys, finished deliveries to webhooks, the audit trail and rounds
+    of polls are kept."""
+
+    answers_days: int = 7
+    deliveries_days: int = 30
+    audit_days: int = 1100
+    rounds_days: int = 30
+
+
+class RetentionService:
+    """Lets go of what is older than ``rules``, ``at_once`` rows in a transaction."""
+
+    def __init__(
+        self,
+        units: RetentionUnits,
+        clock: Clock,
+        *,
+        rules: RetentionRules | None = None,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self._units = units
+        self._clock = clock
+        self._at_once = at_once
+        rules = rules or RetentionRules()
+        self._kinds: Mapping[str, tuple[int, Forget]] = {
+            "answers": (rules.answers_days, lambda kept, *which: kept.forget_answers(*which)),
+            "deliveries": (rules.deliveries_days, lambda kept, *which: kept.forget_deliveries(*which)),
+            "audit": (rules.audit_days, lambda kept, *which: kept.forget_audit(*which)),
+            "rounds": (rules.rounds_days, lambda kept, *which: kept.forget_rounds(*which)),
+        }
+
+    async def prune(self) -> Mapping[str, int]:
+        """Removes what is too old, in many short transactions; how much went of each kind."""
+        now = self._clock.now()
+        return {
+            kind: await self._prune(now - timedelta(days=days), forget)
+            for kind, (days, forget) in self._kinds.items()
+        }
+
+    async def _prune(self, before: datetime, forget: Forget) -> int:
+        gone = 0
+        for _ in range(MOST_A_PASS):
+            async with self._units() as unit:
+                some = await forget(unit.retention, before, self._at_once)
+                await unit.commit()
+            gone += some
+            if some < self._at_once:
+                break
+            await asyncio.sleep(PAUSE_S)
+        return gone

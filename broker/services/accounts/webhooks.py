@@ -1,0 +1,293 @@
+"""Webhooks: who is told, and the sending of what the outbox holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.account import AuditEntry, Caller, Scope
+from broker.domain.basics.errors import FieldProblem, InputError, NotFound
+from broker.domain.basics.identity import ENTROPY_BYTES, make_id
+from broker.domain.basics.money import ZERO, format_usd, to_cents
+from broker.domain.basics.page import Page
+from broker.domain.basics.webhook import (
+    ALL_TEAMS,
+    EVERYTHING,
+    FAMILIES,
+    SECRET_BYTES,
+    Delivery,
+    DeliveryState,
+    MoneyChange,
+    OutboxEvent,
+    SendOutcome,
+    Webhook,
+    can_match,
+    make_secret,
+    next_try,
+    sign,
+)
+from broker.domain.moving.reoptimization import ProposalState
+from broker.domain.spend.charging import reservation_charges
+from broker.domain.spend.spend import ChargeBasis
+from broker.ports.unit_of_work import Clock
+from broker.ports.webhooks import WebhookSender, WebhookUnitOfWork, WebhookUnits
+from broker.redaction import origin_of
+from broker.together import all_ended
+
+BATCH = 100
+EACH = 10
+"""Messages to one webhook before the others have their turn."""
+PAGE = 200
+MOST_PATTERNS = 20
+CLAIMED_FOR = timedelta(minutes=2)
+GONE = 410
+AT_ONCE = 32
+
+
+class WebhooksService:
+    """Use cases of webhooks. A key that may read spend may have it sent."""
+
+    def __init__(
+        self,
+        units: WebhookUnits,
+        sender: WebhookSender,
+        clock: Clock,
+        *,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._units = units
+        self._sender = sender
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._sending = asyncio.Lock()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def create(self, caller: Caller, url: str, events: Sequence[str] = EVERYTHING) -> Webhook:
+        """A webhook of the caller's team, an administrator's of every team's events.
+
+        InputError for an address that is not public, and for a pattern that no event has.
+        """
+        require_scope(caller, Scope.SPEND_READ)
+        if not 0 < len(events) <= MOST_PATTERNS:
+            problem = FieldProblem("/events", f"{len(events)} patterns", f"1 to {MOST_PATTERNS}")
+            raise InputError("webhook", (problem,))
+        for place, pattern in enumerate(events):
+            if not can_match(pattern):
+                expected = f"{', '.join(f'{family}.*' for family in FAMILIES)} or *"
+                raise InputError("webhook", (FieldProblem(f"/events/{place}", repr(pattern), expected),))
+        await self._sender.require_allowed(url)
+        now = self._clock.now()
+        webhook = Webhook(
+            webhook_id=make_id("whk", now, self._random_bytes(ENTROPY_BYTES)),
+            team=ALL_TEAMS if caller.may(Scope.ADMIN) else caller.team,
+            url=url,
+            events=tuple(events),
+            secret=make_secret(self._random_bytes(SECRET_BYTES)),
+            created_at=now,
+            created_by=caller.key_id,
+        )
+        async with self._units() as uow:
+            await uow.webhooks.add(webhook)
+            await uow.accounts.bind(caller.claim, (webhook.webhook_id,))
+            await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.create"))
+            await uow.commit()
+        return webhook
+
+    async def find_webhooks(
+        self, caller: Caller, limit: int = 50, cursor: str | None = None
+    ) -> Page[Webhook]:
+        """Newest first; only the caller's team's, but an administrator sees all."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            return await uow.webhooks.find_page(team_filter(caller, None), limit, cursor)
+
+    async def find(self, caller: Caller, webhook_id: str) -> tuple[Webhook, tuple[Delivery, ...]]:
+        """One with its newest deliveries; NotFound for another team's."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            webhook = await uow.webhooks.find(webhook_id)
+            require_sight(caller, webhook.team, "webhook", webhook_id)
+            return webhook, await uow.webhooks.find_deliveries(webhook_id, BATCH)
+
+    async def remove(self, caller: Caller, webhook_id: str) -> None:
+        """Ends a webhook; what was still to be sent to it is not."""
+        webhook, _ = await self.find(caller, webhook_id)
+        async with self._units() as uow:
+            await uow.webhooks.remove(webhook_id)
+            await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.delete"))
+            await uow.commit()
+
+    async def deliver(self) -> int:
+        """Empties the outbox, then sends what is due, to each webhook in order; how many were due."""
+        async with self._sending:
+            while await self._fan_out():
+                pass
+            tries = 0
+            while due := await self._claim():
+                by_webhook: defaultdict[str, list[Delivery]] = defaultdict(list)
+                for delivery in due:
+                    by_webhook[delivery.webhook_id].append(delivery)
+                await all_ended(self._try(line) for line in by_webhook.values())
+                tries += len(due)
+            return tries
+
+    async def _fan_out(self) -> bool:
+        """One batch of events becomes deliveries, in one transaction.
+
+        Of several events of one object the newest says the money: it is that of the object as it stands.
+        """
+        async with self._units() as uow:
+            events = await uow.webhooks.take_events(BATCH)
+            newest = {event.object_id: event.event_id for event in events}
+            for event in events:
+                last = newest[event.object_id] == event.event_id
+                money = await _money(uow, event) if last else None
+                wanted = [w for w in await uow.webhooks.find_of_team(event.team) if w.wants(event)]
+                body = _body(event, money)
+                await uow.webhooks.add_deliveries([self._delivery(event, w, body) for w in wanted])
+            await uow.commit()
+        return len(events) == BATCH
+
+    def _delivery(self, event: OutboxEvent, webhook: Webhook, body: str) -> Delivery:
+        message_id = f"msg-{event.event_id}-{webhook.webhook_id}"
+        now = self._clock.now()
+        return Delivery(event.event_id, webhook.webhook_id, message_id, body, DeliveryState.PENDING, 0, now)
+
+    async def _claim(self) -> tuple[Delivery, ...]:
+        now = self._clock.now()
+        async with self._units() as uow:
+            due = await uow.webhooks.claim_due(now, now + CLAIMED_FOR, BATCH, EACH)
+            await uow.commit()
+        return due
+
+    async def _try(self, line: Sequence[Delivery]) -> None:
+        """One try of each event of one webhook, in order, up to the first that fails.
+
+        All that waits for the webhook then waits with it: a dead server costs one time limit a try.
+        """
+        async with self._slots:
+            for delivery in line:
+                if not await self._send(delivery):
+                    return
+
+    async def _send(self, delivery: Delivery) -> bool:
+        """One try, with no transaction open; what came of it is stored after."""
+        async with self._units() as uow:
+            try:
+                webhook = await uow.webhooks.find(delivery.webhook_id)
+            except NotFound:
+                return False
+        now = self._clock.now()
+        headers = {"content-type": "application/json"}
+        headers |= sign(webhook.secret, delivery.message_id, now, delivery.body)
+        if webhook.disabled_at is None:
+            outcome = await self._sender.send(webhook.url, headers, delivery.body)
+        else:
+            outcome = SendOutcome(GONE, "the webhook has ended")
+        attempts = delivery.attempts + 1
+        again = next_try(attempts, now) if outcome.status != GONE else None
+        state = DeliveryState.DELIVERED
+        if outcome.error:
+            state = DeliveryState.FAILED if again is None else DeliveryState.PENDING
+        done = replace(delivery, attempts=attempts, state=state, error=outcome.error, next_at=again or now)
+        async with self._units() as uow:
+            await uow.webhooks.finish(done)
+            if state is DeliveryState.PENDING:
+                await uow.webhooks.put_off(webhook.webhook_id, done.next_at)
+            if outcome.status == GONE:
+                await uow.webhooks.disable(replace(webhook, disabled_at=webhook.disabled_at or now))
+            await uow.commit()
+        return not outcome.error
+
+    def _entry(self, webhook: Webhook, caller: Caller, action: str) -> AuditEntry:
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=caller.key_id,
+            action=action,
+            object_kind="webhook",
+            object_id=webhook.webhook_id,
+            team=webhook.team,
+            detail=origin_of(webhook.url),  # the rest of the address may be a secret
+        )
+
+
+async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+    """What the event's object costs now, against what was told of it before."""
+    if event.object_kind == "reoptimization":
+        return await _reoptimization_money(uow, event)
+    last = await uow.webhooks.last_expected(event.object_id)
+    try:
+        money = await _MONEY[event.object_kind](uow, event) if event.object_kind in _MONEY else None
+    except NotFound:
+        return None
+    if money is None:
+        return None
+    if last is not None:
+        money = replace(money, before_usd=last.after_usd)
+    await uow.webhooks.put_expected(event.object_id, money)
+    return money
+
+
+async def _reoptimization_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+    """What its plan costs from now on without the moves, and with them and what moving costs once."""
+    try:
+        look = await uow.reoptimizations.find(event.object_id)
+    except NotFound:
+        return None
+    if look.after_usd is None or look.state is ProposalState.UNCHANGED:
+        return None
+    return MoneyChange(look.before_usd, look.after_usd + look.cost_usd, ZERO)
+
+
+async def _plan_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+    record = await uow.plans.find(event.object_id)
+    if record.plan is None:
+        return None
+    before = None
+    if record.supersedes is not None:
+        old = await uow.plans.find(record.supersedes)
+        before = None if old.plan is None else old.plan.cost_usd
+    return MoneyChange(before, record.plan.cost_usd, ZERO)
+
+
+async def _reservation_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+    row = await uow.reservations.find(event.object_id)
+    whole = [row]
+    if row.plan_id is not None:
+        page = await uow.reservations.find_page(row.team, PAGE, None, row.plan_id)
+        whole = list(page.items)
+    charges = [c for c in reservation_charges(whole, {}, event.at) if c.reservation_id == row.reservation_id]
+    owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
+    return MoneyChange(None, sum((c.usd for c in charges), ZERO), owed)
+
+
+_MONEY: Mapping[str, Callable[[WebhookUnitOfWork, OutboxEvent], Awaitable[MoneyChange | None]]] = {
+    "plan": _plan_money,
+    "reservation": _reservation_money,
+}
+
+
+def _body(event: OutboxEvent, money: MoneyChange | None) -> str:
+    told = None
+    if money is not None:
+        told = {
+            "before_usd": None if money.before_usd is None else format_usd(to_cents(money.before_usd)),
+            "after_usd": format_usd(to_cents(money.after_usd)),
+            "change_usd": format_usd(to_cents(money.change_usd)),
+            "owed_usd": format_usd(to_cents(money.owed_usd)),
+        }
+    data = {
+        "team": event.team,
+        "object": {"kind": event.object_kind, "id": event.object_id},
+        "actor": event.actor,
+        "detail": event.detail,
+        "money": told,
+    }
+    at = event.at.isoformat().replace("+00:00", "Z")
+    return json.dumps({"type": event.event, "timestamp": at, "data": data}, ensure_ascii=False)

@@ -1,0 +1,87 @@
+"""Buying what is intended, all of it or nothing: first things first, and the next best where one refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from broker.domain.basics.errors import PriceAboveLimit
+from broker.domain.holding.holding_orders import rank_of
+from broker.domain.holding.outcome import Outcome
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.reconciling.leaving import leaving_bill
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
+from broker.services.holding.lease_service import LeaseService
+from broker.services.holding.next_best import NextBest
+from broker.services.holding.reservation_creator import ReservationCreator
+
+PENDING = ReservationState.PENDING
+GIVEN_UP = frozenset({ReservationState.FAILED, ReservationState.RELEASED, ReservationState.RELEASING})
+
+
+class Buyer:
+    """Buys drafts. ``next_best`` None: a refusal is the end of all of them."""
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        lease_service: LeaseService,
+        creator: ReservationCreator,
+        clock: Clock,
+        next_best: NextBest | None = None,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._lease_service = lease_service
+        self._creator = creator
+        self._clock = clock
+        self._next_best = next_best
+
+    async def buy_in_order(self, drafts: Sequence[Reservation], actor: str) -> tuple[Reservation, ...]:
+        """Buys what is pending, and takes the next best where a provider refuses; what is wanted in the end.
+
+        Stops where an answer is lost; the reconciler goes on from there. Raises the provider's error after
+        everything was given back, with what that cost.
+        """
+        wanted = {row.reservation_id: row for row in drafts}
+        dropped: list[Reservation] = []
+        while queue := sorted((row for row in wanted.values() if row.state is PENDING), key=rank_of):
+            outcome = await self._lease_service.buy(queue[0], actor)
+            wanted[outcome.reservation.reservation_id] = outcome.reservation
+            if outcome.refused:
+                others = await self._take_next_best(outcome, actor)
+                if not others:
+                    await self._give_back(outcome, actor, await self._reload(dropped))
+                rows = (*await self._reload(wanted.values()), *others)
+                dropped += [row for row in rows if row.state in GIVEN_UP]
+                wanted = {row.reservation_id: row for row in rows if row.state not in GIVEN_UP}
+            elif outcome.error is not None or not outcome.reservation.is_open:
+                break
+        return await self._reload(wanted.values())
+
+    async def buy_one(self, draft: Reservation, actor: str) -> Reservation:
+        """Buys one, as it is; raises the provider's refusal after it was given back."""
+        outcome = await self._lease_service.buy(draft, actor)
+        if outcome.refused:
+            await self._give_back(outcome, actor, ())
+        return outcome.reservation
+
+    async def _take_next_best(self, outcome: Outcome, actor: str) -> tuple[Reservation, ...]:
+        if self._next_best is None or outcome.error is None:
+            return ()
+        refused = outcome.reservation
+        return await self._next_best.take(refused, outcome.error, actor, self._lease_service, self._creator)
+
+    async def _give_back(self, outcome: Outcome, actor: str, dropped: Sequence[Reservation]) -> None:
+        """Gives everything back, and raises the provider's error with what all of it cost."""
+        error = outcome.error
+        assert error is not None
+        left = await self._lease_service.abandon(
+            outcome.reservation, str(error), actor, whole_plan=True, besides=dropped
+        )
+        bill = leaving_bill((*left, *dropped), self._clock.now())
+        said = str(error).removeprefix(f"{error.provider}: ")
+        way_out = " Plan again: the new price is known." if isinstance(error, PriceAboveLimit) else ""
+        raise error.saying(f"{said}. {bill}.{way_out}", bill.facts()) from error
+
+    async def _reload(self, reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
+        async with self._uow_factory() as uow:
+            return tuple([await uow.reservations.find(row.reservation_id) for row in reservations])

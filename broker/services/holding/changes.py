@@ -1,0 +1,128 @@
+"""What changed: between two spans of time, and between two plans."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import Conflict
+from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.basics.window import Window
+from broker.domain.market.market import PricePoint
+from broker.domain.planning.plan import Plan
+from broker.domain.spend.charging import plan_charges
+from broker.domain.spend.spend import CostView
+from broker.domain.spend.variance import (
+    Changes,
+    PlanChanges,
+    Quantity,
+    attribute,
+    compare_plans,
+    quantities_of,
+)
+from broker.ports.spend import RollupUnits
+from broker.ports.unit_of_work import Clock, UnitOfWork
+from broker.services.spend.summaries import Summaries
+
+INSTANT = timedelta(microseconds=1)
+
+
+class ChangesService:
+    """Use cases of variance."""
+
+    def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries | None = None) -> None:
+        self._units = units
+        self._clock = clock
+        self._summaries = summaries or Summaries(units, clock)
+
+    async def between_windows(
+        self,
+        caller: Caller,
+        before: Window,
+        after: Window,
+        *,
+        team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
+    ) -> Changes:
+        """Why ``after`` costs more or less than ``before``, both with what is expected in them; both begin
+        and end at UTC midnights, and closed months are as they were closed."""
+        require_scope(caller, Scope.SPEND_READ)
+        wanted, now = team_filter(caller, team), self._clock.now()
+        old, new = [
+            quantities_of(await self._summaries.find_charges_in(wanted, window, view))
+            for window in (before, after)
+        ]
+        async with self._units() as uow:
+            then, later = before.start, min(max(after.start, before.start + INSTANT), now)
+            prices = await _prices_then(uow, new, then, later)
+        return attribute(old, new, prices)
+
+    async def between_plans(self, caller: Caller, old_id: str, new_id: str) -> PlanChanges:
+        """Why plan ``new_id`` costs more or less than ``old_id``: the market's doing, and the planner's.
+
+        NotFound for another team's; Conflict where one is not made yet.
+        """
+        require_scope(caller, Scope.SPEND_READ)
+        old, new = await self._plan(caller, old_id), await self._plan(caller, new_id)
+        async with self._units() as uow:
+            after = quantities_of(plan_charges(new, new.team, new_id))
+            prices = await _prices_then(uow, after, old.as_of, new.as_of)
+            repriced = await _at_prices_of(uow, old, new.as_of)
+        before = quantities_of(plan_charges(old, old.team, old_id))
+        changes = attribute(before, after, prices)
+        return compare_plans(old, new, changes, repriced)
+
+    async def _plan(self, caller: Caller, plan_id: str) -> Plan:
+        async with self._units() as uow:
+            record = await uow.plans.find(plan_id)
+        require_sight(caller, record.team, "plan", plan_id)
+        if record.plan is None:
+            raise Conflict(f"plan {plan_id} is {record.state}: there is nothing to compare yet")
+        return record.plan
+
+
+async def _prices_then(
+    uow: UnitOfWork, quantities: Iterable[Quantity], then: datetime, later: datetime
+) -> dict[str, Fraction]:
+    """USD per GPU-second of each offer at ``then``: what it costs, by how its price moved until ``later``."""
+    used = [one for one in quantities if one.gpu_seconds]
+    moved = await _moved(uow, {one.offer_id for one in used}, then, later)
+    return {
+        one.offer_id: Fraction(one.usd) / one.gpu_seconds / moved[one.offer_id]
+        for one in reversed(used)
+        if moved.get(one.offer_id)
+    }
+
+
+async def _at_prices_of(uow: UnitOfWork, plan: Plan, later: datetime) -> dict[str, Decimal]:
+    """Cost of ``plan`` on each of its offers at the prices of ``later``, where they are known."""
+    moved = await _moved(uow, {placement.offer_id for placement in plan.placements}, plan.as_of, later)
+    found: dict[str, Decimal] = {}
+    for placement in plan.placements:
+        if placement.offer_id in moved:
+            usd = Fraction(placement.capacity_usd) * moved[placement.offer_id]
+            usd += Fraction(placement.transfer_usd)
+            cents = to_cents(Decimal(usd.numerator) / Decimal(usd.denominator))
+            found[placement.offer_id] = found.get(placement.offer_id, ZERO) + cents
+    return found
+
+
+async def _moved(
+    uow: UnitOfWork, offer_ids: Collection[str], then: datetime, later: datetime
+) -> dict[str, Fraction]:
+    """The price of ``later`` over that of ``then``, of the offers of which both are known."""
+    if later <= then:
+        return dict.fromkeys(offer_ids, Fraction(1))
+    points: defaultdict[str, list[PricePoint]] = defaultdict(list)
+    for point in await uow.offers.find_prices_of(offer_ids, Window(then, later + INSTANT)):
+        points[point.offer_id].append(point)
+    return {
+        offer_id: Fraction(mine[-1].price_usd_per_node_hour) / Fraction(mine[0].price_usd_per_node_hour)
+        for offer_id, mine in points.items()
+        if mine[0].at <= then and mine[0].price_usd_per_node_hour
+    }

@@ -1,0 +1,554 @@
+"""Acting on one reservation at its provider: the one place that buys, adopts and releases.
+
+Each step is stored before the provider is called (an order's intent with its tag) or right after
+(its outcome), guarded by the row's version and with a line in the audit trail. No provider is called
+while a unit of work is open. A step that dies in between is finished by the reconciler.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+from broker import crash_points
+from broker.domain.basics.account import AuditEntry
+from broker.domain.basics.errors import (
+    ConcurrentChange,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    PriceAboveLimit,
+    ProviderError,
+    ReleaseRefused,
+)
+from broker.domain.basics.window import Window
+from broker.domain.holding.back_off import tried, untried
+from broker.domain.holding.holding_orders import bought_later, ends_by_itself
+from broker.domain.holding.launches import LaunchAttempt, attempts_between, too_dear
+from broker.domain.holding.lease_money import above_limit, dearer, money_in_words, quoted, with_money
+from broker.domain.holding.outcome import REFUSALS, Outcome
+from broker.domain.holding.reservation import (
+    Idempotency,
+    Lease,
+    Reservation,
+    ReservationState,
+    Unit,
+    UnitState,
+)
+from broker.domain.moving.moving import is_beside
+from broker.domain.reconciling.ending import end_times
+from broker.domain.reconciling.lease_steps import in_state, lease_for, order_of, progressed, without
+from broker.domain.reconciling.leaving import leaving_bill
+from broker.domain.reconciling.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
+from broker.domain.reconciling.release_words import TAKEN, because, release_refused
+from broker.ports.holding import Reserver
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
+from broker.services.holding.orphaned_leases import OrphanedLeases
+from broker.services.holding.releaser import Releaser
+
+log = logging.getLogger(__name__)
+
+TRIES = 4
+
+Change = Callable[[Reservation], Reservation]
+Beside = Callable[[UnitOfWork], Awaitable[object]]
+
+
+class LeaseService:
+    """Steps of reservations. ``reservers`` by provider key."""
+
+    def __init__(
+        self, uow_factory: UnitOfWorkFactory, reservers: Mapping[str, Reserver], clock: Clock
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._reservers = reservers
+        self._clock = clock
+        self._not_before_end: set[tuple[str, str]] = set()
+        self._releaser = Releaser(self.reserver, clock)
+        self._orphans = OrphanedLeases(uow_factory, clock)
+
+    def reserver(self, provider: str) -> Reserver:
+        """The reserver of ``provider``; OrderRejected when nothing can be bought there."""
+        if provider not in self._reservers:
+            raise OrderRejected(provider, "no account is configured that can buy here")
+        return self._reservers[provider]
+
+    async def buy(self, reservation: Reservation, actor: str) -> Outcome:
+        """Orders every planned unit, one after the other; stops at the first that is not held.
+
+        A seller that takes no order as configured is not called. Where the seller's leases do not tell their
+        price, and for what is bought later under a limit, its offer is asked for once more before the first.
+        """
+        leases: list[Lease] = []
+        try:
+            rate = await self._quote(reservation)
+        except ProviderError as error:
+            return await self._not_ordered(reservation, error, actor)
+        for ordinal in [unit.ordinal for unit in reservation.units if unit.state is UnitState.PLANNED]:
+            reservation = await self._claim(reservation, ordinal, actor, rate)
+            outcome = await self.ask(reservation, ordinal, actor, leases)
+            if outcome.reservation.state is ReservationState.UNKNOWN and self._is_safe_again(reservation):
+                outcome = await self.ask(outcome.reservation, ordinal, actor, leases)
+            reservation = outcome.reservation
+            if outcome.error is not None or reservation.state is not ReservationState.PENDING:
+                return outcome
+        return Outcome(reservation)
+
+    def _is_safe_again(self, reservation: Reservation) -> bool:
+        return self.reserver(reservation.offer.provider).idempotency is Idempotency.TOKEN
+
+    async def _quote(self, reservation: Reservation) -> Decimal | None:
+        """What the seller asks now per node-hour; None where its leases will tell, or nothing depends on it.
+
+        What is bought later under a limit is always quoted: its price had time to change, and a lease tells
+        its price only when it is owed already. Raises OrderRejected where nothing can be ordered,
+        PriceAboveLimit, InsufficientCapacity for what is no longer on sale, and the seller's error.
+        """
+        offer = reservation.offer
+        reserver = self.reserver(offer.provider)
+        if barred := reserver.barred(offer):
+            raise OrderRejected(offer.provider, barred)
+        if offer.window is not None or offer.contract is not None:
+            return None
+        is_later = bought_later(offer, reservation.start, reservation.created_at)
+        if reserver.tells_price and not (is_later and reservation.limit_usd_per_node_hour is not None):
+            return None
+        crash_points.here("call.quote.before")
+        found = await reserver.quote(offer, self._clock.now())
+        crash_points.here("call.quote.after")
+        if found is None:
+            raise InsufficientCapacity(offer.provider, f"{offer.offer_id} is no longer on sale")
+        error = dearer(reservation, found.price_usd_per_node_hour)
+        if error is not None:
+            raise error
+        return found.price_usd_per_node_hour
+
+    async def _not_ordered(self, reservation: Reservation, error: ProviderError, actor: str) -> Outcome:
+        """Stores that nothing is ordered after what the seller answered to a quote."""
+        is_news = not reservation.tries or reservation.reason != str(error)
+        row = tried(replace(reservation, reason=str(error)), self._clock.now())
+        attempts = (too_dear(row, self._clock.now(), error),) if isinstance(error, PriceAboveLimit) else ()
+        row = await self._write(
+            row, "reservation.refused", actor, str(error), attempts=attempts, is_news=is_news
+        )
+        return Outcome(row, error, is_news=is_news)
+
+    async def _claim(
+        self, reservation: Reservation, ordinal: int, actor: str, rate: Decimal | None
+    ) -> Reservation:
+        unit = quoted(reservation.units[ordinal], rate)
+        claimed = replace(unit, state=UnitState.ORDERING, ordered_at=self._clock.now())
+        wanted = reservation.moved_to(ReservationState.PENDING).with_unit(claimed)
+        is_news = not reservation.tries
+        return await self._write(wanted, "reservation.order", actor, f"tag {unit.tag}", is_news=is_news)
+
+    async def ask(
+        self, reservation: Reservation, ordinal: int, actor: str, leases: list[Lease] | None = None
+    ) -> Outcome:
+        """Sends the stored order of one unit and stores the answer.
+
+        ``leases`` collects what was bought before in the same pass, to know the state at the end.
+        """
+        unit = reservation.units[ordinal]
+        try:
+            crash_points.here("call.order.before")
+            lease = await self.reserver(reservation.offer.provider).reserve(
+                order_of(reservation, unit, self._clock.now())
+            )
+            crash_points.here("call.order.after")
+            if lease.state in DEAD:
+                raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
+        except REFUSALS as error:
+            return await self._refused(reservation, unit, error, actor)
+        except ProviderError as error:
+            return await self._unknown(reservation, unit, error, actor)
+        bought = leases if leases is not None else []
+        lease = await self._with_price(reservation, lease)
+        bought.append(lease)
+        return await self.within_limit(await self.adopt(reservation, ordinal, lease, bought, actor), actor)
+
+    async def _with_price(self, reservation: Reservation, lease: Lease) -> Lease:
+        """``lease`` with its price, looked up where the answer to the order lacks it.
+
+        Where that fails, the reconciler finds it in the seller's list.
+        """
+        told = lease.price_usd_per_node_hour is not None or reservation.offer.window is not None
+        if told or not self.reserver(lease.provider).tells_price:
+            return lease
+        try:
+            crash_points.here("call.price.before")
+            found = await self.reserver(lease.provider).find_lease(lease.reference, lease.region)
+            crash_points.here("call.price.after")
+        except ProviderError as error:
+            log.info("the price of %s %s is not known yet: %s", lease.provider, lease.reference, error)
+            return lease
+        return replace(
+            lease,
+            price_usd_per_node_hour=found.price_usd_per_node_hour,
+            began_at=lease.began_at or found.began_at,
+        )
+
+    async def within_limit(self, reservation: Reservation, actor: str) -> Outcome:
+        """``reservation`` as it is, or given back at once since its seller charges more than its limit."""
+        error = above_limit(reservation)
+        if error is None or not reservation.is_open or reservation.state is ReservationState.RELEASING:
+            return Outcome(reservation)
+        now = self._clock.now()
+        asked = [unit.ordered_at for unit in reservation.units if unit.ordered_at is not None]
+        attempt = too_dear(reservation, min(asked, default=now), error)
+        leaving = let_go(reservation, str(error), now, wanted=False)
+        row = await self._write(leaving, "reservation.too_dear", actor, str(error), attempts=(attempt,))
+        return Outcome(await self.release_held(row, actor), error)
+
+    async def _refused(
+        self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
+    ) -> Outcome:
+        """What is bought when its time comes waits for its next try."""
+
+        def change(row: Reservation) -> Reservation:
+            refused = replace(row, reason=str(error)).with_unit(replanned(unit))
+            if row.state is ReservationState.RELEASING:
+                return refused
+            held = any(other.state is UnitState.HELD for other in refused.units)
+            if bought_later(row.offer, row.start, row.created_at) and not held:
+                refused = refused.moved_to(ReservationState.SCHEDULED)
+            return tried(refused, self._clock.now())
+
+        is_news = not reservation.tries or reservation.reason != str(error)
+        row = await self._answer(
+            reservation, unit, change, "reservation.refused", actor, error, is_news=is_news
+        )
+        return Outcome(row, error, is_news=is_news)
+
+    async def _unknown(
+        self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
+    ) -> Outcome:
+        def change(row: Reservation) -> Reservation:
+            if row.state is ReservationState.RELEASING:
+                return row
+            return tried(row.moved_to(ReservationState.UNKNOWN, str(error)), self._clock.now())
+
+        is_news = not reservation.tries or reservation.reason != str(error)
+        detail = f"{error}; tag {unit.tag}"
+        row = await self._answer(
+            reservation, unit, change, "reservation.unknown", actor, error, detail, is_news=is_news
+        )
+        return Outcome(row, error, is_news=is_news)
+
+    async def adopt(
+        self, reservation: Reservation, ordinal: int, lease: Lease, leases: Sequence[Lease], actor: str
+    ) -> Reservation:
+        """Stores ``lease`` as what the unit's order bought.
+
+        A unit that somebody else settled meanwhile keeps its own lease; this one is then released.
+        """
+        unit = reservation.units[ordinal]
+
+        def change(row: Reservation) -> Reservation:
+            taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
+            taken = with_money(taken, (lease,))
+            if row.state is not ReservationState.RELEASING:
+                taken = untried(taken)
+            granted = granted_window(taken, leases) or taken.granted
+            return progressed(replace(taken, granted=granted), leases, self._clock.now())
+
+        row = await self._answer(
+            reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
+        )
+        if lease.reference not in row.provider_references:
+            await self.adopt_orphan(lease, reservation.units[ordinal].ordered_at or self._clock.now(), actor)
+        return row
+
+    async def adopt_orphan(
+        self, lease: Lease, seen_at: datetime, actor: str, *, keep: bool = False
+    ) -> Reservation | None:
+        """Releases a lease of ours without an intent, as ``OrphanedLeases`` stores it; None without a price.
+
+        ``keep``: releases nothing, and without a price stores nothing.
+        """
+        row = await self._orphans.adopt_orphan(lease, seen_at, actor, keep=keep)
+        if keep:
+            return row
+        if row is None:
+            await self._releaser.end(lease)
+            return None
+        return await self.release_held(row, actor)
+
+    async def book_orphans(
+        self, leases: Sequence[Lease], first_seen: Mapping[tuple[str, str], datetime], actor: str
+    ) -> tuple[Reservation, ...]:
+        """Books leases without a tag that orders with a lost answer have probably left, and ends none."""
+        found = await self._orphans.find_orphans(leases, first_seen)
+        return tuple([await self._orphans.book_orphan(one, actor) for one in found])
+
+    async def retry(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
+        """Plans another attempt at a unit whose order came to nothing."""
+        unit = replanned(reservation.units[ordinal])
+        row = reservation.with_unit(unit)
+        ended = attempts_between(reservation, row)
+        return await self._write(row, "reservation.retry", actor, f"tag {unit.tag}", attempts=ended)
+
+    async def lose(
+        self,
+        reservation: Reservation,
+        ordinals: Sequence[int],
+        reason: str,
+        actor: str,
+        *,
+        at: Mapping[int, datetime] | None = None,
+        leases: Sequence[Lease] = (),
+        beside: Beside | None = None,
+    ) -> Reservation:
+        """Stores that the provider no longer holds units; ``at``: when each ended, where that is not now.
+
+        ``leases``: as they were last shown, with what leaving them gave back. ``beside`` writes more into the
+        same transaction: what takes their place.
+        """
+        row = without(with_money(reservation, leases), ordinals, reason, self._clock.now(), at, leases)
+        gone, attempts = sum(row.units[one].nodes for one in ordinals), attempts_between(reservation, row)
+        detail = f"{gone} of {row.nodes} nodes gone" + (f": {reason}" if reason else "")
+        return await self._write(row, "reservation.gone", actor, detail, attempts=attempts, beside=beside)
+
+    async def move(
+        self, reservation: Reservation, state: ReservationState, actor: str, leases: Iterable[Lease] = ()
+    ) -> Reservation:
+        """Stores a state that the provider shows, with what ``leases`` say beside it."""
+        row = in_state(with_money(reservation, leases), state, self._clock.now())
+        attempts = attempts_between(reservation, row)
+        return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
+
+    async def book(self, reservation: Reservation, leases: Iterable[Lease], actor: str) -> Outcome:
+        """Stores what the provider shows that it billed, or charges; gives back what is above its limit."""
+        row = with_money(reservation, leases)
+        row = await self._write(row, "reservation.billed", actor, money_in_words(row))
+        return await self.within_limit(row, actor)
+
+    async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
+        """Stores the window that the provider shows."""
+        row = replace(reservation, granted=window)
+        span = f"{window.start.isoformat()} to {window.end.isoformat()}"
+        return await self._write(row, "reservation.granted", actor, span)
+
+    async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
+        """Stores a later end, which is what somebody asks for now."""
+        wish = None if reservation.requested is None else replace(reservation.requested, end=end)
+        row = replace(reservation, end=end, requested=wish)
+        return await self._write(row, "reservation.extend", actor, f"until {end:%d %b %Y %H:%M} UTC")
+
+    async def abandon(
+        self,
+        reservation: Reservation,
+        reason: str,
+        actor: str,
+        *,
+        whole_plan: bool,
+        besides: Sequence[Reservation] = (),
+    ) -> tuple[Reservation, ...]:
+        """Gives a reservation up in one transaction, then releases it.
+
+        ``whole_plan``: with all that was bought for the same purpose, its plan or its move; ``besides`` was
+        given up on the way there, and counts in what the plan's trail says it cost.
+        """
+        for attempt in range(TRIES):
+            try:
+                rows = await self._give_up(reservation.reservation_id, reason, actor, whole_plan=whole_plan)
+                break
+            except ConcurrentChange:
+                if attempt == TRIES - 1:
+                    raise
+        left = tuple([await self.release_held(row, actor) for row in rows])
+        if whole_plan and left[0].plan_id is not None:
+            await self._tell_cost(left[0].plan_id, (*left, *besides), actor)
+        return left
+
+    async def _tell_cost(self, plan_id: str, left: Sequence[Reservation], actor: str) -> None:
+        """Says in the plan's own trail what giving it back cost."""
+        now, team = self._clock.now(), left[0].team
+        bill = str(leaving_bill(left, now))
+        entry = AuditEntry(now, actor, "plan.given_back", "plan", plan_id, team, bill)
+        async with self._uow_factory() as uow:
+            await uow.accounts.add_audit(entry)
+            crash_points.here("plan.given_back.before")
+            await uow.commit()
+            crash_points.here("plan.given_back.after")
+
+    async def _give_up(
+        self, reservation_id: str, reason: str, actor: str, *, whole_plan: bool
+    ) -> tuple[Reservation, ...]:
+        async with self._uow_factory() as uow:
+            first = await uow.reservations.find(reservation_id)
+            rows = [first]
+            if whole_plan and first.plan_id is not None:
+                rows.extend(other for other in await uow.reservations.find_open() if is_beside(other, first))
+            left = await self.give_up_rows(uow, rows[:1], reason, actor)
+            others = f"{WITH_THE_REST}: {first.offer.provider} refused {first.workload or 'a part of it'}"
+            left += await self.give_up_rows(uow, rows[1:], others, actor)
+            if whole_plan and first.plan_id is not None and not first.replaces:
+                plan = await uow.plans.find(first.plan_id)
+                await uow.plans.update(replace(plan, reserved_at=None))
+            crash_points.here("reservation.abandon.before")
+            await uow.commit()
+            crash_points.here("reservation.abandon.after")
+        return left
+
+    async def give_up_rows(
+        self, uow: UnitOfWork, rows: Iterable[Reservation], reason: str, actor: str
+    ) -> tuple[Reservation, ...]:
+        """``rows`` on their way out, stored in ``uow``, which is left to commit; release them after it."""
+        left = []
+        for row in rows:
+            if row.is_open and row.state is not ReservationState.RELEASING:
+                gone = let_go(row, reason, self._clock.now(), wanted=False)
+                left.append(await uow.reservations.update(gone))
+                await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
+            else:
+                left.append(row)
+        return tuple(left)
+
+    async def begin_release(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
+        """Stores the wish to end; what was never bought ends with it."""
+        row = let_go(reservation, reason, self._clock.now(), wanted=True)
+        return await self._write(row, "reservation.release", actor, reason)
+
+    async def release_held(self, reservation: Reservation, actor: str) -> Reservation:
+        """Asks for the end of every held unit, and stores those that the provider shows gone."""
+        if reservation.state is not ReservationState.RELEASING:
+            return reservation
+        early = reservation.ends_at is not None and self._clock.now() < reservation.ends_at
+        if early and ends_by_itself(reservation.offer):
+            return reservation
+        gone, shown = [], []
+        for unit in reservation.units:
+            if unit.state is UnitState.HELD:
+                last = await self._releaser.end(lease_for(reservation, unit))
+                if last is not None:
+                    gone.append(unit.ordinal)
+                    shown.append(last)
+        if not gone:
+            return reservation
+        try:
+            at = end_times(reservation, gone, shown, {})
+            return await self.lose(reservation, gone, "", actor, at=at, leases=shown)
+        except ConcurrentChange:
+            return await self.reload(reservation)
+
+    async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
+        """Asks for the end of ``leases``; what stands against it becomes the reservation's reason.
+
+        The trail gets a line when that changes, not for each try. What a seller refuses for good is not asked
+        again before its end.
+        """
+        reserver, failed, asked = self.reserver(reservation.offer.provider), None, False
+        over = reservation.ends_at is not None and reservation.ends_at <= self._clock.now()
+        for lease in leases:
+            if not over and (lease.provider, lease.reference) in self._not_before_end:
+                continue
+            try:
+                asked = True
+                crash_points.here("call.release_again.before")
+                await reserver.release(lease)
+                crash_points.here("call.release_again.after")
+            except LeaseNotFound:
+                continue
+            except ProviderError as error:
+                failed = error
+                if isinstance(error, ReleaseRefused) and error.forever:
+                    self._not_before_end.add((lease.provider, lease.reference))
+        if failed is not None:
+            return await self._release_refused(reservation, failed, actor)
+        if reservation.tries and asked:
+            taken = replace(untried(reservation), reason=because(reservation, TAKEN))
+            return await self._write(taken, "reservation.release_taken", actor, taken.reason)
+        return reservation
+
+    async def _release_refused(
+        self, reservation: Reservation, error: ProviderError, actor: str
+    ) -> Reservation:
+        noted = release_refused(tried(reservation, self._clock.now()), error)
+        is_news = str(error).removeprefix(f"{error.provider}: ") not in reservation.reason
+        return await self._write(
+            noted,
+            "reservation.release_refused",
+            actor,
+            noted.reason,
+            error.request_id,
+            is_news=is_news,
+        )
+
+    async def reload(self, reservation: Reservation) -> Reservation:
+        """The row as it stands."""
+        async with self._uow_factory() as uow:
+            return await uow.reservations.find(reservation.reservation_id)
+
+    async def _answer(
+        self,
+        reservation: Reservation,
+        unit: Unit,
+        change: Change,
+        action: str,
+        actor: str,
+        error: ProviderError | None = None,
+        detail: str = "",
+        *,
+        is_news: bool = True,
+    ) -> Reservation:
+        """Applies the answer to the order of ``unit``, unless somebody else settled it meanwhile."""
+        request_id = None if error is None else error.request_id
+        for _ in range(TRIES):
+            now = reservation.units[unit.ordinal]
+            if now.tag != unit.tag or now.state is not UnitState.ORDERING:
+                return reservation
+            row = change(reservation)
+            attempts = attempts_between(reservation, row, error)
+            try:
+                return await self._write(
+                    row, action, actor, detail or str(error), request_id, attempts, is_news=is_news
+                )
+            except ConcurrentChange:
+                reservation = await self.reload(reservation)
+        raise ConcurrentChange(f"reservation {reservation.reservation_id} changes too often")
+
+    async def _write(
+        self,
+        row: Reservation,
+        action: str,
+        actor: str,
+        detail: str,
+        request_id: str | None = None,
+        attempts: Sequence[LaunchAttempt] = (),
+        beside: Beside | None = None,
+        *,
+        is_news: bool = True,
+    ) -> Reservation:
+        """Stores a step, the launches that it ends, and what goes ``beside`` it.
+
+        ``is_news`` False: the same as the try before, which the trail does not repeat.
+        """
+        async with self._uow_factory() as uow:
+            written = await uow.reservations.update(row)
+            if beside is not None:
+                await beside(uow)
+            await uow.launches.add(attempts)
+            if is_news:
+                await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
+            crash_points.here(f"{action}.before")
+            await uow.commit()
+            crash_points.here(f"{action}.after")
+        return written
+
+    def _entry(
+        self, row: Reservation, action: str, actor: str, detail: str, request_id: str | None = None
+    ) -> AuditEntry:
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=actor,
+            action=action,
+            object_kind="reservation",
+            object_id=row.reservation_id,
+            team=row.team,
+            detail=f"{row.state}: {detail}" if detail else str(row.state),
+            provider_request_id=request_id,
+        )

@@ -1,0 +1,54 @@
+"""Ending leases: asked for, then looked for twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from broker import crash_points
+from broker.domain.basics.errors import LeaseNotFound, ProviderError
+from broker.domain.holding.reservation import Lease, LeaseState
+from broker.domain.reconciling.reconciling import DEAD
+from broker.ports.holding import Reserver
+from broker.ports.unit_of_work import Clock
+
+
+class Releaser:
+    """Asks providers for the end of leases. ``reserver`` by provider key."""
+
+    def __init__(self, reserver: Callable[[str], Reserver], clock: Clock) -> None:
+        self._reserver = reserver
+        self._clock = clock
+
+    async def end(self, lease: Lease) -> Lease | None:
+        """Asks for the end of ``lease``; as last shown once two looks, by id and in the list, find it gone.
+
+        A provider that does not say when it ended is taken to have ended it when it was asked. One that
+        refuses or fails changes nothing: the reconciler asks again.
+        """
+        try:
+            reserver, asked_at = self._reserver(lease.provider), self._clock.now()
+            crash_points.here("call.release.before")
+            await reserver.release(lease)
+            crash_points.here("call.release.after")
+            seen = await self._look_for(lease)
+            if seen is not None and seen.state not in DEAD:
+                return None
+            crash_points.here("call.list.before")
+            listed = await reserver.list_leases()
+            crash_points.here("call.list.after")
+        except ProviderError:
+            return None
+        if any(other.reference == lease.reference and other.state not in DEAD for other in listed):
+            return None
+        last = seen or replace(lease, state=LeaseState.ENDED)
+        return replace(last, ended_at=last.ended_at or asked_at)
+
+    async def _look_for(self, lease: Lease) -> Lease | None:
+        try:
+            crash_points.here("call.look.before")
+            found = await self._reserver(lease.provider).find_lease(lease.reference, lease.region)
+            crash_points.here("call.look.after")
+        except LeaseNotFound:
+            return None
+        return found

@@ -1,0 +1,133 @@
+"""Intents become stored reservations, each with its tags, while stock is left for them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from broker.domain.basics.account import AuditEntry, IdempotencyKey
+from broker.domain.basics.errors import Conflict, FieldProblem
+from broker.domain.basics.identity import ENTROPY_BYTES, make_id
+from broker.domain.basics.window import Wish
+from broker.domain.holding.holding_orders import Intent, free_nodes, opening_state, units_of
+from broker.domain.holding.reservation import Reservation
+from broker.ports.unit_of_work import Clock, UnitOfWork
+from broker.services.holding.lease_service import LeaseService
+from broker.services.planning.quota_gate import QuotaGate
+
+
+class ReservationCreator:
+    """Stores what is to be bought. ``turn``: whoever drafts holds it, so that no stock is drafted twice."""
+
+    def __init__(
+        self,
+        lease_service: LeaseService,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        quotas: QuotaGate | None = None,
+    ) -> None:
+        self._quotas = quotas or QuotaGate()
+        self._lease_service = lease_service
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self.turn = asyncio.Lock()
+
+    async def draft(
+        self,
+        uow: UnitOfWork,
+        intents: Iterable[Intent],
+        team: str,
+        actor: str,
+        plan_id: str | None,
+        why: str = "",
+        *,
+        replaces: tuple[str, ...] = (),
+        though_none_left: bool = False,
+        claim: IdempotencyKey | None = None,
+    ) -> tuple[Reservation, ...]:
+        """Stores an intent with its tags for each wish; Conflict when no stock is left for one, OverQuota.
+
+        Nothing is committed. ``why`` goes into the audit trail. ``though_none_left``: what is asked for
+        until there is some is stored all the same. ``replaces``: whose place they take.
+        ``claim``: the request under an idempotency key that this is stored for.
+        """
+        install_id = await uow.accounts.install_id()
+        wanted = tuple(intents)
+        known = await self._quotas.find_competing(uow, wanted, team, plan_id, check=not though_none_left)
+        drafts = []
+        for intent in wanted:
+            if not though_none_left:
+                require_stock(intent, known)
+            draft = self._reservation(intent, install_id, team, actor, plan_id)
+            draft = replace(draft, replaces=replaces)
+            await uow.reservations.add(draft)
+            await uow.accounts.add_audit(self._entry(draft, actor, why))
+            known.append(draft)
+            drafts.append(draft)
+        await uow.accounts.bind(claim, [draft.reservation_id for draft in drafts])
+        return tuple(drafts)
+
+    async def require_longer(self, uow: UnitOfWork, row: Reservation, end: datetime) -> None:
+        """Raises OverQuota where a reservation may not be held until ``end``."""
+        if row.end is not None:
+            more = Intent(row.offer, row.nodes, row.end, end, row.workload)
+            await self._quotas.find_competing(uow, (more,), row.team, row.plan_id)
+
+    def _reservation(
+        self, intent: Intent, install_id: str, team: str, actor: str, plan_id: str | None
+    ) -> Reservation:
+        now = self._clock.now()
+        reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
+        reserver = self._lease_service.reserver(intent.offer.provider)
+        per_order = reserver.nodes_per_order(intent.offer)
+        return Reservation(
+            reservation_id=reservation_id,
+            team=team,
+            state=opening_state(intent, now),
+            offer=intent.offer,
+            nodes=intent.nodes,
+            start=intent.start,
+            end=intent.end,
+            units=units_of(install_id, reservation_id, intent.nodes, per_order, reserver.longest_tag),
+            created_at=now,
+            workload=intent.workload,
+            plan_id=plan_id,
+            requested_by=actor,
+            requested=intent.requested or Wish(intent.start, intent.end),
+            limit_usd_per_node_hour=intent.limit_usd_per_node_hour,
+        )
+
+    def _entry(self, reservation: Reservation, actor: str, why: str) -> AuditEntry:
+        tags = ", ".join(unit.tag for unit in reservation.units)
+        what = f"{reservation.state}: {reservation.nodes} × {reservation.offer.offer_id}, tags {tags}"
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=actor,
+            action="reservation.intend",
+            object_kind="reservation",
+            object_id=reservation.reservation_id,
+            team=reservation.team,
+            detail=f"{what}; {why}" if why else what,
+        )
+
+
+def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
+    """Conflict when ``known`` reservations leave too little of the offer, or ``intent`` outlasts it."""
+    until = intent.offer.available_until
+    if until is not None and intent.end is not None and intent.end > until:
+        raise Conflict(f"offer {intent.offer.offer_id}: it is there until {until.isoformat()}").naming(
+            FieldProblem("/end", intent.end.isoformat(), f"at most {until.isoformat()}")
+        )
+    free = free_nodes(intent, known)
+    if free is not None and intent.nodes > free:
+        stock = intent.offer.stock
+        has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
+        pool = stock.pool
+        of = "" if pool is None or pool.gpus is None else f", cut from {pool.gpus} GPUs with other offers"
+        left = f"{max(0, free)} left{has}{of}"
+        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}").naming(
+            FieldProblem("/nodes", str(intent.nodes), f"at most {max(0, free)}, or nodes of another offer")
+        )

@@ -1,0 +1,384 @@
+"""Reservations: from a plan or an offer to capacity that is held, and back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from broker import crash_points
+from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import (
+    ApprovalLapsed,
+    ConcurrentChange,
+    Conflict,
+    FieldProblem,
+    InputError,
+    NotFound,
+    OverBudget,
+    ProviderError,
+    StalePlan,
+)
+from broker.domain.basics.money import ZERO, format_usd, price_words, usd_words
+from broker.domain.basics.page import Page
+from broker.domain.basics.window import Wish
+from broker.domain.holding.holding_orders import (
+    Intent,
+    ends_by_itself,
+    find_drifts,
+    intents_of,
+    placement_cost_usd,
+)
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.holding.window_orders import (
+    default_window,
+    find_order_problems,
+    require_extensible,
+    snapped_outward,
+)
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
+from broker.ports.holding import Reserver
+from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
+from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
+from broker.services.holding.buyer import Buyer
+from broker.services.holding.lease_service import TRIES, LeaseService
+from broker.services.holding.next_best import NextBest
+from broker.services.holding.reservation_creator import ReservationCreator
+from broker.services.spend.approving import Approving, require_approved, require_as_approved
+from broker.services.spend.ledger import find_reservations as find_every
+
+RECENT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ReservingRules:
+    """``price_tolerance``: share by which a placement may have become dearer.
+
+    ``start_patience``: how late a planned run may begin, its length unchanged.
+    """
+
+    price_tolerance: float = 0.02
+    start_patience: timedelta = timedelta(hours=1)
+
+
+class ReservationsService:
+    """Use cases of reservations. ``reservers`` by provider key.
+
+    ``read_request`` reads a plan's stored document, for its budget; None leaves the budget to the planner.
+    ``next_best`` finds other offers where a provider refuses; None: a refusal is the end of the plan.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        reservers: Mapping[str, Reserver],
+        clock: Clock,
+        notifier: Notifier,
+        *,
+        rules: ReservingRules | None = None,
+        read_request: Callable[[str], PlanRequest] | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        creator: ReservationCreator | None = None,
+        next_best: NextBest | None = None,
+        budgets: BudgetWatch | None = None,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._budgets = budgets
+        self._reservers = reservers
+        self._clock = clock
+        self._notifier = notifier
+        self._rules = rules or ReservingRules()
+        self._read_request = read_request
+        self._approving = Approving(uow_factory, clock)
+        self._lease_service = LeaseService(uow_factory, reservers, clock)
+        self._creator = creator or ReservationCreator(self._lease_service, clock, random_bytes)
+        self._buying = Buyer(uow_factory, self._lease_service, self._creator, clock, next_best)
+
+    async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
+        """All of a plan, or nothing left held.
+
+        What starts later and is not a window is stored as ``scheduled``. An order whose answer is lost
+        stops the buying; the reconciler finishes it, in the same order. Where a provider refuses, the next
+        best way of that workload is taken, if it costs no more than the tolerance. Raises StalePlan,
+        ApprovalRequired, OverBudget, OverQuota, Conflict before anything is bought, and the provider's error
+        after everything was given back, with what that cost.
+        """
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        await self._ask_budgets(caller, plan_id)
+        try:
+            async with self._creator.turn:
+                reservations = await self._intend_plan(caller, plan_id)
+        except ApprovalLapsed as lapsed:
+            await self._approving.take_back(plan_id, lapsed.why)
+            raise
+        try:
+            held = await self._buying.buy_in_order(reservations, caller.key_id)
+        except ProviderError:
+            await self._tell("reservation.failed", await self._reload(reservations))
+            raise
+        await self._tell("plan.reserved", held)
+        return held
+
+    async def _ask_budgets(self, caller: Caller, plan_id: str) -> None:
+        """A plan that would pass a budget as it stands now waits for finance from here on."""
+        if self._budgets is None:
+            return
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+        require_sight(caller, record.team, "plan", plan_id)
+        if record.plan is None or record.needs_approval:
+            return
+        why = await self._budgets.find_overruns(record, record.plan)
+        if why:
+            await self._approving.require_for(plan_id, "; ".join(why))
+
+    async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
+        """Checks everything and stores every intent, in one transaction."""
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+            require_sight(caller, record.team, "plan", plan_id)
+            plan = await self._approved(uow, record)
+            offers = await self._current_offers(uow, plan)
+            self._check_prices(plan, offers)
+            require_as_approved(record, plan, offers)
+            self._check_budget(record, plan, offers)
+            now = self._clock.now()
+            rules = self._rules
+            intents = intents_of(plan, offers, now, rules.start_patience, rules.price_tolerance)
+            drafts = await self._creator.draft(
+                uow, intents, record.team, caller.key_id, plan_id, claim=caller.claim
+            )
+            await uow.plans.update(await _taken_up(uow, record, now))
+            await uow.plans.withdraw_intentions(record)
+            crash_points.here("plan.intend.before")
+            await uow.commit()
+            crash_points.here("plan.intend.after")
+        return drafts
+
+    async def _approved(self, uow: UnitOfWork, record: PlanRecord) -> Plan:
+        if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
+            raise Conflict(f"plan {record.plan_id} is {record.state}: it cannot be reserved")
+        if not record.plan.placements:
+            raise Conflict(f"plan {record.plan_id} places nothing: there is nothing to reserve")
+        require_approved(record, record.plan)
+        if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
+            raise Conflict(f"plan {record.plan_id} is reserved already")
+        return record.plan
+
+    async def _current_offers(self, uow: UnitOfWork, plan: Plan) -> dict[str, Offer]:
+        offers = {}
+        for offer_id in {placement.offer_id for placement in plan.placements}:
+            try:
+                offers[offer_id] = await uow.offers.find_offer(offer_id)
+            except NotFound:
+                continue
+        return offers
+
+    def _check_prices(self, plan: Plan, offers: Mapping[str, Offer]) -> None:
+        drifts = find_drifts(plan, offers, self._rules.price_tolerance)
+        if drifts:
+            tolerance = f"more than {self._rules.price_tolerance:.1%}"
+            words = "; ".join(str(drift) for drift in drifts)
+            problems = (drift.as_problem() for drift in drifts)
+            raise StalePlan(
+                f"plan {plan.plan_id}: {words} ({tolerance} dearer is too much); plan again: POST /v1/plans"
+            ).naming(*problems)
+
+    def _check_budget(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
+        if self._read_request is None:
+            return
+        budget = self._read_request(record.document).budget_usd
+        cost = sum((placement_cost_usd(p, offers[p.offer_id]) for p in plan.placements), ZERO)
+        if budget is not None and cost > budget:
+            way = f"at most {usd_words(budget)}, the budget; raise it and plan again: POST /v1/plans"
+            raise OverBudget(
+                f"plan {record.plan_id} costs {usd_words(cost)} now, the budget is {usd_words(budget)}"
+            ).naming(FieldProblem("/cost_usd", format_usd(cost), way))
+
+    async def reserve_offer(
+        self,
+        caller: Caller,
+        offer_id: str,
+        nodes: int,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        workload: str | None = None,
+        *,
+        outward: bool = False,
+        most_usd_per_node_hour: Decimal | None = None,
+    ) -> Reservation:
+        """``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
+
+        ``outward``: a wish off the seller's grid is snapped to the shortest window on sale that covers it.
+        Raises InputError that names the field, NotFound, Conflict when others hold the stock or it has become
+        dearer than ``most_usd_per_node_hour``, OverQuota, and the provider's error; then nothing is held.
+        """
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        async with self._creator.turn, self._uow_factory() as uow:
+            offer = await _on_sale(uow, offer_id)
+            _check_price(offer, most_usd_per_node_hour)
+            now = self._clock.now()
+            begin, until = default_window(offer, start, end, now)
+            wished = Wish(begin, until)
+            intent = Intent(offer, nodes, begin, until, workload, wished, most_usd_per_node_hour)
+            if outward:
+                intent = snapped_outward(intent)
+            problems = find_order_problems(intent, now, self._rules.start_patience)
+            if problems:
+                raise InputError("reservation", problems)
+            wish = replace(intent, start=max(begin, now)) if offer.window is None else intent
+            (reservation,) = await self._creator.draft(
+                uow, (wish,), caller.team, caller.key_id, None, claim=caller.claim
+            )
+            crash_points.here("offer.intend.before")
+            await uow.commit()
+            crash_points.here("offer.intend.after")
+        if reservation.state is ReservationState.SCHEDULED:
+            return reservation
+        try:
+            bought = await self._buying.buy_one(reservation, caller.key_id)
+        except ProviderError:
+            await self._tell("reservation.failed", await self._reload((reservation,)))
+            raise
+        await self._tell("reservation.changed", (bought,))
+        return bought
+
+    async def release(self, caller: Caller, reservation_id: str) -> Reservation:
+        """Ends a reservation; a second time is no error. What was never bought ends at once."""
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        reservation = await self.find_reservation(caller, reservation_id)
+        if not reservation.is_open or reservation.state is ReservationState.RELEASING:
+            return reservation
+        reason = f"released by {caller.called}"
+        if reservation.provider_references and ends_by_itself(reservation.offer):
+            reason += "; the seller takes it back at its end only, and it stays paid"
+        leaving = await self._lease_service.begin_release(reservation, reason, caller.key_id)
+        left = await self._lease_service.release_held(leaving, caller.key_id)
+        await self._tell("reservation.changed", (left,))
+        return left
+
+    async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
+        """Holds on until ``end``, at the price of the order; twice is no error.
+
+        Raises InputError for an end that is not later, OverQuota, and Conflict for what is over, what has no
+        end, and windows: no seller of them lengthens what is bought through its adapter. Nobody else was
+        promised the nodes for the time after it, as the provider's count lacks them while they are held.
+        """
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        reservation = await self.find_reservation(caller, reservation_id)
+        if reservation.is_open and reservation.end == end:
+            return reservation
+        require_extensible(reservation)
+        if reservation.end is not None and end <= reservation.end:
+            expected = f"later than {reservation.end.isoformat()}; to end it sooner, release it"
+            raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        async with self._uow_factory() as uow:
+            await self._creator.require_longer(uow, reservation, end)
+        for attempt in range(TRIES):
+            require_extensible(reservation)
+            try:
+                extended = await self._lease_service.extend(reservation, end, caller.key_id)
+                break
+            except ConcurrentChange:
+                if attempt == TRIES - 1:
+                    raise
+                reservation = await self._lease_service.reload(reservation)
+        await self._tell("reservation.changed", (extended,))
+        return extended
+
+    async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
+        """One reservation; NotFound for another team's."""
+        async with self._uow_factory() as uow:
+            reservation = await uow.reservations.find(reservation_id)
+        require_sight(caller, reservation.team, "reservation", reservation_id)
+        return reservation
+
+    async def find_reservations(
+        self,
+        caller: Caller,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        plan_id: str | None = None,
+        team: str | None = None,
+    ) -> Page[Reservation]:
+        """Reservations, newest first; only the caller's team unless an administrator asks."""
+        async with self._uow_factory() as uow:
+            return await uow.reservations.find_page(team_filter(caller, team), limit, cursor, plan_id)
+
+    async def find_every(
+        self, caller: Caller, *, plan_id: str | None = None, team: str | None = None, open_only: bool = False
+    ) -> tuple[Reservation, ...]:
+        """All that ``find_reservations`` pages through, newest first; ``open_only``: what is not over."""
+        wanted = team_filter(caller, team)
+        async with self._uow_factory() as uow:
+            if not open_only:
+                return await find_every(uow, wanted, plan_id)
+            rows = [
+                row
+                for row in await uow.reservations.find_open()
+                if wanted in (None, row.team) and plan_id in (None, row.plan_id)
+            ]
+        return tuple(sorted(rows, key=lambda row: (row.created_at, row.reservation_id), reverse=True))
+
+    async def find_shortfalls(
+        self, caller: Caller, *, plan_id: str | None = None, team: str | None = None
+    ) -> tuple[Shortfall, ...]:
+        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+        rows = await self.find_every(caller, plan_id=plan_id, team=team, open_only=True)
+        return find_shortfalls(rows, self._clock.now())
+
+    async def _reload(self, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:
+        async with self._uow_factory() as uow:
+            return tuple([await uow.reservations.find(row.reservation_id) for row in reservations])
+
+    async def _tell(self, event: str, reservations: Iterable[Reservation]) -> None:
+        for row in reservations:
+            body: dict[str, object] = {
+                "reservation_id": row.reservation_id,
+                "state": row.state.value,
+                "plan_id": row.plan_id,
+                "reason": row.reason,
+            }
+            await self._notifier.notify(event, row.team, body)
+
+
+async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
+    """A current offer; NotFound that names the field."""
+    try:
+        return await uow.offers.find_offer(offer_id)
+    except NotFound as error:
+        expected = "an offer that is on sale now: GET /v1/offers"
+        raise NotFound("offer", offer_id, expected).naming(
+            FieldProblem("/offer_id", repr(offer_id), expected)
+        ) from error
+
+
+def _check_price(offer: Offer, most: Decimal | None) -> None:
+    """Conflict for an offer that asks more than ``most`` USD per node-hour."""
+    price = offer.price_usd_per_node_hour
+    if most is not None and price > most:
+        expected = f"at least {price:f}, what it asks now, or another offer: GET /v1/offers"
+        raise Conflict(f"offer {offer.offer_id} asks {price_words(price)} per node-hour now").naming(
+            FieldProblem("/max_price_usd_per_node_hour", f"{most:f}", expected)
+        )
+
+
+async def _taken_up(uow: UnitOfWork, record: PlanRecord, now: datetime) -> PlanRecord:
+    """``record`` reserved from now on; a proposal takes the place of the plan it was made for."""
+    record = replace(record, reserved_at=now)
+    if record.state is not PlanState.PROPOSED:
+        return record
+    page = await uow.reoptimizations.find_page(record.team, RECENT, None)
+    old = next((look.plan_id for look in page.items if look.new_plan_id == record.plan_id), None)
+    if old is not None and any(other.plan_id == old for other in await uow.reservations.find_open()):
+        raise Conflict(
+            f"plan {old}, whose place {record.plan_id} takes, still holds reservations: release them"
+        )
+    return replace(record, state=PlanState.DONE, supersedes=old)

@@ -1,0 +1,68 @@
+"""The past that prices are forecast from, read from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+
+from broker.domain.basics.window import Window
+from broker.domain.market.forecast import DailyPrices, Family, Forecaster, ForecastRules
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.market.price_days import Closes, days_in, start_of
+from broker.ports.prices import PriceRepository
+
+OTHER_CLASS = "cloud"
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastSources:
+    """Which past is read: ``days`` back, of at most ``kin`` offers of a GPU and tier, of ``others`` of all.
+
+    ``provider_classes`` by provider key; a provider that is not named is of OTHER_CLASS.
+    """
+
+    provider_classes: Mapping[str, str] = field(default_factory=dict)
+    rules: ForecastRules = field(default_factory=ForecastRules)
+    days: int = 90
+    kin: int = 100
+    others: int = 150
+
+    def family(self, provider: str, gpu: str, tier: Tier) -> Family:
+        """Of what moves alike."""
+        return Family(gpu, tier, self.provider_classes.get(provider, OTHER_CLASS))
+
+    def family_of(self, offer: Offer) -> Family:
+        """The same of an offer."""
+        return self.family(offer.provider, offer.sku.gpu, offer.tier)
+
+
+async def find_last_day(prices: PriceRepository, now: datetime) -> date | None:
+    """The end of the past that ``load_forecaster`` reads: another one where it would read another past."""
+    until = await prices.find_summarised_until()
+    return None if until is None else min(now.date(), until)
+
+
+async def load_forecaster(
+    prices: PriceRepository, offers: Collection[Offer], now: datetime, sources: ForecastSources
+) -> Forecaster:
+    """Futures of ``offers`` from what is stored: their own past, their families', a draw of the market's."""
+    until = await prices.find_summarised_until()
+    if until is None:
+        return Forecaster((), sources.rules)
+    end = min(now, start_of(until))
+    days = days_in(Window(end - timedelta(days=sources.days), end))
+    found = list(await prices.find_closes(days, offer_ids={offer.offer_id for offer in offers}))
+    for gpu, tier in sorted({(offer.sku.gpu, offer.tier.value) for offer in offers}):
+        found.extend(await prices.find_closes(days, gpu=gpu, tier=tier, limit=sources.kin))
+    found.extend(await prices.find_closes(days, limit=sources.others))
+    return Forecaster(_once(found, sources), sources.rules)
+
+
+def _once(found: Collection[Closes], sources: ForecastSources) -> list[DailyPrices]:
+    """Each offer once; those moved from an older database of which nobody knows the tier are left out."""
+    by_id = {one.offer_id: one for one in found if one.tier}
+    return [
+        DailyPrices(one.offer_id, sources.family(one.provider, one.gpu, Tier(one.tier)), one.micro_usd)
+        for one in by_id.values()
+    ]

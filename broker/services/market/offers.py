@@ -1,0 +1,318 @@
+"""Offers: polling what providers sell, and finding it again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from broker.domain.basics.access import require_scope
+from broker.domain.basics.account import AuditEntry, Caller, Scope
+from broker.domain.basics.errors import FieldProblem, InputError, ProviderError
+from broker.domain.basics.window import Window
+from broker.domain.holding.launches import REMEMBERED, LaunchBook
+from broker.domain.market.contract_prices import ContractPrice, with_contract_prices
+from broker.domain.market.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds
+from broker.domain.market.offer import Offer, OfferBatch
+from broker.domain.market.offer_pages import (
+    OfferCount,
+    OfferFilter,
+    OfferOrder,
+    OfferPlace,
+    OfferPrices,
+    OfferSlice,
+    SellersCheapest,
+)
+from broker.domain.market.operators import Operators
+from broker.domain.market.polling import Polling, PollPlan, polling_of
+from broker.domain.market.price_gate import (
+    Before,
+    Gated,
+    GateRules,
+    Peers,
+    Quarantined,
+    gate_batch,
+    quarantine_news,
+)
+from broker.domain.market.round_news import OfferMark, RoundNews, round_news
+from broker.domain.market.siting import sited
+from broker.domain.market.stock_pools import shared, shared_in
+from broker.ports.unit_of_work import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
+from broker.together import all_ended
+
+log = logging.getLogger(__name__)
+
+
+class OffersService:
+    """Use cases of the market. ``sources`` by provider key.
+
+    A feed without a success for ``stale_after`` is stale; a provider that does not answer within
+    ``poll_timeout_s`` seconds has failed this round. ``gate``: which prices are not believed.
+    ``contracts``: prices of ours over the sellers' lists. ``price_lists``: providers that only repeat others.
+    ``operators``: who runs the data centres; without it a place is what its seller calls it.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        sources: Mapping[str, OfferSource],
+        clock: Clock,
+        *,
+        stale_after: timedelta = timedelta(minutes=10),
+        poll_timeout_s: float = 50.0,
+        gate: GateRules | None = None,
+        contracts: Sequence[ContractPrice] = (),
+        price_lists: Collection[str] = (),
+        plan: PollPlan | None = None,
+        operators: Operators | None = None,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._sources = sources
+        self._clock = clock
+        self._stale_after = stale_after
+        self._poll_timeout_s = poll_timeout_s
+        self._gate = gate or GateRules()
+        self._contracts = tuple(contracts)
+        self._price_lists = frozenset(price_lists)
+        self._plan = plan or PollPlan(stale_after)
+        self._operators = operators or Operators()
+        self._recording = asyncio.Lock()
+
+    async def refresh(
+        self, providers: Iterable[str] | None = None, heard: Callable[[PollRound], None] | None = None
+    ) -> tuple[PollRound, ...]:
+        """Polls ``providers`` (None: all) at once; one that fails keeps its offers and ages.
+
+        Each round carries its changes, and is ``heard`` as soon as it is stored: nobody waits for the slowest
+        feed. Raises InputError for a provider that is not configured.
+        """
+        names = tuple(self._sources) if providers is None else tuple(providers)
+        unknown = [name for name in names if name not in self._sources]
+        if unknown:
+            expected = f"one of {', '.join(sorted(self._sources))}"
+            problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
+            raise InputError("poll", problems)
+        peers = await self._peers()
+        return tuple(await all_ended(self._poll(self._sources[name], peers, heard) for name in names))
+
+    async def _peers(self) -> Peers:
+        """What sellers asked before this round; lists that repeat other sellers' prices are no word of their
+        own."""
+        async with self._uow_factory() as uow:
+            prices = await uow.offers.find_peer_prices()
+        return Peers(price for price in prices if price.provider not in self._price_lists)
+
+    async def _poll(
+        self, source: OfferSource, peers: Peers, heard: Callable[[PollRound], None] | None
+    ) -> PollRound:
+        started_at, began = self._clock.now(), time.monotonic()
+        batch, error = await self._ask(source, started_at)
+        round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
+        async with self._recording, self._uow_factory() as uow:
+            if batch is None:
+                await uow.offers.record_round(round_, None)
+            else:
+                round_ = await self._record(uow, round_, batch, peers)
+            await uow.commit()
+        if heard is not None:
+            heard(round_)
+        return round_
+
+    async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch, peers: Peers) -> PollRound:
+        """Gates what came and stores what of it is new; the round as it was stored."""
+        marks = await uow.offers.open_round(round_.provider)
+        quarantine = {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)}
+        prices = {offer_id: mark.list_usd_per_node_hour for offer_id, mark in marks.items()}
+        gated, offers, news = await asyncio.to_thread(
+            self._judge, batch, Before(prices, quarantine, peers), marks, round_.started_at
+        )
+        stored = replace(
+            round_,
+            offers=offers,
+            rejected=gated.batch.rejected,
+            changes=diff_rounds(await uow.offers.find_many(news.touched), news.offers, round_.started_at),
+        )
+        await uow.offers.record_round(stored, news)
+        await uow.quarantine.change(*quarantine_news(quarantine, gated.quarantine))
+        return stored
+
+    def _judge(
+        self, batch: OfferBatch, before: Before, marks: Mapping[str, OfferMark], at: datetime
+    ) -> tuple[Gated, int, RoundNews]:
+        """What passes the gate, how many offers it makes, and what of them is new; pure."""
+        gated = gate_batch(sited(batch, self._operators), self._gate, before, at)
+        offers = with_contract_prices(gated.batch.offers, self._contracts, at)
+        return gated, len(offers), round_news(marks, offers, at)
+
+    async def _ask(self, source: OfferSource, at: datetime) -> tuple[OfferBatch | None, str | None]:
+        try:
+            async with asyncio.timeout(self._poll_timeout_s):
+                return await source.list_offers(at), None
+        except TimeoutError:
+            return None, f"{source.provider}: no answer within {self._poll_timeout_s:g} s"
+        except ProviderError as error:
+            return None, str(error)
+        except Exception as error:  # one adapter's fault must not stop the others' round
+            log.exception("poll of %s failed unexpectedly", source.provider)
+            return None, f"{source.provider}: unexpected {type(error).__name__}: {error}"
+
+    async def find_offers(self, wanted: OfferFilter | None = None) -> tuple[Offer, ...]:
+        """Current offers with what our launches taught, cheapest per GPU-hour first.
+
+        Pools are those of the whole market, unless only a part of it is asked for.
+        """
+        chosen, now = wanted or OfferFilter(), self._clock.now()
+        async with self._uow_factory() as uow:
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            offers = await uow.offers.find_current(
+                provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
+            )
+        told = LaunchBook(launches, now).told(offers)
+        return shared(told) if _is_whole_market(chosen) else told
+
+    async def find_page(
+        self, wanted: OfferFilter, after: OfferPlace | None, limit: int
+    ) -> tuple[tuple[Offer, ...], bool]:
+        """At most ``limit`` of what ``find_offers`` gives, after a place, and whether more follow."""
+        now = self._clock.now()
+        async with self._uow_factory() as uow:
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            found = await uow.offers.find_after(wanted, after, limit + 1)
+            page = found[:limit]
+            if _is_whole_market(wanted):
+                pools = {offer.stock.pool.pool_id for offer in page if offer.stock.pool is not None}
+                page = shared_in(page, await uow.offers.find_pool_gpus(pools, wanted.gpu))
+        return LaunchBook(launches, now).told(page), len(found) > limit
+
+    async def find_slices(
+        self, parts: Sequence[OfferSlice], order: OfferOrder, *, descending: bool
+    ) -> tuple[Offer, ...]:
+        """The offers of some slices of the market, one slice after another, with what our launches taught."""
+        async with self._uow_factory() as uow:
+            ids = [
+                offer_id
+                for part in parts
+                for offer_id in await uow.offers.find_slice(part, order, descending=descending)
+            ]
+        return await self.find_named(ids)
+
+    async def find_counts(self) -> tuple[OfferCount, ...]:
+        """How many offers are on sale, by provider, GPU, region and tier."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_counts()
+
+    async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
+        """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_price_range(wanted, count)
+
+    async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
+        """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_cheapest_of_sellers(wanted)
+
+    async def find_named(self, offer_ids: Sequence[str]) -> tuple[Offer, ...]:
+        """Those of the named offers that are on sale, in that order, with what our launches taught."""
+        now = self._clock.now()
+        async with self._uow_factory() as uow:
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            found = {offer.offer_id: offer for offer in await uow.offers.find_many(offer_ids)}
+        return LaunchBook(launches, now).told([found[key] for key in offer_ids if key in found])
+
+    async def find_as_of(self) -> datetime | None:
+        """When the newest current offer was seen; None before the first."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_as_of()
+
+    async def find_offer(self, offer_id: str) -> Offer:
+        """One current offer with what our launches taught; NotFound."""
+        now = self._clock.now()
+        async with self._uow_factory() as uow:
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            offer = await uow.offers.find_offer(offer_id)
+        return LaunchBook(launches, now).told((offer,))[0]
+
+    async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
+        """Price history: points of change, led by the one in force at the window's start."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_prices(offer_id, window)
+
+    async def find_changes(self, since: datetime, limit: int = 200) -> tuple[OfferChange, ...]:
+        """Changes after ``since``, oldest first."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_changes(since, limit)
+
+    async def find_rejected(self, provider: str) -> PollRound | None:
+        """The last round of ``provider``, with the rows that could not be read."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_rejected(provider)
+
+    async def find_quarantine(self, provider: str | None = None) -> tuple[Quarantined, ...]:
+        """Offers whose price waits for somebody's word, and those released at their price."""
+        async with self._uow_factory() as uow:
+            return await uow.quarantine.find(provider)
+
+    async def release_from_quarantine(self, caller: Caller, offer_id: str) -> Quarantined:
+        """Believes the price of an offer in quarantine: from the next poll on it is on sale, until its price
+        changes. NotFound; released twice is no error."""
+        require_scope(caller, Scope.ADMIN)
+        async with self._recording, self._uow_factory() as uow:
+            entry = await uow.quarantine.find_one(offer_id)
+            if entry.released_at is None:
+                now = self._clock.now()
+                entry = replace(entry, released_at=now, released_by=caller.key_id)
+                await uow.quarantine.put(entry)
+                await uow.accounts.add_audit(
+                    AuditEntry(
+                        now, caller.key_id, "offer.believe", "offer", offer_id, caller.team, entry.reason
+                    )
+                )
+                await uow.commit()
+        return entry
+
+    async def find_feeds(self) -> tuple[FeedHealth, ...]:
+        """Health of every feed, polled yet or not; stale ones say since when."""
+        async with self._uow_factory() as uow:
+            feeds = {feed.provider: feed for feed in await uow.offers.find_feeds()}
+        for name in self._sources:
+            feeds.setdefault(name, FeedHealth(name, None, None, None, None, 0, 0, None))
+        return tuple(self._aged(feeds[name]) for name in sorted(feeds))
+
+    def polling_of(self, feed: FeedHealth) -> Polling:
+        """How often a feed is asked, and when next."""
+        return polling_of(feed, self._plan, self._clock.now())
+
+    async def hold_back(self, waits: Mapping[str, datetime]) -> None:
+        """Notes before when feeds are not asked again, for whoever polls next and for all who ask."""
+        async with self._uow_factory() as uow:
+            for provider, until in waits.items():
+                await uow.offers.hold_back(provider, until)
+            await uow.commit()
+
+    async def has_young(self) -> bool:
+        """Whether a feed that is polled has offers in a last good round that is young enough to plan with."""
+        return any(
+            feed.offers > 0
+            and feed.last_success_at is not None
+            and self._is_young(feed.provider, feed.last_success_at)
+            for feed in await self.find_feeds()
+            if feed.provider in self._sources
+        )
+
+    def _aged(self, feed: FeedHealth) -> FeedHealth:
+        succeeded = feed.last_success_at
+        if succeeded is None or self._is_young(feed.provider, succeeded):
+            return feed
+        return replace(feed, stale_since=feed.stale_since or succeeded)
+
+    def _is_young(self, provider: str, succeeded: datetime) -> bool:
+        waits = self._plan.of(provider) - self._plan.every
+        return self._clock.now() - succeeded <= self._stale_after + waits
+
+
+def _is_whole_market(wanted: OfferFilter) -> bool:
+    """Whether what is asked for says of every pool all that shares it: the market, or all of one GPU."""
+    return wanted == OfferFilter(gpu=wanted.gpu)

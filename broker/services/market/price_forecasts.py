@@ -1,0 +1,50 @@
+"""What a plan says that its offers may cost by the time it buys them: the forecast of when it was made."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from broker.domain.basics.money import from_micro_usd
+from broker.domain.planning.plan import Plan, PriceOutlook
+from broker.ports.prices import PriceUnits
+from broker.services.market.forecasting import ForecastSources, load_forecaster
+
+HOUR = timedelta(hours=1)
+BOUGHT_NOW = HOUR
+"""What begins within it is bought at the price of the plan."""
+LEVELS = (0.1, 0.5, 0.9)
+NO_HISTORY = "no history"
+
+
+class PlanOutlooks:
+    """Reads the past of prices; the same past and seed give the same outlooks."""
+
+    def __init__(self, units: PriceUnits, sources: ForecastSources) -> None:
+        self._units = units
+        self._sources = sources
+
+    async def of(self, plan: Plan) -> tuple[PriceOutlook, ...]:
+        """One for each offer that ``plan`` uses later and not before, at the first instant of use."""
+        first: dict[str, datetime] = {}
+        for placement in plan.placements:
+            begins = min(segment.start for segment in placement.segments)
+            first[placement.offer_id] = min(begins, first.get(placement.offer_id, begins))
+        later = {key: at for key, at in first.items() if at - plan.as_of >= BOUGHT_NOW}
+        if not later:
+            return ()
+        async with self._units() as unit:
+            offers = await unit.offers.find_many(sorted(later))
+            forecaster = await load_forecaster(unit.prices, offers, plan.as_of, self._sources)
+        found = []
+        for offer in offers:
+            hours, family = (later[offer.offer_id] - plan.as_of) / HOUR, self._sources.family_of(offer)
+            micro_usd = round(offer.price_usd_per_node_hour * 1_000_000)
+            grounds = forecaster.grounds(offer.offer_id, family)
+            outlooks = forecaster.outlooks(
+                offer.offer_id, family, micro_usd, (hours,), levels=LEVELS, seed=plan.seed
+            )
+            prices = [from_micro_usd(outlook.at(level)) for outlook in outlooks for level in LEVELS]
+            low, middle, high = prices or (None, None, None)
+            basis = NO_HISTORY if grounds is None else str(grounds.basis)
+            found.append(PriceOutlook(offer.offer_id, hours, basis, low, middle, high))
+        return tuple(found)

@@ -1,0 +1,150 @@
+"""Prices over time: the market of the past, figures by day, forecasts, and the upkeep of all that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import to_micro_usd
+from broker.domain.basics.window import Window
+from broker.domain.market.forecast import ForecastBasis, PriceForecast
+from broker.domain.market.offer import Offer
+from broker.domain.market.price_days import PriceDay, SkuDay, days_in, start_of
+from broker.lru_cache import LruCache
+from broker.ports.prices import PriceUnits
+from broker.ports.unit_of_work import Clock
+from broker.services.market.forecasting import ForecastSources, load_forecaster
+
+DAY = timedelta(days=1)
+HORIZONS_HOURS = (24.0, 168.0, 720.0)
+MOST_DAYS = 3660
+DAYS_A_PASS = 14
+RECENT_S = 300
+KEPT_DAYS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRules:
+    """How long what is kept: every point for ``full_days``, then the last of each day beside its figures;
+    those for ``kept_days``."""
+
+    full_days: int = 90
+    kept_days: int = 1100
+
+
+@dataclass(frozen=True, slots=True)
+class OfferForecast:
+    """What an offer's price may be. ``grounds`` None: there is no history, and nothing is forecast."""
+
+    offer: Offer
+    as_of: datetime
+    grounds: ForecastBasis | None
+    outlooks: tuple[PriceForecast, ...]
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """What a pass did: days summarised; points that went."""
+
+    days: list[date] = field(default_factory=list)
+    points_gone: int = 0
+
+
+class PricesService:
+    """Use cases of price history."""
+
+    def __init__(
+        self,
+        units: PriceUnits,
+        clock: Clock,
+        *,
+        rules: HistoryRules | None = None,
+        sources: ForecastSources | None = None,
+    ) -> None:
+        self._units = units
+        self._clock = clock
+        self._rules = rules or HistoryRules()
+        self._sources = sources or ForecastSources()
+        self._recent: LruCache[tuple[SkuDay, ...]] = LruCache(KEPT_DAYS, len)
+
+    async def find_known_at(
+        self, at: datetime, *, gpu: str | None = None, tier: str | None = None, provider: str | None = None
+    ) -> tuple[Offer, ...]:
+        """The market as it was known at ``at``; InputError for an instant that is yet to come."""
+        now = self._clock.now()
+        if at > now:
+            problem = FieldProblem("/at", at.isoformat(), f"an instant that has passed, by {now.isoformat()}")
+            raise InputError("request", (problem,))
+        async with self._units() as unit:
+            return await unit.prices.find_known_at(at, gpu=gpu, tier=tier, provider=provider)
+
+    async def find_days(self, offer_id: str, window: Window) -> tuple[PriceDay, ...]:
+        """Figures of an offer on each day that ``window`` touches on which it was on sale."""
+        async with self._units() as unit:
+            return await unit.prices.find_days(offer_id, _days(window), self._clock.now())
+
+    async def find_sku_days(
+        self, gpu: str, tier: str, window: Window, *, by_provider: bool = False
+    ) -> tuple[SkuDay, ...]:
+        """Figures of a GPU in one tier by day, over all sellers or each."""
+        async with self._units() as unit:
+            days, now = _days(window), self._clock.now()
+            return await unit.prices.find_sku_days(gpu, tier, days, now, by_provider=by_provider)
+
+    async def find_recent_sku_days(self, gpu: str, tier: str, window: Window) -> tuple[SkuDay, ...]:
+        """The same over all sellers, today up to the last five minutes that are over: reckoned once in five
+        minutes, as today's figures are made of every price that was seen today."""
+        now = self._clock.now()
+        until = now - timedelta(seconds=now.timestamp() % RECENT_S)
+        days = _days(window)
+        key = (gpu, tier, days, until)
+        found = self._recent.find(key)
+        if found is None:
+            async with self._units() as unit:
+                found = await unit.prices.find_sku_days(gpu, tier, days, until, by_provider=False)
+            if not found or found[-1].day < days[-1]:  # nothing of today is that old yet
+                return await self.find_sku_days(gpu, tier, window)
+            self._recent.keep(key, found)
+        return found
+
+    async def forecast(
+        self, offer_id: str, hours: Sequence[float] = HORIZONS_HOURS, seed: int = 1
+    ) -> OfferForecast:
+        """What the price of a current offer may be after each of ``hours``; NotFound."""
+        now = self._clock.now()
+        async with self._units() as unit:
+            offer = await unit.offers.find_offer(offer_id)
+            forecaster = await load_forecaster(unit.prices, (offer,), now, self._sources)
+        family, price = self._sources.family_of(offer), to_micro_usd(offer.price_usd_per_node_hour)
+        outlooks = forecaster.outlooks(offer_id, family, price, tuple(hours), seed=seed)
+        return OfferForecast(offer, now, forecaster.grounds(offer_id, family), outlooks)
+
+    async def keep_up(self) -> Upkeep:
+        """Summarises days that are over, a few a pass, and lets go of what is older than the rules keep."""
+        done, now = Upkeep(), self._clock.now()
+        for _ in range(DAYS_A_PASS):
+            async with self._units() as unit:
+                day = await unit.prices.find_next_day()
+                if day is None or start_of(day) + DAY > now:
+                    break
+                await unit.prices.summarise(day)
+                await unit.commit()
+            done.days.append(day)
+        if done.days:
+            async with self._units() as unit:
+                done.points_gone = await unit.prices.thin(
+                    (now - timedelta(days=self._rules.full_days)).date()
+                )
+                oldest = (now - timedelta(days=self._rules.kept_days)).date()
+                done.points_gone += await unit.prices.forget(oldest)
+                await unit.commit()
+        return done
+
+
+def _days(window: Window) -> tuple[date, ...]:
+    if window.duration > MOST_DAYS * DAY:
+        problem = FieldProblem("/from", f"{window.duration.days} days", f"at most {MOST_DAYS} days")
+        raise InputError("request", (problem,))
+    return days_in(window)

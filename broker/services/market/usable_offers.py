@@ -1,0 +1,185 @@
+"""What a plan may be made of: offers that are fresh and can be ordered, with what we learned of them.
+
+Planning, looking again and the next best way after a refusal all ask here, so that none of them takes a
+launch for surer, or spot for safer, than the others do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.domain.basics.window import Window
+from broker.domain.holding.launch_times import LaunchTable
+from broker.domain.holding.launches import REMEMBERED, LaunchAttempt, LaunchBook
+from broker.domain.holding.refusals import after_refusals
+from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.spot import SpotBook, SpotPrior, SpotTime, spot_time
+from broker.domain.market.freshness import DOUBT_FROM, fresh_offers
+from broker.domain.market.market import FeedHealth
+from broker.domain.market.offer import Offer, Tier
+from broker.domain.market.stock_pools import shared
+from broker.ports.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRules:
+    """Offers that nobody confirmed within ``max_age`` are left out, and those of ``not_orderable``: price
+    lists, and sellers that take no order as they are configured. ``can_be_ordered`` tells of the other
+    sellers' offers whether an order of them can be sent.
+
+    ``spot``: how often spot is taken away where neither its provider nor our own leases say.
+    ``launch_times``: how long nodes take to run where neither our own launches nor the offer says.
+    ``ready``: the market as these rules read it last.
+    """
+
+    max_age: timedelta = timedelta(minutes=10)
+    not_orderable: frozenset[str] = frozenset()
+    can_be_ordered: Callable[[Offer], bool] = lambda _: True
+    spot: SpotPrior = field(default_factory=SpotPrior)
+    launch_times: LaunchTable = field(default_factory=LaunchTable)
+    ready: ReadyMarket = field(default_factory=lambda: ReadyMarket(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What our own orders and leases told: attempts of launches, and time on spot."""
+
+    launches: Sequence[LaunchAttempt] = ()
+    times: Sequence[SpotTime] = ()
+
+    @property
+    def providers(self) -> frozenset[str]:
+        """Whose offers it says something of."""
+        launched = (one.provider for one in self.launches)
+        return frozenset(launched).union(one.provider for one in self.times)
+
+
+async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
+    """Offers that can be planned with at ``now``, after what refused orders taught; spot ones with a rate of
+    interruptions, all with their launch times. Their pools are those of the whole market."""
+    current = await uow.offers.find_current(without=rules.not_orderable)
+    feeds = await uow.offers.find_feeds()
+    launches = await uow.launches.find_since(now - REMEMBERED)
+    rows: tuple[Reservation, ...] = ()
+    if rules.ready.sells_spot(current, rules):
+        rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
+    times = [time for row in rows if (time := spot_time(row, now)) is not None]
+    return rules.ready.told(current, feeds, Experience(launches, times), now, rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Orderable:
+    """Of ``current``, what can be ordered, and by provider when the oldest and the newest was seen."""
+
+    current: Sequence[Offer]
+    offers: tuple[Offer, ...]
+    seen_between: dict[str, tuple[datetime, datetime]]
+    sells_spot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """``orderable`` without the providers ``silent``: with its pools, and beside it what it is where nothing
+    of our own is known."""
+
+    orderable: _Orderable
+    silent: frozenset[str]
+    offers: tuple[Offer, ...]
+    strange: tuple[Offer, ...]
+
+
+class ReadyMarket:
+    """What depends on the market alone is reckoned once for it; what our own experience says, only of the
+    providers that it is with.
+
+    The market is the tuple that the store gives, for as long as it gives the same one.
+    """
+
+    def __init__(self) -> None:
+        self._orderable: _Orderable | None = None
+        self._shared: _Shared | None = None
+
+    def sells_spot(self, current: Sequence[Offer], rules: OfferRules) -> bool:
+        """Whether any of ``current`` that can be ordered is spot."""
+        return self._orderable_of(current, rules).sells_spot
+
+    def told(
+        self,
+        current: Sequence[Offer],
+        feeds: Collection[FeedHealth],
+        known: Experience,
+        now: datetime,
+        rules: OfferRules,
+    ) -> tuple[Offer, ...]:
+        """The offers of ``current`` that are fresh and can be ordered, with what is ``known`` of them."""
+        orderable = self._orderable_of(current, rules)
+        silent = _silent(orderable, feeds, now, rules.max_age)
+        if silent is None:
+            fresh = fresh_offers(orderable.offers, feeds, now, rules.max_age, rules.not_orderable)
+            return _told(shared(fresh), known, now, rules)
+        market = self._shared_of(orderable, silent, rules)
+        mine = known.providers
+        if not mine:
+            return market.strange
+        ours = _told((offer for offer in market.offers if offer.provider in mine), known, now, rules)
+        told = {offer.offer_id: offer for offer in ours}
+        both = (
+            told.get(offer.offer_id) if offer.provider in mine else strange
+            for offer, strange in zip(market.offers, market.strange, strict=True)
+        )
+        return tuple(offer for offer in both if offer is not None)
+
+    def _orderable_of(self, current: Sequence[Offer], rules: OfferRules) -> _Orderable:
+        if self._orderable is None or self._orderable.current is not current:
+            offers = tuple(
+                offer
+                for offer in current
+                if offer.provider not in rules.not_orderable and rules.can_be_ordered(offer)
+            )
+            sells_spot = any(offer.tier is Tier.SPOT for offer in offers)
+            self._orderable = _Orderable(current, offers, _seen_between(offers), sells_spot)
+        return self._orderable
+
+    def _shared_of(self, orderable: _Orderable, silent: frozenset[str], rules: OfferRules) -> _Shared:
+        kept = self._shared
+        if kept is None or kept.orderable is not orderable or kept.silent != silent:
+            offers = shared(offer for offer in orderable.offers if offer.provider not in silent)
+            strange = rules.launch_times.told(SpotBook((), rules.spot).told(offers))
+            kept = self._shared = _Shared(orderable, silent, offers, strange)
+        return kept
+
+
+def _told(offers: Iterable[Offer], known: Experience, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
+    """``offers`` with what our own orders and leases say of them."""
+    launches = known.launches
+    learned = after_refusals(LaunchBook(launches, now).told(offers), launches, now)
+    return rules.launch_times.told(SpotBook(known.times, rules.spot).told(learned), launches)
+
+
+def _seen_between(offers: Iterable[Offer]) -> dict[str, tuple[datetime, datetime]]:
+    found: dict[str, tuple[datetime, datetime]] = {}
+    for offer in offers:
+        at, between = offer.observed_at, found.get(offer.provider)
+        if between is None:
+            found[offer.provider] = (at, at)
+        elif not between[0] <= at <= between[1]:
+            found[offer.provider] = (min(at, between[0]), max(at, between[1]))
+    return found
+
+
+def _silent(
+    orderable: _Orderable, feeds: Iterable[FeedHealth], now: datetime, max_age: timedelta
+) -> frozenset[str] | None:
+    """Providers none of whose offers is young enough, where all others' are believed as they are; None where
+    some offers are doubted or only some too old: those are looked at one by one."""
+    confirmed = {feed.provider: feed.last_success_at for feed in feeds}
+    silent: set[str] = set()
+    for provider, (oldest, newest) in orderable.seen_between.items():
+        last = confirmed.get(provider)
+        if now - max(newest, last or newest) > max_age:
+            silent.add(provider)
+        elif (now - max(oldest, last or oldest)) / max_age > DOUBT_FROM:
+            return None
+    return frozenset(silent)

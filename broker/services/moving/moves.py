@@ -1,0 +1,126 @@
+"""Moving what is held: the new is bought and usable before the old is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from broker import crash_points
+from broker.domain.basics.errors import Conflict, ProviderError, StalePlan
+from broker.domain.holding.holding_orders import find_drifts, intents_of
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.offer import Offer
+from broker.domain.moving.moving import find_change, successors_of
+from broker.domain.planning.plan import Plan
+from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
+from broker.services.holding.buyer import Buyer
+from broker.services.holding.reservation_creator import ReservationCreator
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRules:
+    """As for reserving: the share by which a placement may have become dearer, and how late a run may be."""
+
+    price_tolerance: float = 0.02
+    start_patience: timedelta = timedelta(hours=1)
+
+
+class MovesService:
+    """Use cases of moves."""
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        buying: Buyer,
+        creator: ReservationCreator,
+        clock: Clock,
+        notifier: Notifier,
+        *,
+        rules: MoveRules | None = None,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._buying = buying
+        self._creator = creator
+        self._clock = clock
+        self._notifier = notifier
+        self._rules = rules or MoveRules()
+
+    async def move(self, actor: str, plan: Plan, leaving: Sequence[str]) -> tuple[Reservation, ...]:
+        """Holds what ``plan`` places for the workloads of the reservations ``leaving``, in their place.
+
+        What is held as it is placed stays. The new is bought all or nothing; the reconciler lets the old go
+        once the new is usable, so there is an overlap and never a gap, and a crash at any point ends in one
+        of both. The state of the stored plan is the caller's. Raises StalePlan, Conflict and OverQuota (both
+        places count while they are held) before anything is bought, and the provider's error after the new
+        was given back, with its cost; the old then stays.
+        """
+        async with self._creator.turn, self._uow_factory() as uow:
+            held = await self._leaving(uow, leaving)
+            part = _part_of(plan, {row.workload for row in held})
+            offers = await _offers_of(uow, part)
+            self._check_prices(part, offers)
+            rules = self._rules
+            intents = intents_of(part, offers, self._clock.now(), rules.start_patience, rules.price_tolerance)
+            change = find_change(held, intents)
+            if not change.wanted or not change.leaving:
+                return ()
+            drafts = await self._creator.draft(
+                uow,
+                change.wanted,
+                held[0].team,
+                actor,
+                plan.plan_id,
+                f"moved from {', '.join(row.reservation_id for row in change.leaving)}",
+                replaces=tuple(row.reservation_id for row in change.leaving),
+            )
+            crash_points.here("move.intend.before")
+            await uow.commit()
+            crash_points.here("move.intend.after")
+        try:
+            bought = await self._buying.buy_in_order(drafts, actor)
+        except ProviderError:
+            await self._tell("reservation.move_failed", drafts)
+            raise
+        await self._tell("reservation.moving", bought)
+        return bought
+
+    async def _leaving(self, uow: UnitOfWork, ids: Sequence[str]) -> tuple[Reservation, ...]:
+        """The reservations that are to go; Conflict when one is over, or is moved already."""
+        rows = [await uow.reservations.find(key) for key in ids]
+        known = await uow.reservations.find_open()
+        for row in rows:
+            if not row.is_open or row.state is ReservationState.RELEASING:
+                raise Conflict(f"reservation {row.reservation_id} is {row.state}: there is nothing to move")
+            others = successors_of(row, known)
+            if others:
+                raise Conflict(
+                    f"reservation {row.reservation_id} moves to {others[0].reservation_id} already"
+                )
+        if not rows:
+            raise Conflict("no reservation is named: there is nothing to move")
+        return tuple(rows)
+
+    def _check_prices(self, plan: Plan, offers: Mapping[str, Offer]) -> None:
+        drifts = find_drifts(plan, offers, self._rules.price_tolerance)
+        if drifts:
+            raise StalePlan(f"plan {plan.plan_id}: {'; '.join(str(drift) for drift in drifts)}; plan again")
+
+    async def _tell(self, event: str, rows: Iterable[Reservation]) -> None:
+        for row in rows:
+            body: dict[str, object] = {
+                "reservation_id": row.reservation_id,
+                "replaces": list(row.replaces),
+                "plan_id": row.plan_id,
+            }
+            await self._notifier.notify(event, row.team, body)
+
+
+def _part_of(plan: Plan, workloads: Iterable[str | None]) -> Plan:
+    names = set(workloads)
+    return replace(plan, placements=tuple(p for p in plan.placements if p.workload in names))
+
+
+async def _offers_of(uow: UnitOfWork, plan: Plan) -> dict[str, Offer]:
+    found = await uow.offers.find_many({placement.offer_id for placement in plan.placements})
+    return {offer.offer_id: offer for offer in found}

@@ -1,0 +1,393 @@
+"""Planning: requests for plans, and their runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.account import AuditEntry, Caller, Scope
+from broker.domain.basics.errors import (
+    BrokerError,
+    ConcurrentChange,
+    Conflict,
+    FieldProblem,
+    InputError,
+    NotPermitted,
+    TooManyPlans,
+)
+from broker.domain.basics.identity import ENTROPY_BYTES, make_id
+from broker.domain.basics.money import format_usd
+from broker.domain.basics.page import Page
+from broker.domain.holding.quotas import held_beside
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
+from broker.domain.planning.planning_time import require_time
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.spend.approvals import over_limit
+from broker.ports.planning import (
+    BudgetWatch,
+    EventStream,
+    PlanCall,
+    PlanOptions,
+    PlanRecord,
+    PlanState,
+    RequestReader,
+    Standing,
+    Whereabouts,
+)
+from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
+from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.usable_offers import OfferRules, usable_offers
+from broker.services.planning.plan_queue import Place, PlanQueue
+
+log = logging.getLogger(__name__)
+
+MOST_TRIES = 5
+"""How often a cancellation looks again at a plan that moved on meanwhile."""
+PLANS_SETTING, WORKLOADS_SETTING = "BROKER_TEAM_PLANS_AT_ONCE", "BROKER_TEAM_WORKLOADS_AT_ONCE"
+RETRY_AFTER_S = 10
+"""When who has too much on its way may ask again."""
+UNTOLD_PHASE = "planning"
+"""What a plan that runs is at, where its planner has told nothing here."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRules:
+    """``approval_limit_usd`` None: no plan needs finance's word. ``offers``: what plans are made of.
+
+    ``plans_at_once``, ``workloads_at_once``: how many plans a team may have queued or running, and workloads
+    in them.
+    """
+
+    approval_limit_usd: Decimal | None = None
+    offers: OfferRules = field(default_factory=OfferRules)
+    plans_at_once: int = 50
+    workloads_at_once: int = 100_000
+
+    def over_limit(self, cost_usd: Decimal) -> tuple[str, ...]:
+        """Why a plan of that cost waits for finance, in words; nothing where it does not."""
+        return over_limit(cost_usd, self.approval_limit_usd)
+
+
+class PlanningService:
+    """Use cases of plans.
+
+    ``plan_call`` is a module-level function, as the executor behind ``queue`` may run it in another process.
+    ``read_request`` reads a stored document again, for a run that a crash cut off.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        plan_call: PlanCall,
+        queue: PlanQueue,
+        clock: Clock,
+        notifier: Notifier,
+        events: EventStream,
+        *,
+        read_request: RequestReader,
+        rules: PlanningRules | None = None,
+        outlooks: PlanOutlooks | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        budgets: BudgetWatch | None = None,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._budgets = budgets
+        self._plan_call = plan_call
+        self._queue = queue
+        self._clock = clock
+        self._notifier = notifier
+        self._events = events
+        self._read_request = read_request
+        self._rules = rules or PlanningRules()
+        self._outlooks = outlooks
+        self._random_bytes = random_bytes
+        self._under_way: dict[str, asyncio.Event] = {}
+        """What this process makes, each with the word that it is cancelled."""
+
+    async def request_plan(
+        self,
+        caller: Caller,
+        document: str,
+        request: PlanRequest,
+        options: PlanOptions,
+        *,
+        intended: bool = False,
+    ) -> PlanRecord:
+        """Stores a wish for a plan as ``queued``; ``run`` makes it. ``intended``: it counts in projected
+        spend as soon as it is made, in place of older drafts of the same workloads. TooManyPlans where the
+        team has as much on its way as it may."""
+        require_scope(caller, Scope.PLANS_WRITE)
+        require_time(len(request.workloads), options.time_limit_s)
+        if not caller.sees(request.team):
+            raise NotPermitted(f"key {caller.key_id} of team {caller.team} cannot plan for {request.team}")
+        now = self._clock.now()
+        record = PlanRecord(
+            plan_id=make_id("plan", now, self._random_bytes(ENTROPY_BYTES)),
+            team=request.team,
+            state=PlanState.QUEUED,
+            document=document,
+            options=options,
+            created_at=now,
+            requested_by=caller.key_id,
+            intended_by=caller.key_id if intended else None,
+        )
+        async with self._uow_factory() as uow:
+            await uow.plans.add(record)
+            self._require_room(
+                record.team, len(request.workloads), *await uow.plans.count_on_their_way(record.team)
+            )
+            await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
+            await uow.accounts.bind(caller.claim, [record.plan_id])
+            await uow.commit()
+        self._under_way[record.plan_id] = asyncio.Event()
+        self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
+        return record
+
+    def _require_room(self, team: str, asked: int, plans: int, workloads: int) -> None:
+        """``plans`` and ``workloads``: what the team has on its way with the ``asked`` workloads."""
+        rules = self._rules
+        if asked > rules.workloads_at_once:
+            expected = f"at most {rules.workloads_at_once:,} ({WORKLOADS_SETTING})"
+            raise InputError("request", (FieldProblem("/workloads", f"{asked:,} workloads", expected),))
+        for unit, found, allowed, setting in (
+            ("plans", plans, rules.plans_at_once, PLANS_SETTING),
+            ("workloads", workloads, rules.workloads_at_once, WORKLOADS_SETTING),
+        ):
+            if found > allowed:
+                raise TooManyPlans(team, unit, found, allowed, setting, RETRY_AFTER_S)
+
+    async def run(self, plan_id: str) -> PlanRecord:
+        """Plans when its turn comes, and stores the plan or the problem; what is made stays as it is.
+
+        A plan that is cancelled meanwhile is left as it is then.
+        """
+        is_cancelled = self._under_way.setdefault(plan_id, asyncio.Event())
+        making = asyncio.create_task(self._run(plan_id, self._queue.draw_number()))
+        watching = asyncio.create_task(is_cancelled.wait())
+        try:
+            await asyncio.wait((making, watching), return_when=asyncio.FIRST_COMPLETED)
+            if making.done():
+                return making.result()
+        finally:
+            self._under_way.pop(plan_id, None)
+            for task in (making, watching):
+                task.cancel()
+            await asyncio.gather(making, watching, return_exceptions=True)
+        return await self._find(plan_id)
+
+    async def _run(self, plan_id: str, number: int) -> PlanRecord:
+        try:
+            return await self._run_unless_taken(plan_id, number)
+        except ConcurrentChange:
+            log.info("plan %s was cancelled, or another process makes it", plan_id)
+            return await self._find(plan_id)
+
+    async def _run_unless_taken(self, plan_id: str, number: int) -> PlanRecord:
+        record = await self._find(plan_id)
+        if not record.state.is_on_its_way:
+            return record
+        kind = class_by_size(TurnClass.INTERACTIVE, record.workload_count)
+        turn = Turn(record.team, kind, plan_id, number)
+        async with self._queue.place(turn) as place:
+            record = await self._store(replace(record, state=PlanState.RUNNING), "plan.run")
+            self._events.publish(plan_id, {"state": PlanState.RUNNING.value})
+            plan, problem = await self._attempt(record, place)
+        if plan is None:
+            record = replace(record, state=PlanState.FAILED, problem=problem)
+        else:
+            plan = replace(plan, plan_id=plan_id, created_at=record.created_at, team=record.team)
+            record = replace(record, state=PlanState.DONE, plan=plan)
+            why = (*self._rules.over_limit(plan.cost_usd), *await self._overruns(record, plan))
+            record = replace(record, needs_approval=bool(why), approval_reason="; ".join(why) or None)
+        record = await self._store(record, f"plan.{record.state}")
+        await self._tell(record)
+        return record
+
+    async def cancel(self, caller: Caller, plan_id: str) -> PlanRecord:
+        """Ends a plan that waits or is being made, here or in another process; a second time is no error.
+
+        Conflict for one that is made or failed.
+        """
+        require_scope(caller, Scope.PLANS_WRITE)
+        for _ in range(MOST_TRIES):
+            record = await self.find_plan(caller, plan_id)
+            if record.state is PlanState.CANCELLED:
+                return record
+            if not record.state.is_on_its_way:
+                expected = f"{PlanState.QUEUED} or {PlanState.RUNNING}"
+                raise Conflict(
+                    f"plan {plan_id} is {record.state}: only one that is {expected} can be cancelled"
+                )
+            with suppress(ConcurrentChange):
+                cancelled = replace(record, state=PlanState.CANCELLED)
+                cancelled = await self._store(cancelled, "plan.cancelled", caller.key_id)
+                self._end(plan_id)
+                await self._tell(cancelled)
+                return cancelled
+        raise ConcurrentChange(f"plan {plan_id} changes faster than it can be cancelled; ask again")
+
+    async def end_cancelled(self) -> None:
+        """Ends what this process makes of plans that were cancelled in another one."""
+        if self._under_way:
+            async with self._uow_factory() as uow:
+                for plan_id in await uow.plans.find_cancelled(tuple(self._under_way)):
+                    self._end(plan_id)
+
+    def _end(self, plan_id: str) -> None:
+        if plan_id in self._under_way:
+            self._under_way[plan_id].set()
+
+    async def _find(self, plan_id: str) -> PlanRecord:
+        async with self._uow_factory() as uow:
+            return await uow.plans.find(plan_id)
+
+    async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
+        return () if self._budgets is None else await self._budgets.find_overruns(record, plan)
+
+    async def _attempt(self, record: PlanRecord, place: Place) -> tuple[Plan | None, str | None]:
+        try:
+            # In a thread: a large document takes seconds, and others want answers meanwhile.
+            request = await self._beside_held(await asyncio.to_thread(self._read_request, record.document))
+            offers = await self._usable_offers()
+            options = replace(record.options, label=record.plan_id)
+            plan = await place.run(self._plan_call, request, offers, self._clock.now(), options)
+            if self._outlooks is not None:
+                plan = replace(plan, outlooks=await self._outlooks.of(plan))
+            return plan, None
+        except BrokerError as error:
+            return None, str(error)
+        except Exception as error:  # the planner's own fault: the record must say so, not stay "running"
+            log.exception("plan %s failed unexpectedly", record.plan_id)
+            return None, f"unexpected {type(error).__name__}: {error}"
+
+    async def _beside_held(self, request: PlanRequest) -> PlanRequest:
+        """The request with what is held already, as far as it counts against quotas."""
+        async with self._uow_factory() as uow:
+            return replace(request, held=held_beside(request, await uow.reservations.find_open()))
+
+    async def _usable_offers(self) -> tuple[Offer, ...]:
+        async with self._uow_factory() as uow:
+            return await usable_offers(uow, self._clock.now(), self._rules.offers)
+
+    async def _tell(self, record: PlanRecord) -> None:
+        event: dict[str, object] = {"state": record.state.value}
+        if record.plan is not None:
+            event |= {"status": record.plan.status.value, "cost_usd": format_usd(record.plan.cost_usd)}
+        if record.problem is not None:
+            event["problem"] = record.problem
+        self._events.publish(record.plan_id, event)
+        await self._notifier.notify(f"plan.{record.state}", record.team, {"plan_id": record.plan_id, **event})
+
+    async def claim_left_over(self) -> tuple[str, ...]:
+        """Takes over what a crash left queued or running, oldest first, for ``run``; not what a living
+        process is at."""
+        async with self._uow_factory() as uow:
+            unfinished = await uow.plans.claim_unfinished()
+            left_over = [record for record in unfinished if record.plan_id not in self._under_way]
+            for record in left_over:
+                if record.state is PlanState.RUNNING:
+                    await uow.plans.update(replace(record, state=PlanState.QUEUED))
+                    await uow.accounts.add_audit(self._entry(record, "plan.queue", "planner"))
+            await uow.commit()
+        self._under_way.update((record.plan_id, asyncio.Event()) for record in left_over)
+        return tuple(record.plan_id for record in left_over)
+
+    async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
+        """One plan; NotFound for another team's."""
+        record = await self._find(plan_id)
+        require_sight(caller, record.team, "plan", plan_id)
+        return record
+
+    async def find_plans(
+        self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
+    ) -> Page[PlanRecord]:
+        """Plans, newest first; only the caller's team unless an administrator asks."""
+        async with self._uow_factory() as uow:
+            return await uow.plans.find_page(team_filter(caller, team), limit, cursor)
+
+    async def find_current_plans(self, caller: Caller, *, team: str | None = None) -> tuple[PlanRecord, ...]:
+        """The plans that are in force: those that hold something, and drafts."""
+        async with self._uow_factory() as uow:
+            return await uow.plans.find_current(team_filter(caller, team))
+
+    async def find_whereabouts(self, records: Iterable[PlanRecord]) -> Mapping[str, Whereabouts]:
+        """Where each of the records on its way is, by its id."""
+        return {r.plan_id: await self._whereabouts(r) for r in records if r.state.is_on_its_way}
+
+    async def _whereabouts(self, record: PlanRecord) -> Whereabouts:
+        if record.state is PlanState.RUNNING:
+            return Whereabouts(phase=str(self._events.last(record.plan_id).get("stage", UNTOLD_PHASE)))
+        position = self._queue.position(record.plan_id)
+        if position is None:
+            async with self._uow_factory() as uow:
+                position = 1 + await uow.plans.count_older_queued(record)
+        return Whereabouts(position)
+
+    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+        """Where each of the records stands, by its id; nothing of those that are not made."""
+        async with self._uow_factory() as uow:
+            return await uow.plans.find_standings(records)
+
+    async def set_intended(self, caller: Caller, plan_id: str, *, intended: bool) -> PlanRecord:
+        """Says whether a draft counts in projected spend; the same twice is no error.
+
+        Of drafts of the same workloads one is intended at most. Conflict for what is no draft, and for an
+        approved one: finance's word makes it count.
+        """
+        require_scope(caller, Scope.PLANS_WRITE)
+        record = await self.find_plan(caller, plan_id)
+        async with self._uow_factory() as uow:
+            standing = (await uow.plans.find_standings([record])).get(plan_id)
+            _require_draft(record, standing, intended=intended)
+            if (record.intended_by is not None) == intended:
+                return record
+            if intended:
+                await uow.plans.withdraw_intentions(record)
+            who = caller.key_id if intended else None
+            stored = await uow.plans.update(replace(record, intended_by=who))
+            if intended and plan_id not in {one.plan_id for one in await uow.plans.find_current(record.team)}:
+                raise Conflict(f"another plan took the place of plan {plan_id}")
+            action = "plan.intend" if intended else "plan.not_intended"
+            await uow.accounts.add_audit(self._entry(stored, action, caller.key_id))
+            await uow.commit()
+        return stored
+
+    async def _store(
+        self, record: PlanRecord, action: str, actor: str = "planner", detail: str = ""
+    ) -> PlanRecord:
+        async with self._uow_factory() as uow:
+            stored = await uow.plans.update(record)
+            if stored.state is PlanState.DONE and stored.is_intended:
+                await uow.plans.withdraw_intentions(stored)
+            await uow.accounts.add_audit(self._entry(stored, action, actor, detail or record.problem or ""))
+            await uow.commit()
+        return stored
+
+    def _entry(self, record: PlanRecord, action: str, actor: str, detail: str = "") -> AuditEntry:
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=actor,
+            action=action,
+            object_kind="plan",
+            object_id=record.plan_id,
+            team=record.team,
+            detail=detail,
+        )
+
+
+def _require_draft(record: PlanRecord, standing: Standing | None, *, intended: bool) -> None:
+    """An older draft of the same workloads is one as well: it takes the place of the newer one."""
+    is_older = standing is Standing.SUPERSEDED and record.reserved_at is None
+    if standing not in (Standing.DRAFT, Standing.WAITING) and not is_older:
+        word = record.state if standing is None else standing
+        raise Conflict(f"plan {record.plan_id} is {word}: only a draft can be intended")
+    if not intended and record.approved_by is not None:
+        raise Conflict(f"plan {record.plan_id} is approved, which makes it count: finance can reject it")

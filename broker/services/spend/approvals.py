@@ -1,0 +1,238 @@
+"""Approvals: plans that wait for finance's word, and the word."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from decimal import Decimal
+
+from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.account import AuditEntry, Caller, Scope
+from broker.domain.basics.errors import Conflict, NotPermitted
+from broker.domain.basics.money import usd_words
+from broker.domain.basics.page import Page
+from broker.domain.planning.plan import Plan
+from broker.domain.spend.approvals import (
+    ApprovalState,
+    Decision,
+    SeenFigures,
+    Verdict,
+    cost_now_usd,
+    lapse,
+    plan_sha256,
+)
+from broker.domain.spend.spend import Charge
+from broker.ports.planning import PlanRecord, PlanState
+from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
+from broker.ports.unit_of_work import Clock, Notifier
+from broker.services.spend.budget_gate import find_budget_charges, find_standings_with
+from broker.services.spend.spend_futures import SpendFutures
+from broker.services.spend.summaries import Summaries
+
+DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A plan before finance: where it stands, and the figures of now.
+
+    ``is_current``: nothing took its place. ``may_decide``: the one who looks may say yes or no.
+    """
+
+    record: PlanRecord
+    state: ApprovalState
+    figures: SeenFigures
+    is_current: bool
+    may_decide: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What somebody had before them when they decided; None: they do not say."""
+
+    plan_sha256: str | None = None
+    cost_now_usd: Decimal | None = None
+
+
+class ApprovalsService:
+    """Use cases of approvals. ``four_eyes``: nobody approves what they asked for."""
+
+    def __init__(
+        self,
+        units: FinanceUnits,
+        clock: Clock,
+        notifier: Notifier,
+        futures: SpendFutures,
+        *,
+        four_eyes: bool = False,
+        summaries: Summaries | None = None,
+    ) -> None:
+        self._units = units
+        self._clock = clock
+        self._notifier = notifier
+        self._futures = futures
+        self._summaries = summaries or Summaries(units, clock)
+        self._four_eyes = four_eyes
+
+    async def find_approvals(
+        self,
+        caller: Caller,
+        states: Collection[ApprovalState] = frozenset(ApprovalState),
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        team: str | None = None,
+    ) -> Page[Approval]:
+        """Plans that wait or were decided, newest first, each with its figures of now."""
+        require_scope(caller, Scope.SPEND_READ)
+        wanted = team_filter(caller, team)
+        charges = await self._budget_charges(wanted)
+        async with self._units() as uow:
+            page = await uow.plans.find_by_approval(wanted, states, limit, cursor)
+            current = {record.plan_id for record in await uow.plans.find_current(wanted)}
+            items = [
+                await self._shown(uow, caller, record, charges, record.plan_id in current)
+                for record in page.items
+            ]
+        return Page(tuple(item for item in items if item is not None), page.next_cursor)
+
+    async def find_approval(self, caller: Caller, plan_id: str) -> Approval | None:
+        """One plan's; None where nobody's word is needed. NotFound for another team's."""
+        require_scope(caller, Scope.SPEND_READ)
+        record = await self._seen(caller, plan_id)
+        charges = await self._budget_charges(record.team)
+        async with self._units() as uow:
+            current = {one.plan_id for one in await uow.plans.find_current(record.team)}
+            return await self._shown(uow, caller, record, charges, plan_id in current)
+
+    async def approve(
+        self, caller: Caller, plan_id: str, comment: str = "", looked: Looked | None = None
+    ) -> PlanRecord:
+        """Finance's yes to exactly this plan at today's prices; a second one changes nothing.
+
+        NotPermitted where four eyes are asked for and the caller asked for the plan; Conflict where there is
+        nothing to approve, or what was ``looked`` at is not what there is.
+        """
+        return await self._decide(caller, plan_id, Verdict.APPROVED, comment, looked or Looked())
+
+    async def reject(
+        self, caller: Caller, plan_id: str, comment: str, looked: Looked | None = None
+    ) -> PlanRecord:
+        """Finance's no: the plan cannot be reserved and counts as spend no more, until it is approved.
+
+        Conflict where the plan is held already, or there is none.
+        """
+        return await self._decide(caller, plan_id, Verdict.REJECTED, comment, looked or Looked())
+
+    async def _decide(
+        self, caller: Caller, plan_id: str, verdict: Verdict, comment: str, looked: Looked
+    ) -> PlanRecord:
+        require_scope(caller, Scope.SPEND_APPROVE)
+        now = self._clock.now()
+        charges = await self._budget_charges((await self._seen(caller, plan_id)).team)
+        async with self._units() as uow:
+            record = await uow.plans.find(plan_id)
+            plan = _plan_of(record)
+            seen = await self._figures(uow, record, plan, charges)
+            _require_same(plan_id, looked, seen)
+            if _says_so_already(record, plan, verdict, seen):
+                return record
+            if verdict is Verdict.APPROVED:
+                self._require_four_eyes(caller, record)
+            elif any(row.plan_id == plan_id for row in await uow.reservations.find_open()):
+                raise Conflict(f"plan {plan_id} is held already: release its reservations")
+            stored = await uow.plans.update(
+                record.decided(Decision(verdict, caller.key_id, now, comment, seen))
+            )
+            action = "plan.approve" if verdict is Verdict.APPROVED else "plan.reject"
+            detail = f"{comment}; {seen}" if comment else str(seen)
+            await uow.accounts.add_audit(
+                AuditEntry(now, caller.key_id, action, "plan", plan_id, record.team, detail)
+            )
+            await uow.commit()
+        await self._notifier.notify(f"plan.{verdict}", record.team, {"plan_id": plan_id})
+        return stored
+
+    async def _budget_charges(self, team: str | None) -> tuple[Charge, ...]:
+        return await find_budget_charges(self._units, self._summaries, team, self._clock.now())
+
+    def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
+        if self._four_eyes and caller.key_id == record.requested_by:
+            raise NotPermitted(
+                f"key {caller.key_id} asked for plan {record.plan_id}: somebody else has to approve it"
+            )
+
+    async def _seen(self, caller: Caller, plan_id: str) -> PlanRecord:
+        async with self._units() as uow:
+            record = await uow.plans.find(plan_id)
+        require_sight(caller, record.team, "plan", plan_id)
+        return record
+
+    async def _shown(
+        self,
+        uow: FinanceUnitOfWork,
+        caller: Caller,
+        record: PlanRecord,
+        charges: Collection[Charge],
+        is_current: bool,
+    ) -> Approval | None:
+        state = record.approval
+        if state is None or record.plan is None:
+            return None
+        figures = await self._figures(uow, record, record.plan, charges)
+        own = self._four_eyes and caller.key_id == record.requested_by
+        return Approval(
+            record=record,
+            state=state,
+            figures=figures,
+            is_current=is_current or record.state is PlanState.PROPOSED,
+            may_decide=caller.may(Scope.SPEND_APPROVE) and not own,
+        )
+
+    async def _figures(
+        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Collection[Charge]
+    ) -> SeenFigures:
+        ids = {placement.offer_id for placement in plan.placements}
+        offers = {offer.offer_id: offer for offer in await uow.offers.find_many(ids)}
+        return SeenFigures(
+            cost_usd=plan.cost_usd,
+            cost_now_usd=cost_now_usd(plan, offers),
+            bound_usd=plan.bound_usd,
+            gap=plan.gap,
+            projected_p90_usd=await self._futures.plan_p90_usd(uow, plan, record.plan_id, self._clock.now()),
+            budget_left_usd=await self._budget_left_usd(uow, record, plan, charges),
+            plan_sha256=plan_sha256(plan),
+        )
+
+    async def _budget_left_usd(
+        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Collection[Charge]
+    ) -> Decimal | None:
+        """What the team's tightest budget leaves once this plan is spent instead of what it would replace."""
+        found = await find_standings_with(uow, record, plan, charges, self._clock.now())
+        return min((one.left_usd for one in found), default=None)
+
+
+def _plan_of(record: PlanRecord) -> Plan:
+    if record.plan is None:
+        raise Conflict(f"plan {record.plan_id} is {record.state}: there is nothing to decide yet")
+    return record.plan
+
+
+def _require_same(plan_id: str, looked: Looked, seen: SeenFigures) -> None:
+    if looked.plan_sha256 is not None and looked.plan_sha256 != seen.plan_sha256:
+        raise Conflict(f"plan {plan_id} is not the one that was looked at: its hash is {seen.plan_sha256}")
+    shown, now_usd = looked.cost_now_usd, seen.cost_now_usd
+    if shown is not None and now_usd is not None and now_usd > shown:
+        raise Conflict(
+            f"plan {plan_id} costs {usd_words(now_usd)} now, {usd_words(shown)} when it was looked at"
+        )
+
+
+def _says_so_already(record: PlanRecord, plan: Plan, verdict: Verdict, seen: SeenFigures) -> bool:
+    """Whether a second word of the same kind would add nothing."""
+    said = record.decision
+    if verdict is Verdict.REJECTED:
+        return said is not None and said.verdict is verdict
+    if record.approved_by is None:
+        return False
+    return said is None or lapse(plan, said.seen, seen.cost_now_usd) is None

@@ -1,0 +1,118 @@
+"""Whether a plan would take its team past a budget: then it waits for finance, whatever it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from broker.domain.basics.money import usd_words
+from broker.domain.holding.staying import held_of
+from broker.domain.moving.move_charges import charges_with_moves
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.planning.plan import Plan
+from broker.domain.spend.budgets import BudgetStanding, furthest_end, standing
+from broker.domain.spend.charging import plan_charges
+from broker.domain.spend.spend import Charge
+from broker.ports.planning import PlanRecord, PlanState
+from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
+from broker.ports.unit_of_work import Clock
+from broker.services.spend.summaries import Summaries
+
+
+async def find_budget_charges(
+    units: FinanceUnits, summaries: Summaries, team: str | None, now: datetime
+) -> tuple[Charge, ...]:
+    """Charges of ``team`` (None: everybody's), with leases without an end to the end of the last budget."""
+    async with units() as uow:
+        budgets = await uow.budgets.find_all(team)
+    return await summaries.find_charges(team, furthest_end(budgets, now))
+
+
+async def find_standings_with(
+    uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Iterable[Charge], now: datetime
+) -> tuple[BudgetStanding, ...]:
+    """The budgets of a plan's team once it is spent instead of what it would replace; of a proposal's plan,
+    once the moves to it are made."""
+    budgets = await uow.budgets.find_all(record.team)
+    if not budgets:
+        return ()
+    look = await _proposing(uow, record)
+    if look is not None:
+        after = await _charges_after(uow, look, plan, charges, now)
+        return tuple(standing(budget, after, now) for budget in budgets)
+    workloads = {placement.workload for placement in plan.placements}
+    kept = [
+        charge
+        for charge in charges
+        if charge.team == record.team
+        and charge.plan_id != record.plan_id
+        and (charge.reservation_id is not None or charge.workload not in workloads)
+    ]
+    whole = (*kept, *plan_charges(plan, record.team, record.plan_id))
+    return tuple(standing(budget, whole, now) for budget in budgets)
+
+
+async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
+    """The proposal that a plan belongs to, while it waits for a word."""
+    if record.state is not PlanState.PROPOSED:
+        return None
+    found = await uow.reoptimizations.find_in({ProposalState.PROPOSED})
+    return next((look for look in found if look.new_plan_id == record.plan_id), None)
+
+
+async def _charges_after(
+    uow: FinanceUnitOfWork, look: Reoptimization, new: Plan, charges: Iterable[Charge], now: datetime
+) -> tuple[Charge, ...]:
+    """The team's charges once the moves of a proposal are made."""
+    keys = dict.fromkeys(key for move in look.moves for key in move.leaves)
+    leaving = [held_of(await uow.reservations.find(key)) for key in keys]
+    mine = (charge for charge in charges if charge.team == look.team)
+    return charges_with_moves(mine, look, new, (one for one in leaving if one is not None), now)
+
+
+class BudgetGate:
+    """Looks at budgets before money is bound."""
+
+    def __init__(self, units: FinanceUnits, clock: Clock, summaries: Summaries) -> None:
+        self._units = units
+        self._clock = clock
+        self._summaries = summaries
+
+    async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
+        """Each budget of the plan's team that the plan has a part in passing, in words."""
+        now = self._clock.now()
+        charges = await find_budget_charges(self._units, self._summaries, record.team, now)
+        async with self._units() as uow:
+            standings = await find_standings_with(uow, record, plan, charges, now)
+        mine = plan_charges(plan, record.team, record.plan_id)
+        return tuple(
+            _told(one)
+            for one in standings
+            if one.left_usd < 0 and any(one.window.contains(charge.window.start) for charge in mine)
+        )
+
+    async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
+        """Each budget of the team that would be passed, and by more than without the moves, in words.
+
+        ``new`` is the plan that they lead to. What it saves in a budget that is passed already needs no word.
+        """
+        now = self._clock.now()
+        async with self._units() as uow:
+            budgets = await uow.budgets.find_all(look.team)
+        if not budgets or not look.moves:
+            return ()
+        charges = await self._summaries.find_charges(look.team, furthest_end(budgets, now))
+        async with self._units() as uow:
+            after = await _charges_after(uow, look, new, charges, now)
+        both = ((standing(budget, charges, now), standing(budget, after, now)) for budget in budgets)
+        return tuple(
+            _told(then) for first, then in both if then.left_usd < 0 and then.left_usd < first.left_usd
+        )
+
+
+def _told(one: BudgetStanding) -> str:
+    budget, window = one.budget, one.window
+    return (
+        f"team {budget.team} would pass its budget of {usd_words(budget.limit_usd)} a {budget.period} "
+        f"by {usd_words(-one.left_usd)} ({window.start:%Y-%m-%d} to {window.end:%Y-%m-%d})"
+    )

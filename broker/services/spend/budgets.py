@@ -1,0 +1,136 @@
+"""Budgets: set by finance, compared with what is owed and expected, and told when they run out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.account import AuditEntry, Caller, Scope
+from broker.domain.basics.money import usd_words
+from broker.domain.basics.webhook import ALL_TEAMS
+from broker.domain.spend.budgets import (
+    WHOLE,
+    Budget,
+    BudgetAlert,
+    BudgetPeriod,
+    BudgetStanding,
+    alerts,
+    furthest_end,
+    require_valid,
+    standing,
+)
+from broker.domain.spend.spend import Charge, ChargeBasis
+from broker.ports.spend import FinanceUnits
+from broker.ports.unit_of_work import Clock
+from broker.services.spend.summaries import Summaries, is_whole_days
+
+ACTOR = "budgets"
+
+
+class BudgetsService:
+    """Use cases of budgets."""
+
+    def __init__(self, units: FinanceUnits, clock: Clock, summaries: Summaries | None = None) -> None:
+        self._units = units
+        self._clock = clock
+        self._summaries = summaries or Summaries(units, clock)
+
+    async def put(self, caller: Caller, budget: Budget) -> BudgetStanding:
+        """Sets a budget, over the one of the same team and period.
+
+        Thresholds that were told stay told, unless the new limit is above them again. InputError, and
+        NotFound for a team that the caller does not see.
+        """
+        require_scope(caller, Scope.SPEND_APPROVE)
+        require_sight(caller, budget.team, "team", budget.team)
+        now = self._clock.now()
+        require_valid(budget)
+        found = (await self._standings((budget,), now))[0]
+        async with self._units() as uow:
+            await uow.budgets.put(budget)
+            past = {(one.percent, one.basis) for one in alerts(found)}
+            for alert in _every_alert(found):
+                if (alert.percent, alert.basis) not in past:
+                    await uow.budgets.take_back(alert)
+            detail = (
+                f"{usd_words(budget.limit_usd)} a {budget.period}, "
+                f"told at {', '.join(map(str, budget.thresholds))} %"
+            )
+            await uow.accounts.add_audit(_entry(budget, now, caller.key_id, "budget.set", detail))
+            await uow.commit()
+        return found
+
+    async def remove(self, caller: Caller, team: str, period: BudgetPeriod) -> None:
+        """Ends a budget; NotFound."""
+        require_scope(caller, Scope.SPEND_APPROVE)
+        require_sight(caller, team, "budget", f"{team}/{period}")
+        async with self._units() as uow:
+            budget = await uow.budgets.find(team, period)
+            await uow.budgets.remove(team, period)
+            detail = f"was {usd_words(budget.limit_usd)} a {period}"
+            entry = _entry(budget, self._clock.now(), caller.key_id, "budget.delete", detail)
+            await uow.accounts.add_audit(entry)
+            await uow.commit()
+
+    async def find_standings(self, caller: Caller, team: str | None = None) -> tuple[BudgetStanding, ...]:
+        """Every budget that the caller sees, against what is owed and expected now."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            budgets = await uow.budgets.find_all(team_filter(caller, team))
+        return await self._standings(budgets, self._clock.now())
+
+    async def find_standing(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStanding:
+        """One; NotFound."""
+        require_scope(caller, Scope.SPEND_READ)
+        require_sight(caller, team, "budget", f"{team}/{period}")
+        async with self._units() as uow:
+            budget = await uow.budgets.find(team, period)
+        return (await self._standings((budget,), self._clock.now()))[0]
+
+    async def watch(self) -> tuple[BudgetAlert, ...]:
+        """Tells every threshold that was passed, once in its period; what was told just now."""
+        now = self._clock.now()
+        told = []
+        async with self._units() as uow:
+            budgets = await uow.budgets.find_all(None)
+        standings = await self._standings(budgets, now)
+        async with self._units() as uow:
+            for found in standings:
+                for alert in alerts(found):
+                    if await uow.budgets.tell(alert):
+                        entry = _entry(alert.budget, now, ACTOR, "budget.threshold", str(alert))
+                        await uow.accounts.add_audit(entry)
+                        told.append(alert)
+            await uow.commit()
+        return tuple(told)
+
+    async def _standings(self, budgets: Sequence[Budget], now: datetime) -> tuple[BudgetStanding, ...]:
+        if not budgets:
+            return ()
+        teams = {budget.team for budget in budgets}
+        one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
+        whole_days = all(is_whole_days(budget.window_at(now)) for budget in budgets)
+        find = self._summaries.find_days if whole_days else self._summaries.find_charges
+        charges = await find(one, furthest_end(budgets, now))
+        by_team: defaultdict[str, list[Charge]] = defaultdict(list)
+        for charge in charges:
+            by_team[charge.team].append(charge)
+        return tuple(
+            standing(budget, charges if budget.team == ALL_TEAMS else by_team[budget.team], now)
+            for budget in budgets
+        )
+
+
+def _every_alert(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
+    """What could be told of a budget in this period."""
+    return tuple(
+        BudgetAlert(found.budget, found.window, percent, basis, found.owed_usd)
+        for percent in {one.percent for one in found.thresholds} | {WHOLE}
+        for basis in ChargeBasis
+    )
+
+
+def _entry(budget: Budget, at: datetime, actor: str, action: str, detail: str) -> AuditEntry:
+    return AuditEntry(at, actor, action, "budget", budget.budget_id, budget.team, detail)

@@ -1,0 +1,129 @@
+"""Economics: what units of work cost, what the split saves, and the energy that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain
+
+from broker.domain.basics.access import require_scope, team_filter
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.window import Window
+from broker.domain.moving.savings import Savings, savings_of
+from broker.domain.planning.workload import PlanRequest
+from broker.domain.spend.charging import Movement
+from broker.domain.spend.energy import EnergyFacts, EnergyUse, energy_of
+from broker.domain.spend.spend import Charge, projection_end
+from broker.domain.spend.unit_costs import Job, UnitCosts, Work, unit_costs, work_of
+from broker.lru_cache import LruCache
+from broker.ports.planning import PlanRecord, RequestReader
+from broker.ports.spend import RollupUnits
+from broker.ports.unit_of_work import Clock
+from broker.services.spend.ledger import Entries, Gathered, charges_of, find_planned_entries
+from broker.services.spend.summaries import Summaries, part_settled
+
+MOST_CHARGES = 100_000
+"""Charges of plans that are kept in all."""
+MOST_SAVINGS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Economics:
+    """Figures of one span of time, owed and expected together."""
+
+    units: UnitCosts
+    energy: EnergyUse
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """What belongs to plans in ``window`` (None: all): steady charges, what the others are made of, and what
+    is done for them."""
+
+    entries: Entries
+    window: Window | None
+    steady: tuple[Charge, ...]
+    work: Mapping[Job, Work]
+
+    def in_window(self, found: Gathered) -> Iterator[Charge]:
+        """Charges of ``found`` that begin in the window."""
+        for charge in chain(chain.from_iterable(found.by_bill.values()), found.planned):
+            if self.window is None or self.window.contains(charge.window.start):
+                yield charge
+
+
+class EconomicsService:
+    """Use cases of unit economics. ``read_request`` reads a plan's stored document: what is to be done."""
+
+    def __init__(
+        self,
+        units: RollupUnits,
+        clock: Clock,
+        summaries: Summaries | None = None,
+        *,
+        read_request: RequestReader,
+        energy: EnergyFacts,
+    ) -> None:
+        self._units = units
+        self._summaries = summaries or Summaries(units, clock)
+        self._read_request = read_request
+        self._energy = energy
+        self._known = LruCache[PlannedWork](MOST_CHARGES, lambda known: 1 + len(known.steady))
+        self._savings = LruCache[Savings](MOST_SAVINGS)
+
+    async def find(self, caller: Caller, window: Window | None = None, team: str | None = None) -> Economics:
+        """Unit costs and energy of what counts in ``window``, which begins and ends at UTC midnights
+        (None: all)."""
+        require_scope(caller, Scope.SPEND_READ)
+        wanted = team_filter(caller, team)
+        charges = await self._summaries.find_charges_in(wanted, window)
+        live = await self._summaries.find_live(wanted, None if window is None else window.end)
+        key = (live.token, wanted, window)
+        known = self._known.find(key)
+        if known is None:
+            async with self._units() as uow:
+                entries = await find_planned_entries(uow, wanted, window)
+            known = self._known.keep(key, self._planned_work(entries, window, live.at))
+        until = projection_end(window, live.at)
+        moving = known.in_window(charges_of(known.entries, live.at, which=Movement.MOVING, until=until))
+        jobs = (*known.steady, *moving)
+        return Economics(unit_costs(charges, known.work, jobs), energy_of(charges, self._energy))
+
+    async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
+        """What current plans save against each strategy that could have run instead."""
+        require_scope(caller, Scope.SPEND_READ)
+        wanted = team_filter(caller, team)
+        token = (await self._summaries.find_live(wanted)).token
+        kept = self._savings.find(token)
+        if kept is not None:
+            return kept
+        async with self._units() as uow:
+            records = await uow.plans.find_current(wanted)
+        pairs = [
+            (record.plan, request)
+            for record in records
+            if (request := self._request_of(record)) is not None and record.plan is not None
+        ]
+        return self._savings.keep(token, savings_of(pairs))
+
+    def _planned_work(self, entries: Entries, window: Window | None, now: datetime) -> PlannedWork:
+        """Charges of plans, and the work of those whose document can still be read."""
+        work: dict[Job, Work] = {}
+        for record in entries.plan_records:
+            request = self._request_of(record)
+            if record.plan is not None and request is not None:
+                work |= {(record.plan_id, name): one for name, one in work_of(record.plan, request).items()}
+        over, running = part_settled(entries, now)
+        known = PlannedWork(running, window, (), work)
+        until = projection_end(window, now)
+        steady = charges_of(running, now, which=Movement.STEADY, until=until)
+        return replace(known, steady=(*known.in_window(over), *known.in_window(steady)))
+
+    def _request_of(self, record: PlanRecord) -> PlanRequest | None:
+        """The request of a plan; None where an older version wrote a document that says no more."""
+        try:
+            return self._read_request(record.document)
+        except InputError:
+            return None

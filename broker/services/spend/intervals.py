@@ -1,0 +1,166 @@
+"""Intervals: how far a projection may be off, from what prices, runs and traffic did before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.basics.access import require_scope, team_filter
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Window
+from broker.domain.spend.intervals import (
+    CERTAIN,
+    DAY,
+    Quantiles,
+    RiskLine,
+    Strands,
+    day_number,
+    lines_of,
+    parted,
+    strands_of,
+)
+from broker.domain.spend.spend import Charge, ChargeBasis, Interval, next_period, period_of
+from broker.lru_cache import LruCache
+from broker.ports.spend import FinanceUnits
+from broker.ports.unit_of_work import Clock
+from broker.services.spend.spend_futures import LONGEST_DAYS, MOST_KEPT, SEED, SpendFutures
+from broker.services.spend.summaries import Summaries, is_whole_days
+from broker.services.spend.unsettled_spend import UnsettledSpend
+
+MOST_PERIODS = 3_660
+"""Ten years by day: each period is simulated as often as there are futures, so memory grows with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodInterval:
+    """One period: what is expected (owed and projected), its quantiles, and those of the sum so far."""
+
+    period: datetime
+    expected_usd: Decimal
+    quantiles: Quantiles
+    running: Quantiles
+
+
+@dataclass(frozen=True, slots=True)
+class SpendInterval:
+    """Quantiles by period, and of the whole span."""
+
+    periods: tuple[PeriodInterval, ...]
+    expected_usd: Decimal
+    total: Quantiles
+
+
+class IntervalsService:
+    """Use cases of intervals."""
+
+    def __init__(
+        self,
+        units: FinanceUnits,
+        clock: Clock,
+        futures: SpendFutures,
+        summaries: Summaries | None = None,
+    ) -> None:
+        self._units = units
+        self._futures = futures
+        self._summaries = summaries or Summaries(units, clock)
+        self._strands = LruCache[Strands](MOST_KEPT)
+        self._known = LruCache[tuple[RiskLine, ...]](MOST_KEPT)
+
+    async def find(
+        self,
+        caller: Caller,
+        window: Window,
+        interval: Interval = Interval.DAY,
+        team: str | None = None,
+        seed: int = SEED,
+    ) -> SpendInterval:
+        """P10, P50 and P90 of every period of ``window``; what is owed is certain.
+
+        InputError for more than ``MOST_PERIODS``.
+        """
+        require_scope(caller, Scope.SPEND_READ)
+        spans = _spans(window, interval)
+        wanted = team_filter(caller, team)
+        settled, live = await self._summaries.find_both(wanted, window.end)
+        now = live.at
+        days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
+        known, others = self._lines(live)
+        async with self._units() as uow:
+            futures = await self._futures.find(uow, (*known, *others), now, days, seed)
+        simulated = self._futures.simulate(known, others, futures, _periods(spans, now, days), seed)
+        if is_whole_days(window):
+            charges = self._summaries.days_of(wanted, settled, live)
+        else:
+            charges = (*settled, *live.charges)
+        certain = _sums((c for c in charges if c.basis is ChargeBasis.ACTUAL), spans, now)
+        coming = _sums((c for c in charges if c.basis is ChargeBasis.PROJECTED), spans, now)
+        expected = [owed_usd + coming_usd for owed_usd, coming_usd in zip(certain, coming, strict=True)]
+        periods, so_far = [], ZERO
+        for index, span in enumerate(spans):
+            so_far += certain[index]
+            quantiles = _at(simulated.by_period, index).plus(certain[index])
+            running = _at(simulated.running, index).plus(so_far)
+            periods.append(PeriodInterval(span.start, expected[index], quantiles, running))
+        return SpendInterval(tuple(periods), sum(expected, ZERO), simulated.total.plus(so_far))
+
+    def _lines(self, live: UnsettledSpend) -> tuple[tuple[RiskLine, ...], tuple[RiskLine, ...]]:
+        """What may move: lines that stay the same until midnight, and the others."""
+        steady = self._strands.once(live.token, lambda: strands_of(live.steady.charges, live.at))
+        still, others = parted(steady, strands_of(live.moving.charges, live.at))
+        key = (live.token, frozenset(others))
+        known = self._known.once(key, lambda: lines_of(still, live.plans))
+        return known, lines_of(others, live.plans)
+
+
+def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
+    """``window`` cut at the edges of days, weeks or months."""
+    found: list[Window] = []
+    start = window.start
+    while start < window.end:
+        if len(found) == MOST_PERIODS:
+            problem = FieldProblem(
+                "/to", window.end.isoformat(), f"at most {MOST_PERIODS} periods of a {interval}"
+            )
+            raise InputError("interval", (problem,))
+        end = min(next_period(period_of(start, interval), interval), window.end)
+        found.append(Window(start, end))
+        start = end
+    return tuple(found)
+
+
+def _periods(spans: Sequence[Window], now: datetime, days: int) -> tuple[int, ...]:
+    """For each of ``days`` days from today on the span that it begins in, -1 for none."""
+    today = period_of(now, Interval.DAY)
+    starts, found = [span.start for span in spans], []
+    for day in range(days):
+        at = today + day * DAY
+        index = bisect_right(starts, at) - 1
+        found.append(index if index >= 0 and spans[index].contains(at) else -1)
+    return tuple(found)
+
+
+def _sums(charges: Iterable[Charge], spans: Sequence[Window], now: datetime) -> list[Decimal]:
+    """Money by span; what is projected before today counts today, as in the simulation."""
+    today, sums = period_of(now, Interval.DAY), [ZERO] * len(spans)
+    starts = [span.start for span in spans]
+    known: dict[datetime, int] = {}
+    for charge in charges:
+        at = charge.window.start
+        if charge.basis is ChargeBasis.PROJECTED:
+            at = max(at, today)
+        if at not in known:
+            index = bisect_right(starts, at) - 1
+            known[at] = index if index >= 0 and spans[index].contains(at) else -1
+        if known[at] >= 0:
+            sums[known[at]] += charge.usd
+    return sums
+
+
+def _at(quantiles: Sequence[Quantiles], index: int) -> Quantiles:
+    """Of a span; nothing is drawn for those after the last day that was simulated, or before today."""
+    return quantiles[index] if index < len(quantiles) else CERTAIN

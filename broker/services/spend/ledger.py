@@ -1,0 +1,203 @@
+"""The ledger: every charge, projected and actual, gathered from plans and reservations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.approvals import ApprovalState
+from broker.domain.spend.charging import Movement, plan_charges, reservation_charges
+from broker.domain.spend.spend import Charge, CostView, Interval, period_of, projection_end
+from broker.ports.planning import PlanRecord
+from broker.ports.unit_of_work import UnitOfWork
+
+PAGE = 200
+ChargeBill = Callable[
+    [Sequence[Reservation], Mapping[str, WorkloadKind], datetime, Movement, datetime | None],
+    tuple[Charge, ...],
+]
+"""``reservation_charges``, or what was made by it before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Charges of what is held or was, by bill (a plan, or a reservation without one), and of plans that are
+    not bought yet."""
+
+    by_bill: Mapping[str, tuple[Charge, ...]]
+    planned: tuple[Charge, ...]
+
+
+async def find_charges(
+    uow: UnitOfWork,
+    now: datetime,
+    team: str | None = None,
+    window: Window | None = None,
+    view: CostView = CostView.AMORTIZED,
+) -> tuple[Charge, ...]:
+    """Every charge of ``team`` (None: all) that counts in ``window`` (None: any time), oldest first.
+
+    Leases without an end are projected to the end of ``window`` (None: of the current month). A draft counts
+    if somebody intends to buy it, until it is reserved; from then on its reservations do, and of the plan
+    only the data that is still to be copied: no seller tells what left it. A workload counts once: what is
+    held before drafts, and of these the newest.
+    """
+    records = await uow.plans.find_current(team)
+    if window is None or view is CostView.CASH:
+        rows = await find_reservations(uow, team)
+    else:
+        rows = await _find_touching(uow, team, window, {record.plan_id for record in records})
+    entries = await find_entries(uow, records, rows)
+    found = charges_of(entries, now, until=projection_end(window, now))
+    charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
+    chosen = (c for c in charges if window is None or window.contains(c.at(view)))
+    return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What charges are made of: current plans, reservations (all of a bill or none), the ``others`` of their
+    plans."""
+
+    records: tuple[PlanRecord, ...]
+    rows: tuple[Reservation, ...]
+    others: tuple[PlanRecord, ...]
+
+    @property
+    def plan_records(self) -> tuple[PlanRecord, ...]:
+        """Those of the current plans and of the others."""
+        return (*self.records, *self.others)
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """Every plan by its id."""
+        return {one.plan_id: one.plan for one in self.plan_records if one.plan is not None}
+
+
+async def find_entries(
+    uow: UnitOfWork, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
+) -> Entries:
+    """``reservations``, which hold all of a bill or none of it, and current plans ``records``, whose
+    reservations, if any, have to be among them; with plans that are no longer current, for their kinds."""
+    current, rows = tuple(records), tuple(reservations)
+    known = {record.plan_id for record in current}
+    missing = {row.plan_id for row in rows if row.plan_id is not None} - known
+    others = [await uow.plans.find(plan_id) for plan_id in sorted(missing)]
+    return Entries(current, rows, tuple(others))
+
+
+def planned_charges(record: PlanRecord) -> tuple[Charge, ...]:
+    """What the plan of a record is expected to cost."""
+    return () if record.plan is None else plan_charges(record.plan, record.team, record.plan_id)
+
+
+def charges_of(
+    entries: Entries,
+    now: datetime,
+    planned: Callable[[PlanRecord], Iterable[Charge]] = planned_charges,
+    which: Movement = Movement.ALL,
+    charged: ChargeBill = reservation_charges,
+    until: datetime | None = None,
+) -> Gathered:
+    """Charges of reservations (as ``charged`` makes them), and of drafts that somebody intends to buy; see
+    ``reservation_charges`` for ``which`` and ``until``."""
+    bills: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for row in entries.rows:
+        bills[bill_of(row)].append(row)
+    # What a draft would have cost on days that are over is spent by nobody any more.
+    today = period_of(now.astimezone(UTC), Interval.DAY)
+    counted = counted_drafts(entries.records, entries.rows)
+    coming = (
+        charge
+        for record in entries.records
+        if is_expected(record)
+        for charge in planned(record)
+        if counted[charge.team, charge.workload] == record.plan_id and charge.window.end > today
+    )
+    kinds = {
+        name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
+    }
+    by_bill = {
+        name: charged(bill, kinds.get(bill[0].plan_id or "", {}), now, which, until)
+        for name, bill in bills.items()
+    }
+    copies = (
+        charge
+        for record in entries.records
+        if record.reserved_at is not None
+        for charge in planned(record)
+        if charge.is_egress and charge.window.start > now
+    )
+    expected = {
+        Movement.ALL: (coming, copies),
+        Movement.STEADY: (coming,),
+        Movement.MOVING: (copies,),
+    }
+    return Gathered(by_bill, tuple(chain.from_iterable(expected[which])))
+
+
+def bill_of(reservation: Reservation) -> str:
+    """What is rounded together: its plan, or itself."""
+    return reservation.plan_id or reservation.reservation_id
+
+
+def counted_drafts(
+    records: Iterable[PlanRecord], rows: Iterable[Reservation]
+) -> Mapping[tuple[str, str | None], str]:
+    """The draft whose figures stand for a workload of a team: the first that somebody intends to buy; none
+    (empty) where something of it is held."""
+    found: dict[tuple[str, str | None], str] = {(row.team, row.workload): "" for row in rows if _holds(row)}
+    for record in records:
+        if record.plan is not None and is_expected(record):
+            for placement in record.plan.placements:
+                found.setdefault((record.team, placement.workload), record.plan_id)
+    return found
+
+
+def is_expected(record: PlanRecord) -> bool:
+    """Whether a current plan is a draft that somebody intends to buy."""
+    rejected = record.approval is ApprovalState.REJECTED
+    return record.plan is not None and record.is_intended and record.reserved_at is None and not rejected
+
+
+async def find_reservations(
+    uow: UnitOfWork, team: str | None, plan_id: str | None = None
+) -> tuple[Reservation, ...]:
+    """Every reservation, failed ones too: they tell an attempt from a plan that is held."""
+    found: list[Reservation] = []
+    cursor: str | None = None
+    while True:
+        page = await uow.reservations.find_page(team, PAGE, cursor, plan_id)
+        found.extend(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(found)
+
+
+async def find_planned_entries(uow: UnitOfWork, team: str | None, window: Window | None) -> Entries:
+    """What charges in ``window`` (None: all) of what belongs to a plan are made of."""
+    records = await uow.plans.find_current(team)
+    names = {record.plan_id for record in records}
+    bills = names | await uow.reservations.find_plans_held(team, window)
+    return await find_entries(uow, records, await uow.reservations.find_of_bills(bills))
+
+
+async def _find_touching(
+    uow: UnitOfWork, team: str | None, window: Window, bills: set[str]
+) -> tuple[Reservation, ...]:
+    """Whole bills of which something is open or may be owed in ``window``, and those of ``bills``."""
+    for row in (*await uow.reservations.find_open(), *await uow.reservations.find_overlapping(window)):
+        if team in (None, row.team):
+            bills.add(bill_of(row))
+    return await uow.reservations.find_of_bills(bills)
+
+
+def _holds(reservation: Reservation) -> bool:
+    return reservation.is_open and reservation.state is not ReservationState.RELEASING

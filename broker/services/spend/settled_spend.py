@@ -1,0 +1,144 @@
+"""Sums of settled spend, kept for as long as the roll-up is not written: then they are still exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from broker.domain.basics.money import CENT
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Tier
+from broker.domain.spend.spend import Charge, ChargeBasis, Commitment, CostView, Interval, period_of
+from broker.domain.spend.spend_cells import Amounts, CellKey
+from broker.lru_cache import LruCache
+from broker.ports.spend import RollupUnitOfWork
+
+MOST_SUMS = 200_000
+"""Sums that are kept in all: about 50 MB."""
+
+Days = tuple[date, date]
+Words = tuple[tuple[str, str], ...]
+"""Names of NARROWED_BY with the word that each must have."""
+
+
+class SumKey(NamedTuple):
+    """What is told apart in a summary."""
+
+    period: datetime
+    group: str
+    basis: ChargeBasis
+    commitment: Commitment
+
+
+class SumQuestion(NamedTuple):
+    """Whose sums, of which days (None: all), by what, and of which part only."""
+
+    team: str | None
+    days: Days | None
+    interval: Interval
+    group_by: str
+    view: CostView
+    narrowed: Words = ()
+
+
+Sums = Mapping[SumKey, Decimal]
+
+
+class SettledReader:
+    """Asks the roll-up, once a question and generation. Whoever asks looks afterwards whether the generation
+    is still that of the roll-up: only then what was found is of one moment."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._sums = LruCache[Sums](MOST_SUMS, len)
+        self._cells = LruCache[Mapping[CellKey, Amounts]](MOST_SUMS, len)
+        self._charges: dict[str | None, tuple[Charge, ...]] = {}
+
+    async def find(self, uow: RollupUnitOfWork, asked: SumQuestion, generation: int) -> Sums:
+        """Settled money by period and group, in that order."""
+        self._begin(generation)
+        kept = self._sums.find(asked)
+        if kept is not None:
+            return kept
+        found = await _find(uow, asked)
+        return self._sums.keep(asked, found) if generation == self._generation else found
+
+    async def find_cells(
+        self, uow: RollupUnitOfWork, team: str | None, days: Days | None, generation: int
+    ) -> Mapping[CellKey, Amounts]:
+        """Settled money of all ``days`` together, by cell."""
+        self._begin(generation)
+        kept = self._cells.find((team, days))
+        if kept is not None:
+            return kept
+        found = await uow.rollups.find_cells(team, days)
+        return self._cells.keep((team, days), found) if generation == self._generation else found
+
+    async def find_charges(
+        self, uow: RollupUnitOfWork, team: str | None, generation: int
+    ) -> tuple[Charge, ...]:
+        """All settled money as charges of a day and team."""
+        self._begin(generation)
+        kept = self._charges.get(team)
+        if kept is not None:
+            return kept
+        asked = SumQuestion(team, None, Interval.DAY, "team", CostView.AMORTIZED)
+        sums = await self.find(uow, asked, generation)
+        found = tuple(day_charge(key.period, key.group, usd) for key, usd in sums.items())
+        if generation == self._generation:
+            self._charges[team] = found
+        return found
+
+    def _begin(self, generation: int) -> None:
+        if generation != self._generation:
+            self._sums.clear()
+            self._cells.clear()
+            self._charges.clear()
+            self._generation = generation
+
+
+def day_charge(
+    midnight: datetime,
+    team: str,
+    usd: Decimal,
+    basis: ChargeBasis = ChargeBasis.ACTUAL,
+    reservation_id: str | None = None,
+    *,
+    is_open_ended: bool = False,
+) -> Charge:
+    """Money of a day, of which only the team is told, and whether it is owed, reserved or open-ended."""
+    return Charge(
+        window=Window(midnight, midnight + timedelta(days=1)),
+        team=team,
+        workload="-",
+        kind=None,
+        provider="-",
+        sku="-",
+        tier=Tier.ON_DEMAND,
+        usd=usd,
+        basis=basis,
+        reservation_id=reservation_id,
+        is_open_ended=is_open_ended,
+    )
+
+
+async def _find(uow: RollupUnitOfWork, asked: SumQuestion) -> Sums:
+    rows = await uow.rollups.find_sums(asked.team, asked.days, asked.group_by, dict(asked.narrowed))
+    cents: dict[tuple[datetime, str], int] = {}
+    periods = {day: period_of(midnight(day), asked.interval) for day in {row.day for row in rows}}
+    cash = asked.view is CostView.CASH
+    for row in rows:
+        key = periods[row.day], row.group
+        cents[key] = cents.get(key, 0) + (row.cash_cents if cash else row.cents)
+    return {
+        SumKey(*key, ChargeBasis.ACTUAL, Commitment.COMMITTED): cents[key] * CENT
+        for key in sorted(cents)
+        if cents[key]
+    }
+
+
+def midnight(day: date) -> datetime:
+    """The first instant of a UTC day."""
+    return datetime.combine(day, time(), UTC)

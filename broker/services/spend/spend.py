@@ -1,0 +1,263 @@
+"""Spend: what plans are expected to cost and reservations do cost, never counted twice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from types import MappingProxyType
+
+from broker.domain.basics.access import require_scope, team_filter
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Window
+from broker.domain.focus.columns import FocusRow
+from broker.domain.focus.corrections import start_of
+from broker.domain.focus.projection_rows import projection_rows
+from broker.domain.focus.words import row_filter
+from broker.domain.reconciling.strays import UNATTRIBUTED, OrphanedLeases, orphaned_leases
+from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.spend import (
+    GROUPS,
+    NARROWED_BY,
+    Charge,
+    ChargeBasis,
+    Commitment,
+    CostView,
+    Interval,
+    SpendRow,
+)
+from broker.ports.spend import RollupUnits
+from broker.ports.unit_of_work import Clock
+from broker.services.spend.ledger import find_charges
+from broker.services.spend.month_closing import MonthClosing
+from broker.services.spend.settled_spend import SumKey, SumQuestion
+from broker.services.spend.summaries import Summaries, is_whole_days
+
+EVERYTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Sums by period, group, basis and commitment, as of ``as_of``. Days before ``closed_until`` are as they
+    were closed."""
+
+    by_key: Mapping[SumKey, Decimal]
+    closed_until: date | None
+    as_of: datetime
+
+    @property
+    def rows(self) -> tuple[SpendRow, ...]:
+        """By period and group, in that order."""
+        sums: defaultdict[tuple[datetime, str], Decimal] = defaultdict(Decimal)
+        for key, usd in self.by_key.items():
+            sums[key.period, key.group] += usd
+        return tuple(SpendRow(period, group, usd) for (period, group), usd in sorted(sums.items()))
+
+    @property
+    def by_basis(self) -> tuple[tuple[ChargeBasis, SpendRow], ...]:
+        """The same told apart by basis."""
+        found: list[tuple[ChargeBasis, SpendRow]] = []
+        last: tuple[datetime, str, ChargeBasis] | None = None
+        for key, usd in sorted(self.by_key.items()):
+            open_ended_usd = usd if key.commitment is Commitment.UNTIL_RELEASED else ZERO
+            intended_usd = usd if key.commitment is Commitment.INTENDED else ZERO
+            if key[:3] == last:
+                before = found.pop()[1]
+                usd += before.usd
+                open_ended_usd += before.until_released_usd
+                intended_usd += before.intended_usd
+            last = key[:3]
+            found.append((key.basis, SpendRow(key.period, key.group, usd, open_ended_usd, intended_usd)))
+        return tuple(found)
+
+    @property
+    def total_usd(self) -> Decimal:
+        """All of it."""
+        return sum(self.by_key.values(), ZERO)
+
+    @property
+    def actual_usd(self) -> Decimal:
+        """What is owed already."""
+        return sum((usd for key, usd in self.by_key.items() if key.basis is ChargeBasis.ACTUAL), ZERO)
+
+    @property
+    def projected_usd(self) -> Decimal:
+        """What is expected beyond that."""
+        return self.total_usd - self.actual_usd
+
+    @property
+    def committed_usd(self) -> Decimal:
+        """What is bound."""
+        return self._of(Commitment.COMMITTED)
+
+    @property
+    def flexible_usd(self) -> Decimal:
+        """What may still change."""
+        return self.total_usd - self.committed_usd
+
+    @property
+    def until_released_usd(self) -> Decimal:
+        """The part of it that leases without an end cost until the period is over."""
+        return self._of(Commitment.UNTIL_RELEASED)
+
+    @property
+    def intended_usd(self) -> Decimal:
+        """The part of it that drafts cost which somebody intends to buy."""
+        return self._of(Commitment.INTENDED)
+
+    def _of(self, commitment: Commitment) -> Decimal:
+        return sum((usd for key, usd in self.by_key.items() if key.commitment is commitment), ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class RowExport:
+    """Rows as of a moment; actual ones are made while they are read, a page a time."""
+
+    as_of: datetime
+    rows: AsyncIterator[FocusRow]
+
+
+class SpendService:
+    """Use cases of finance."""
+
+    def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries | None = None) -> None:
+        self._units = units
+        self._clock = clock
+        self._summaries = summaries or Summaries(units, clock)
+        self._closing = MonthClosing(units, clock)
+
+    async def projection(
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        interval: Interval = Interval.DAY,
+        group_by: str = "team",
+        team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
+    ) -> Projection:
+        """Charges that count in ``window`` (None: all), by period and by one of GROUPS. Leases without an end
+        are projected to the end of ``window`` (None: of the month).
+
+        ``narrowed``: only what has these words, by names of NARROWED_BY. Of a day of a closed month a span
+        has all where it holds the day's midnight, and else nothing.
+        """
+        _require_known(group_by, narrowed)
+        require_scope(caller, Scope.SPEND_READ)
+        question = SumQuestion(
+            team_filter(caller, team), None, interval, group_by, view, tuple(sorted(narrowed.items()))
+        )
+        if window is None or is_whole_days(window):
+            summary = await self._summaries.find(question, window)
+        else:
+            summary = await self._summaries.find_cut(question, window)
+        return Projection(summary.usd, summary.closed_until, summary.at)
+
+    def focus(
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        as_of: datetime | None = None,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
+    ) -> RowExport:
+        """Actual charges as FOCUS rows whose period begins in ``window`` (None: all).
+
+        ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not,
+        and for a word of ``narrowed`` that rows do not tell.
+        """
+        has_words = row_filter(narrowed)
+        require_scope(caller, Scope.SPEND_READ)
+        now = self._clock.now()
+        if as_of is not None and as_of > now:
+            problem = FieldProblem("/as_of", as_of.isoformat(), f"at most {now.isoformat()}")
+            raise InputError("spend", (problem,))
+        at = as_of or now
+        rows = self._focus_rows(team_filter(caller, team), window, at)
+        return RowExport(at, rows if not narrowed else _those(rows, has_words))
+
+    async def projection_rows(
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
+    ) -> RowExport:
+        """What is expected beyond the actual charges, as rows of a data set of its own, oldest first."""
+        require_scope(caller, Scope.SPEND_READ)
+        found = await self._summaries.find_expected(team_filter(caller, team), window, narrowed)
+        return RowExport(found.at, _each(projection_rows(found.charges, found.at)))
+
+    async def _focus_rows(
+        self, team: str | None, window: Window | None, now: datetime
+    ) -> AsyncIterator[FocusRow]:
+        async for row in self._closing.focus_rows(team, now, window):
+            if window is None or window.contains(start_of(row)):
+                yield row
+
+    async def close(self, caller: Caller, month: date, comment: str = "") -> ClosedMonth:
+        """Closes a month that is over, for every team; what it comes to differ by later is a correction.
+
+        NotPermitted for who is no administrator of every team; InputError, Conflict.
+        """
+        require_scope(caller, Scope.SPEND_APPROVE)
+        require_scope(caller, Scope.ADMIN)
+        return await self._closing.close(month, caller.key_id, comment)
+
+    async def find_closed(self, caller: Caller) -> tuple[ClosedMonth, ...]:
+        """Closed months, the first one first."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            return await uow.rollups.find_closed()
+
+    async def find_orphaned(self, caller: Caller) -> tuple[OrphanedLeases, ...]:
+        """What runs for no team, by seller; nothing for whoever does not see it."""
+        require_scope(caller, Scope.SPEND_READ)
+        if not caller.sees(UNATTRIBUTED):
+            return ()
+        async with self._units() as uow:
+            rows = await uow.reservations.find_open()
+        return orphaned_leases(rows, self._clock.now())
+
+    async def roll_up(self) -> int:
+        """Rolls up what is settled, so that sums need not read it again; how many bills."""
+        return await self._summaries.refresh()
+
+    async def charges(
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
+    ) -> tuple[Charge, ...]:
+        """Every charge that counts in ``window``, oldest first; see ``broker.services.spend.ledger``."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
+
+
+def _require_known(group_by: str, narrowed: Mapping[str, str]) -> None:
+    if group_by not in GROUPS:
+        problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
+        raise InputError("spend", (problem,))
+    for name in narrowed:
+        if name not in NARROWED_BY:
+            raise InputError("spend", (FieldProblem("/", repr(name), f"one of {', '.join(NARROWED_BY)}"),))
+
+
+async def _those(rows: AsyncIterator[FocusRow], asked: Callable[[FocusRow], bool]) -> AsyncIterator[FocusRow]:
+    async for row in rows:
+        if asked(row):
+            yield row
+
+
+async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
+    for row in rows:
+        yield row

@@ -1,0 +1,125 @@
+"""Keys and sessions: fulfils ``broker.ports.accounts.KeyRepository``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import delete, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.basics.account import ApiKey, Scope, Session
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.page import Page
+from broker.store.accounts.key_tables import ApiKeyRow, SessionRow
+from broker.store.pages import fetch_page
+from broker.store.writes import Values, insert_many, insert_new, table_of
+
+_NEWEST_FIRST = (ApiKeyRow.created_at, ApiKeyRow.key_id)
+
+
+class SqlKeyRepository:
+    """Who may act, and who is signed in."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add(self, key: ApiKey) -> None:
+        """Stores a key; Conflict when its id or hash is taken."""
+        await insert_new(self._session, ApiKeyRow, _key_values(key), f"key {key.key_id}")
+
+    async def find(self, key_id: str) -> ApiKey:
+        """One, revoked or not; NotFound."""
+        row = await self._session.get(ApiKeyRow, key_id, populate_existing=True)
+        if row is None:
+            raise NotFound("key", key_id)
+        return _key(row)
+
+    async def find_by_hash(self, sha256: str) -> ApiKey | None:
+        """The key of that hash, revoked or not."""
+        row = await self._session.scalar(select(ApiKeyRow).where(ApiKeyRow.sha256 == sha256))
+        return None if row is None else _key(row)
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[ApiKey]:
+        """Newest first; ``team`` None: all."""
+        statement = select(ApiKeyRow)
+        if team is not None:
+            statement = statement.where(ApiKeyRow.team == team)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _key)
+
+    async def take_turns(self) -> None:
+        """Waits for others that took turns, and lets them wait until this transaction ends.
+
+        Readers wait for nobody. A SQLite file has one process, which does such things once, at its start.
+        """
+        if self._session.get_bind().dialect.name == "postgresql":
+            name = table_of(ApiKeyRow).name
+            await self._session.execute(text(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE"))
+
+    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
+        """Keys of ``team`` that nobody has revoked, oldest first."""
+        standing = (ApiKeyRow.team == team, ApiKeyRow.revoked_at.is_(None))
+        statement = select(ApiKeyRow).where(*standing).order_by(*_NEWEST_FIRST)
+        return tuple(_key(row) for row in await self._session.scalars(statement))
+
+    async def revoke(self, key_id: str, at: datetime) -> None:
+        """Ends a key and its sessions; one that has ended keeps its first instant."""
+        keys, sessions = table_of(ApiKeyRow), table_of(SessionRow)
+        standing = (keys.c.key_id == key_id, keys.c.revoked_at.is_(None))
+        await self._session.execute(update(keys).where(*standing).values(revoked_at=at))
+        await self._session.execute(delete(sessions).where(sessions.c.key_id == key_id))
+
+    async def add_session(self, session: Session) -> None:
+        """Stores a session, and forgets those that were over when it began."""
+        table = table_of(SessionRow)
+        await self._session.execute(delete(table).where(table.c.expires_at <= session.created_at))
+        values = {
+            "sha256": session.sha256,
+            "key_id": session.key_id,
+            "created_at": session.created_at,
+            "expires_at": session.expires_at,
+        }
+        await insert_many(self._session, SessionRow, [values])
+
+    async def find_session(self, sha256: str) -> tuple[Session, ApiKey] | None:
+        """The session of that hash, with its key."""
+        statement = (
+            select(SessionRow, ApiKeyRow)
+            .join(ApiKeyRow, ApiKeyRow.key_id == SessionRow.key_id)
+            .where(SessionRow.sha256 == sha256)
+        )
+        found = (await self._session.execute(statement)).first()
+        if found is None:
+            return None
+        row, key = found
+        return Session(row.sha256, row.key_id, row.created_at, row.expires_at), _key(key)
+
+    async def drop_session(self, sha256: str) -> None:
+        """Forgets a session, if there is one."""
+        table = table_of(SessionRow)
+        await self._session.execute(delete(table).where(table.c.sha256 == sha256))
+
+
+def _key_values(key: ApiKey) -> Values:
+    return {
+        "key_id": key.key_id,
+        "name": key.name,
+        "team": key.team,
+        "scopes": sorted(scope.value for scope in key.scopes),
+        "sha256": key.sha256,
+        "created_at": key.created_at,
+        "revoked_at": key.revoked_at,
+        "expires_at": key.expires_at,
+    }
+
+
+def _key(row: ApiKeyRow) -> ApiKey:
+    return ApiKey(
+        key_id=row.key_id,
+        name=row.name,
+        team=row.team,
+        scopes=frozenset(Scope(word) for word in row.scopes),
+        sha256=row.sha256,
+        created_at=row.created_at,
+        revoked_at=row.revoked_at,
+        expires_at=row.expires_at,
+    )

@@ -1,0 +1,225 @@
+"""Webhooks, the outbox of events, and what is sent to whom."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, delete, func, select, update
+from sqlalchemy.engine import CursorResult
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.money import from_micro_usd, to_micro_usd
+from broker.domain.basics.page import Page
+from broker.domain.basics.webhook import ALL_TEAMS, Delivery, DeliveryState, MoneyChange, OutboxEvent, Webhook
+from broker.store.accounts.sealing import Seal
+from broker.store.accounts.webhook_tables import DeliveryRow, OutboxRow, ToldMoneyRow, WebhookRow
+from broker.store.pages import fetch_page
+from broker.store.writes import insert_new, insert_or_keep, table_of, upsert_many
+
+_NEWEST_FIRST = (WebhookRow.created_at, WebhookRow.webhook_id)
+
+
+class SqlWebhookRepository:
+    """Stored webhooks; fulfils ``broker.ports.webhooks.WebhookRepository``."""
+
+    def __init__(self, session: AsyncSession, seal: Seal) -> None:
+        self._session = session
+        self._seal = seal
+
+    async def add(self, webhook: Webhook) -> None:
+        """Stores a new one; Conflict when its id is taken."""
+        values = {
+            "webhook_id": webhook.webhook_id,
+            "team": webhook.team,
+            "url": webhook.url,
+            "events": list(webhook.events),
+            "secret": self._seal.close(webhook.secret),
+            "created_at": webhook.created_at,
+            "created_by": webhook.created_by,
+            "disabled_at": webhook.disabled_at,
+        }
+        await insert_new(self._session, WebhookRow, values, f"webhook {webhook.webhook_id}")
+
+    async def find(self, webhook_id: str) -> Webhook:
+        """One; NotFound."""
+        row = await self._session.get(WebhookRow, webhook_id, populate_existing=True)
+        if row is None:
+            raise NotFound("webhook", webhook_id)
+        return self._webhook(row)
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Webhook]:
+        """Newest first; ``team`` None: all."""
+        statement = select(WebhookRow)
+        if team is not None:
+            statement = statement.where(WebhookRow.team == team)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, self._webhook)
+
+    def _webhook(self, row: WebhookRow) -> Webhook:
+        return Webhook(
+            webhook_id=row.webhook_id,
+            team=row.team,
+            url=row.url,
+            events=tuple(row.events),
+            secret=self._seal.open(row.secret),
+            created_at=row.created_at,
+            created_by=row.created_by,
+            disabled_at=row.disabled_at,
+        )
+
+    async def remove(self, webhook_id: str) -> None:
+        """Forgets one, with what was to be sent to it."""
+        for row in (DeliveryRow, WebhookRow):
+            table = table_of(row)
+            await self._session.execute(delete(table).where(table.c.webhook_id == webhook_id))
+
+    async def disable(self, webhook: Webhook) -> None:
+        """Stores ``disabled_at``."""
+        table = table_of(WebhookRow)
+        changed = update(table).where(table.c.webhook_id == webhook.webhook_id)
+        await self._session.execute(changed.values(disabled_at=webhook.disabled_at))
+
+    async def find_of_team(self, team: str) -> tuple[Webhook, ...]:
+        """Those that are told of a team's events, an administrator's among them, oldest first."""
+        told = WebhookRow.team.in_((team, ALL_TEAMS))
+        chosen = select(WebhookRow).where(told).order_by(WebhookRow.webhook_id)
+        return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
+
+    async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
+        """The oldest events, which leave the outbox with this transaction.
+
+        They are locked: of two processes that empty the outbox at once the second waits, without a deadlock.
+        """
+        oldest = select(OutboxRow).order_by(OutboxRow.event_id).limit(limit).with_for_update()
+        rows = await self._session.scalars(oldest)
+        events = tuple(_event(row) for row in rows)
+        table = table_of(OutboxRow)
+        taken = [event.event_id for event in events]
+        await self._session.execute(delete(table).where(table.c.event_id.in_(taken)))
+        return events
+
+    async def last_expected(self, object_id: str) -> MoneyChange | None:
+        """The money that was last told of an object."""
+        row = await self._session.get(ToldMoneyRow, object_id, populate_existing=True)
+        if row is None:
+            return None
+        owed, expected = from_micro_usd(row.owed_micro_usd), from_micro_usd(row.expected_micro_usd)
+        return MoneyChange(None, expected, owed)
+
+    async def put_expected(self, object_id: str, money: MoneyChange) -> None:
+        """Remembers the money that is told of an object."""
+        values = {
+            "object_id": object_id,
+            "expected_micro_usd": to_micro_usd(money.after_usd),
+            "owed_micro_usd": to_micro_usd(money.owed_usd),
+        }
+        await upsert_many(self._session, ToldMoneyRow, [values])
+
+    async def add_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Stores what is to be sent; what another process stored already stays."""
+        for one in deliveries:
+            values = {
+                "event_id": one.event_id,
+                "webhook_id": one.webhook_id,
+                "message_id": one.message_id,
+                "body": one.body,
+                "state": one.state.value,
+                "attempts": one.attempts,
+                "next_at": one.next_at,
+                "error": one.error,
+            }
+            await insert_or_keep(self._session, DeliveryRow, values)
+
+    async def claim_due(self, now: datetime, until: datetime, limit: int, each: int) -> tuple[Delivery, ...]:
+        """Pending deliveries that are due, put off to ``until``; of two claims at once one gets each.
+
+        Of every webhook at most ``each``, the oldest, so that none has all of ``limit``.
+        """
+        place = func.row_number().over(partition_by=DeliveryRow.webhook_id, order_by=DeliveryRow.event_id)
+        waiting = (
+            select(DeliveryRow.event_id, DeliveryRow.webhook_id, place.label("place"))
+            .where(DeliveryRow.state == DeliveryState.PENDING.value, DeliveryRow.next_at <= now)
+            .subquery()
+        )
+        is_waiting = and_(
+            DeliveryRow.event_id == waiting.c.event_id, DeliveryRow.webhook_id == waiting.c.webhook_id
+        )
+        due = (
+            select(DeliveryRow)
+            .join(waiting, is_waiting)
+            .where(waiting.c.place <= each)
+            .order_by(waiting.c.place, DeliveryRow.event_id)
+            .limit(limit)
+            .execution_options(populate_existing=True)
+        )
+        claimed = []
+        table = table_of(DeliveryRow)
+        for one in [_delivery(row) for row in await self._session.scalars(due)]:
+            still = and_(_key(one), table.c.next_at == one.next_at, table.c.state == one.state.value)
+            result = await self._session.execute(update(table).where(still).values(next_at=until))
+            assert isinstance(result, CursorResult)
+            if result.rowcount:
+                claimed.append(one)
+        return tuple(claimed)
+
+    async def finish(self, delivery: Delivery) -> None:
+        """Stores what came of a try."""
+        values: dict[str, Any] = {
+            "state": delivery.state.value,
+            "attempts": delivery.attempts,
+            "next_at": delivery.next_at,
+            "error": delivery.error,
+        }
+        await self._session.execute(update(table_of(DeliveryRow)).where(_key(delivery)).values(**values))
+
+    async def put_off(self, webhook_id: str, until: datetime) -> None:
+        """Lets all that is still to be sent to a webhook wait until ``until`` at least."""
+        columns = table_of(DeliveryRow).c
+        waits = and_(
+            columns.webhook_id == webhook_id,
+            columns.state == DeliveryState.PENDING.value,
+            columns.next_at < until,
+        )
+        await self._session.execute(update(table_of(DeliveryRow)).where(waits).values(next_at=until))
+
+    async def find_deliveries(self, webhook_id: str, limit: int) -> tuple[Delivery, ...]:
+        """The newest ones of a webhook."""
+        newest = (
+            select(DeliveryRow)
+            .where(DeliveryRow.webhook_id == webhook_id)
+            .order_by(DeliveryRow.event_id.desc())
+            .limit(limit)
+        )
+        return tuple(_delivery(row) for row in await self._session.scalars(newest))
+
+
+def _key(delivery: Delivery) -> Any:
+    columns = table_of(DeliveryRow).c
+    return and_(columns.event_id == delivery.event_id, columns.webhook_id == delivery.webhook_id)
+
+
+def _event(row: OutboxRow) -> OutboxEvent:
+    return OutboxEvent(
+        event_id=row.event_id,
+        at=row.at,
+        event=row.event,
+        team=row.team,
+        object_kind=row.object_kind,
+        object_id=row.object_id,
+        actor=row.actor,
+        detail=row.detail,
+    )
+
+
+def _delivery(row: DeliveryRow) -> Delivery:
+    return Delivery(
+        event_id=row.event_id,
+        webhook_id=row.webhook_id,
+        message_id=row.message_id,
+        body=row.body,
+        state=DeliveryState(row.state),
+        attempts=row.attempts,
+        next_at=row.next_at,
+        error=row.error,
+    )

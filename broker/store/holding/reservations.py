@@ -1,0 +1,351 @@
+"""Reservations, by team."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import joinedload
+
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.money import from_micro_usd, to_micro_usd
+from broker.domain.basics.page import Page
+from broker.domain.basics.window import Window, Wish
+from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.billing import billed_seconds
+from broker.domain.market.offer import Offer
+from broker.store.documents import from_document, to_document
+from broker.store.pages import fetch_page
+from broker.store.tables import CapacityRow, ReservationRow, UnitRow
+from broker.store.workers import claim_rows, from_now
+from broker.store.writes import (
+    Values,
+    batches,
+    count_up,
+    insert_many,
+    insert_new,
+    table_of,
+    update_unchanged,
+)
+
+_NEWEST_FIRST = (ReservationRow.created_at, ReservationRow.reservation_id)
+BUYING_LEASE = timedelta(minutes=2)
+"""How long after its last step a purchase is left to the process that makes it."""
+ACTING_LEASE = timedelta(seconds=30)
+"""How long a row is left to a reconciler that acts on it."""
+MOST_IN_ONE = 500
+"""Units in one statement."""
+_OPEN_WORDS = sorted(state.value for state in OPEN_STATES)
+_HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, ReservationState.ACTIVE})
+
+
+class SqlReservationRepository:
+    """Stored reservations with their units; fulfils ``broker.ports.holding.ReservationRepository``."""
+
+    def __init__(self, session: AsyncSession, worker_id: str) -> None:
+        self._session = session
+        self._worker_id = worker_id
+
+    async def add(self, reservation: Reservation) -> None:
+        """Stores a new intent; Conflict when its id is taken."""
+        name = f"reservation {reservation.reservation_id}"
+        await insert_new(self._session, ReservationRow, self._values(reservation), name)
+        await insert_many(self._session, UnitRow, _unit_values(reservation))
+
+    async def update(self, reservation: Reservation) -> Reservation:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        key = table_of(ReservationRow).c.reservation_id == reservation.reservation_id
+        name = f"reservation {reservation.reservation_id}"
+        await update_unchanged(self._session, ReservationRow, key, self._values(reservation), name)
+        unit = table_of(UnitRow)
+        await self._session.execute(delete(unit).where(unit.c.reservation_id == reservation.reservation_id))
+        await insert_many(self._session, UnitRow, _unit_values(reservation))
+        return replace(reservation, version=reservation.version + 1)
+
+    async def find(self, reservation_id: str) -> Reservation:
+        """One reservation; NotFound."""
+        found = await self._fetch(_whole().where(ReservationRow.reservation_id == reservation_id))
+        if not found:
+            raise NotFound("reservation", reservation_id)
+        return found[0]
+
+    async def find_of_tags(self, stem: str) -> tuple[Reservation, ...]:
+        """Those with a unit whose tag begins with ``stem``, oldest first."""
+        tagged = select(UnitRow.reservation_id).where(UnitRow.tag.startswith(stem, autoescape=True))
+        return await self._fetch(_whole().where(ReservationRow.reservation_id.in_(tagged)))
+
+    async def find_page(
+        self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
+    ) -> Page[Reservation]:
+        """Newest first; ``team`` None: all."""
+        statement = _whole()
+        if team is not None:
+            statement = statement.where(ReservationRow.team == team)
+        if plan_id is not None:
+            statement = statement.where(ReservationRow.plan_id == plan_id)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _reservation)
+
+    async def find_open(self) -> tuple[Reservation, ...]:
+        """Everything that the broker still has to act on, oldest first."""
+        return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS)))
+
+    async def find_lost(self, since: datetime) -> tuple[Reservation, ...]:
+        """Failed ones since then with an order whose answer never came, oldest first."""
+        lost = select(UnitRow.reservation_id).where(
+            UnitRow.state == UnitState.GONE.value, UnitRow.reference.is_(None), UnitRow.gone_at.is_not(None)
+        )
+        failed = ReservationRow.state == ReservationState.FAILED.value
+        recent = ReservationRow.released_at >= since
+        return await self._fetch(_whole().where(failed, recent, ReservationRow.reservation_id.in_(lost)))
+
+    async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
+        """Those of some plans, and those of some ids that have no plan, oldest first."""
+        found: list[Reservation] = []
+        alone = ReservationRow.plan_id.is_(None)
+        for part in batches(sorted(bill_ids)):
+            bill = or_(ReservationRow.plan_id.in_(part), and_(alone, ReservationRow.reservation_id.in_(part)))
+            found.extend(await self._fetch(_whole().where(bill)))
+        return tuple(found)
+
+    async def find_competing(
+        self, offers: Iterable[Offer], providers: Collection[str] = ()
+    ) -> tuple[Reservation, ...]:
+        """Open reservations that take from the stock of ``offers``, from a pool of theirs, or hold anything
+        of ``providers``; oldest first.
+
+        Counting a capacity up comes first, in the order of names: who takes from it next waits there until
+        this transaction ends, and reads what it stored. What is left over time cannot be kept as a number,
+        as it depends on the wished times and on what the seller's last count had seen.
+        """
+        wanted = list(offers)
+        taken = {f"provider/{provider}" for provider in providers}
+        for capacity_id in sorted(taken.union(*(capacities_of(offer) for offer in wanted))):
+            await count_up(self._session, CapacityRow, {"capacity_id": capacity_id}, "takings")
+        mine = ReservationRow.offer_id.in_({offer.offer_id for offer in wanted})
+        pools = {pool_id for offer in wanted if (pool_id := _pool_of(offer)) is not None}
+        beside = or_(ReservationRow.pool_id.in_(pools), ReservationRow.provider.in_(providers))
+        return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS), or_(mine, beside)))
+
+    async def claim(self, reservation_id: str) -> bool:
+        """Claims a row to act on it for ``ACTING_LEASE``; False while another living process does."""
+        key = ReservationRow.reservation_id
+        claimed = await claim_rows(
+            self._session, ReservationRow, key, key == reservation_id, self._worker_id, ACTING_LEASE
+        )
+        return bool(claimed)
+
+    async def note_seen(self, units: Sequence[tuple[str, int]], at: datetime) -> None:
+        """Stores when providers showed these running; no step of theirs, so that no version changes.
+
+        What somebody else is just writing is left out: it is in the next pass, and nobody waits in a circle.
+        """
+        rows = table_of(UnitRow)
+        names = (rows.c.reservation_id, rows.c.ordinal)
+        for first in range(0, len(units), MOST_IN_ONE):
+            some = tuple_(*names).in_(units[first : first + MOST_IN_ONE])
+            free = select(*names).where(some).with_for_update(skip_locked=True)
+            await self._session.execute(update(rows).where(tuple_(*names).in_(free)).values(seen_at=at))
+
+    def _values(self, reservation: Reservation) -> Values:
+        """The row; while it is being bought it stays claimed by the process that stores its steps."""
+        claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
+        if reservation.state is ReservationState.PENDING:
+            claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, BUYING_LEASE)}
+        return {**_values(reservation), **claim, "rolled_up": False}
+
+    async def find_plans_held(self, team: str | None, window: Window | None) -> frozenset[str]:
+        """Plans of ``team`` (None: all) of whose reservations one touches ``window`` (None: any time)."""
+        statement = select(ReservationRow.plan_id).where(
+            ReservationRow.plan_id.is_not(None), *_touching(window)
+        )
+        if team is not None:
+            statement = statement.where(ReservationRow.team == team)
+        found = await self._session.scalars(statement.distinct())
+        return frozenset(name for name in found if name is not None)
+
+    async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
+        """Every reservation that was ever held and touches ``window`` (None: all), oldest first.
+
+        It touches for as long as money may be owed for it: see ``owed_span``.
+        """
+        return await self._fetch(_whole().where(ReservationRow.ever_held, *_touching(window)))
+
+    async def _fetch(self, statement: Select[ReservationRow]) -> tuple[Reservation, ...]:
+        ordered = statement.order_by(*_NEWEST_FIRST).execution_options(populate_existing=True)
+        rows = (await self._session.scalars(ordered)).unique()
+        return tuple(_reservation(row) for row in rows)
+
+
+def _whole() -> Select[ReservationRow]:
+    """Reservations with their units in one statement, so that both are of one version."""
+    return select(ReservationRow).options(joinedload(ReservationRow.units))
+
+
+def _touching(window: Window | None) -> tuple[ColumnElement[bool], ...]:
+    if window is None:
+        return ()
+    until = ReservationRow.owed_until
+    return (ReservationRow.owed_from < window.end, or_(until.is_(None), until > window.start))
+
+
+def capacities_of(offer: Offer) -> frozenset[str]:
+    """Names of what is taken from when ``offer`` is: its own stock, and the pool that it is cut from."""
+    names = {f"offer/{offer.offer_id}"}
+    if (pool_id := _pool_of(offer)) is not None:
+        names.add(f"pool/{pool_id}")
+    return frozenset(names)
+
+
+def _pool_of(offer: Offer) -> str | None:
+    return offer.stock.pool.pool_id if offer.stock.pool is not None else None
+
+
+def was_ever_held(reservation: Reservation) -> bool:
+    """Whether a provider ever gave something for it."""
+    return (
+        reservation.state in _HELD_STATES
+        or reservation.active_at is not None
+        or bool(reservation.provider_references)
+    )
+
+
+def owed_span(reservation: Reservation) -> tuple[datetime, datetime | None]:
+    """From when until when money may be owed; until None: no end in sight.
+
+    From the first of wanted and real start, to the last of wanted end, release, and the end of the
+    minimum term and billing increment. While the broker still has to act on it there is no end
+    before it is released.
+    """
+    begun = reservation.active_at or reservation.start
+    given = reservation.granted.start if reservation.granted is not None else begun
+    earliest = min(reservation.start, begun, given)
+    ends = [end for end in (reservation.end, reservation.released_at) if end is not None]
+    if not ends or (reservation.is_open and reservation.released_at is None):
+        return earliest, None
+    held_until = max(ends)
+    if held_until <= begun or reservation.offer.is_sold_whole:
+        return earliest, max(held_until, earliest)
+    billed = timedelta(seconds=billed_seconds(reservation.offer, Window(begun, held_until)))
+    return earliest, max(held_until, begun + billed)
+
+
+def _values(reservation: Reservation) -> Values:
+    owed_from, owed_until = owed_span(reservation)
+    return {
+        "reservation_id": reservation.reservation_id,
+        "team": reservation.team,
+        "state": reservation.state.value,
+        "provider": reservation.offer.provider,
+        "offer_id": reservation.offer.offer_id,
+        "pool_id": _pool_of(reservation.offer),
+        "offer": to_document(reservation.offer),
+        "nodes": reservation.nodes,
+        "starts_at": reservation.start,
+        "ends_at": reservation.end,
+        "created_at": reservation.created_at,
+        "workload": reservation.workload,
+        "plan_id": reservation.plan_id,
+        "reason": reservation.reason,
+        "requested_by": reservation.requested_by,
+        "active_at": reservation.active_at,
+        "released_at": reservation.released_at,
+        "requested_start": reservation.requested.start if reservation.requested is not None else None,
+        "requested_end": reservation.requested.end if reservation.requested is not None else None,
+        "granted_start": reservation.granted.start if reservation.granted is not None else None,
+        "granted_end": reservation.granted.end if reservation.granted is not None else None,
+        "ever_held": was_ever_held(reservation),
+        "owed_from": owed_from,
+        "owed_until": owed_until,
+        "replaces": list(reservation.replaces) or None,
+        "limit_per_node_hour_micro_usd": _micro(reservation.limit_usd_per_node_hour),
+        "tries": reservation.tries,
+        "tried_at": reservation.tried_at,
+        "version": reservation.version,
+    }
+
+
+def _unit_values(reservation: Reservation) -> list[Values]:
+    return [
+        {
+            "reservation_id": reservation.reservation_id,
+            "ordinal": unit.ordinal,
+            "tag": unit.tag,
+            "nodes": unit.nodes,
+            "state": unit.state.value,
+            "reference": unit.reference,
+            "ordered_at": unit.ordered_at,
+            "began_at": unit.began_at,
+            "leaving_at": unit.leaving_at,
+            "seen_at": unit.seen_at,
+            "gone_at": unit.gone_at,
+            "paid_micro_usd": _micro(unit.paid_usd),
+            "credit_micro_usd": _micro(unit.credit_usd),
+            "price_per_node_hour_micro_usd": _micro(unit.price_usd_per_node_hour),
+            "is_price_confirmed": unit.is_price_confirmed,
+        }
+        for unit in reservation.units
+    ]
+
+
+def _reservation(row: ReservationRow) -> Reservation:
+    return Reservation(
+        reservation_id=row.reservation_id,
+        team=row.team,
+        state=ReservationState(row.state),
+        offer=from_document(Offer, row.offer),
+        nodes=row.nodes,
+        start=row.starts_at,
+        end=row.ends_at,
+        units=tuple(_unit(unit) for unit in row.units),
+        created_at=row.created_at,
+        workload=row.workload,
+        plan_id=row.plan_id,
+        reason=row.reason,
+        requested_by=row.requested_by,
+        active_at=row.active_at,
+        released_at=row.released_at,
+        requested=Wish(row.requested_start, row.requested_end) if row.requested_start is not None else None,
+        granted=_granted(row),
+        replaces=tuple(row.replaces or ()),
+        limit_usd_per_node_hour=_usd(row.limit_per_node_hour_micro_usd),
+        tries=row.tries,
+        tried_at=row.tried_at,
+        version=row.version,
+    )
+
+
+def _granted(row: ReservationRow) -> Window | None:
+    if row.granted_start is None or row.granted_end is None:
+        return None
+    return Window(row.granted_start, row.granted_end)
+
+
+def _unit(row: UnitRow) -> Unit:
+    return Unit(
+        ordinal=row.ordinal,
+        tag=row.tag,
+        nodes=row.nodes,
+        state=UnitState(row.state),
+        reference=row.reference,
+        ordered_at=row.ordered_at,
+        began_at=row.began_at,
+        leaving_at=row.leaving_at,
+        seen_at=row.seen_at,
+        gone_at=row.gone_at,
+        paid_usd=_usd(row.paid_micro_usd),
+        credit_usd=_usd(row.credit_micro_usd),
+        price_usd_per_node_hour=_usd(row.price_per_node_hour_micro_usd),
+        is_price_confirmed=row.is_price_confirmed,
+    )
+
+
+def _micro(usd: Decimal | None) -> int | None:
+    return None if usd is None else to_micro_usd(usd)
+
+
+def _usd(micro_usd: int | None) -> Decimal | None:
+    return None if micro_usd is None else from_micro_usd(micro_usd)

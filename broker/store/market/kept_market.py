@@ -1,0 +1,187 @@
+"""The market as this process read it last, so that only what changed since is read again.
+
+A feed's offers are named by their digest: the exclusive or of their fingerprints, which names them whoever
+wrote them and whether or not it was committed. What is kept under it was read with those fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.basics.copies import copy_with
+from broker.domain.market.offer import Offer
+from broker.domain.market.offer_pages import OfferCount
+from broker.store.documents import Reader, from_document
+from broker.store.tables import FeedRow, OfferRow
+from broker.store.writes import batches
+
+DIGEST_BITS = 128
+
+
+def digest_of(fingerprints: Iterable[str], before: str = "") -> str:
+    """The digest of a feed whose offers had ``before``, after ``fingerprints`` came or went."""
+    digest = int(before or "0", 16)
+    for fingerprint in fingerprints:
+        digest ^= int(fingerprint or "0", 16)
+    return f"{digest:0{DIGEST_BITS // 4}x}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An offer with its price rank, and whether its seller says when it was seen."""
+
+    rank: tuple[str, str]
+    fingerprint: str
+    is_dated: bool
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """One feed's offers, by price rank, those without a time of their own as seen at ``seen_at``."""
+
+    digest: str
+    seen_at: datetime | None
+    offers: tuple[_Kept, ...]
+
+
+Feeds = tuple[tuple[str, str, datetime | None], ...]
+"""Provider, digest and last success of every feed, by provider."""
+
+
+class KeptMarket:
+    """Offers and their counts by feed, each as of the digest that it was read at."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[str, _Shelf] = {}
+        self._order: tuple[tuple[tuple[str, str], ...], list[int]] = ((), [])
+        self._market: tuple[Feeds, tuple[str, ...], tuple[Offer, ...]] = ((), (), ())
+        self._counts: dict[str, tuple[str, tuple[OfferCount, ...]]] = {}
+
+    async def offers(self, session: AsyncSession, without: Collection[str] = ()) -> tuple[Offer, ...]:
+        """Every current offer but those of the providers ``without``, cheapest per GPU-hour first.
+
+        The same tuple as before while nothing was polled.
+        """
+        left_out = tuple(sorted(without))
+        feeds = await _feeds(session)
+        if self._market[:2] == (feeds, left_out):
+            return self._market[2]
+        wanted = tuple(feed for feed in feeds if feed[0] not in left_out)
+        shelves = [await self._shelf(session, *feed) for feed in wanted]
+        flat = [kept for shelf in shelves for kept in shelf.offers]
+        found = tuple(flat[at].offer for at in self._order_of(wanted, shelves, flat))
+        self._market = (feeds, left_out, found)
+        return found
+
+    def _order_of(self, wanted: Feeds, shelves: Sequence[_Shelf], flat: Sequence[_Kept]) -> list[int]:
+        """The places in ``flat`` by price; they stay while no feed says something new."""
+        key = tuple((feed[0], shelf.digest) for feed, shelf in zip(wanted, shelves, strict=True))
+        if self._order[0] != key or len(self._order[1]) != len(flat):
+            self._order = (key, sorted(range(len(flat)), key=lambda at: flat[at].rank))
+        return self._order[1]
+
+    async def _shelf(
+        self, session: AsyncSession, provider: str, digest: str, seen_at: datetime | None
+    ) -> _Shelf:
+        shelf = self._shelves.get(provider)
+        if shelf is None or shelf.digest != digest:
+            shelf = await _read_shelf(session, provider, shelf)
+        if shelf.seen_at != seen_at:
+            shelf = _Shelf(shelf.digest, seen_at, tuple(_seen(kept, seen_at) for kept in shelf.offers))
+        self._shelves[provider] = shelf
+        return shelf
+
+    async def counts(self, session: AsyncSession) -> tuple[OfferCount, ...]:
+        """How many offers are on sale, by provider, GPU, region and tier."""
+        feeds = await _feeds(session)
+        for provider, digest, _ in feeds:
+            kept = self._counts.get(provider)
+            if kept is None or kept[0] != digest:
+                self._counts[provider] = await _read_counts(session, provider)
+        return tuple(count for provider, _, _ in feeds for count in self._counts[provider][1])
+
+
+async def _feeds(session: AsyncSession) -> Feeds:
+    statement = select(FeedRow.provider, FeedRow.offers_digest, FeedRow.last_success_at)
+    rows = await session.execute(statement.order_by(FeedRow.provider))
+    return tuple((provider, digest, seen_at) for provider, digest, seen_at in rows)
+
+
+def _seen(kept: _Kept, at: datetime | None) -> _Kept:
+    if kept.is_dated or at is None or kept.offer.observed_at == at:
+        return kept
+    return _Kept(kept.rank, kept.fingerprint, False, copy_with(kept.offer, observed_at=at))
+
+
+async def _read_shelf(session: AsyncSession, provider: str, before: _Shelf | None) -> _Shelf:
+    """What a provider sells; documents are read of what ``before`` does not know.
+
+    A round may be committed between two statements. The digest is of what was read, so that such a mixture
+    has the name of no market and is read again.
+    """
+    known = {kept.rank[1]: kept for kept in before.offers} if before is not None else {}
+    marks = select(OfferRow.offer_id, OfferRow.fingerprint).where(OfferRow.provider == provider)
+    found: list[_Kept] = []
+    unknown: list[str] = []
+    for offer_id, fingerprint in await session.execute(marks):
+        kept = known.get(offer_id)
+        if kept is None or not fingerprint or kept.fingerprint != fingerprint:
+            unknown.append(offer_id)
+        else:
+            found.append(kept)
+    reader = Reader(Offer)
+    for part in batches(unknown):
+        found.extend(await _read_offers(session, part, reader))
+    found.sort(key=lambda kept: kept.rank)
+    digest = digest_of(kept.fingerprint for kept in found)
+    return _Shelf(digest, None, tuple(found))
+
+
+async def _read_offers(session: AsyncSession, offer_ids: Sequence[str], reader: Reader[Offer]) -> list[_Kept]:
+    statement = (
+        select(
+            OfferRow.offer_id,
+            OfferRow.price_rank,
+            OfferRow.fingerprint,
+            OfferRow.observed_at,
+            OfferRow.document,
+            FeedRow.last_success_at,
+        )
+        .join(FeedRow, FeedRow.provider == OfferRow.provider)
+        .where(OfferRow.offer_id.in_(offer_ids))
+    )
+    rows = (await session.execute(statement)).all()
+    offers = reader.read([_dated(document, at or seen_at) for *_, at, document, seen_at in rows])
+    return [
+        _Kept((rank, offer_id), fingerprint, at is not None, offer)
+        for (offer_id, rank, fingerprint, at, _, _), offer in zip(rows, offers, strict=True)
+    ]
+
+
+def offer_from(document: dict[str, object], seen_at: datetime) -> Offer:
+    """The offer of a stored document, as it was seen at ``seen_at``."""
+    return from_document(Offer, _dated(document, seen_at))
+
+
+def _dated(document: dict[str, object], seen_at: datetime) -> dict[str, object]:
+    return {**document, "observed_at": seen_at.isoformat()}
+
+
+async def _read_counts(session: AsyncSession, provider: str) -> tuple[str, tuple[OfferCount, ...]]:
+    """The counts of one feed with the digest that they are of, in one statement."""
+    kind = (OfferRow.gpu, OfferRow.region, OfferRow.tier)
+    statement = (
+        select(FeedRow.offers_digest, *kind, func.count(OfferRow.offer_id))
+        .outerjoin(OfferRow, OfferRow.provider == FeedRow.provider)
+        .where(FeedRow.provider == provider)
+        .group_by(FeedRow.offers_digest, *kind)
+    )
+    rows = (await session.execute(statement)).all()
+    counts = (OfferCount(provider, gpu, region, tier, n) for _, gpu, region, tier, n in rows if n)
+    return rows[0][0], tuple(counts)

@@ -1,0 +1,117 @@
+"""Pages of the current offers, each found by an index: the work does not grow with the market."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from statistics import median
+from typing import Any, TypeVarTuple
+
+from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
+
+from broker.domain.basics.money import from_micro_usd
+from broker.domain.market.offer import Offer
+from broker.domain.market.offer_pages import (
+    OfferFilter,
+    OfferOrder,
+    OfferPlace,
+    OfferPrices,
+    OfferSlice,
+    SellersCheapest,
+    price_rank,
+)
+from broker.store.columns import storable
+from broker.store.market.kept_market import offer_from
+from broker.store.tables import FeedRow, OfferRow
+from broker.store.writes import batches
+
+Columns = TypeVarTuple("Columns")
+CHEAPEST_FIRST = (OfferRow.price_rank, OfferRow.offer_id)
+COLUMNS: Mapping[OfferOrder, InstrumentedAttribute[Any]] = {
+    OfferOrder.GPU_HOUR: OfferRow.price_rank,
+    OfferOrder.NODE_HOUR: OfferRow.price_per_node_hour_micro_usd,
+    OfferOrder.NODES: OfferRow.stock_nodes,
+}
+
+
+def narrowed(statement: Select[*Columns], wanted: OfferFilter) -> Select[*Columns]:
+    """``statement`` over offers, narrowed to those that are ``wanted``."""
+    filters: tuple[tuple[InstrumentedAttribute[str], str | None], ...] = (
+        (OfferRow.provider, wanted.provider),
+        (OfferRow.gpu, wanted.gpu),
+        (OfferRow.region, wanted.region),
+        (OfferRow.tier, wanted.tier),
+    )
+    return statement.where(*(column == storable(str(word)) for column, word in filters if word is not None))
+
+
+async def find_after(
+    session: AsyncSession, wanted: OfferFilter, after: OfferPlace | None, limit: int
+) -> tuple[Offer, ...]:
+    """At most ``limit`` of the offers ``wanted`` that come after a place, cheapest per GPU-hour first."""
+    statement = narrowed(select(OfferRow.provider, OfferRow.document, OfferRow.observed_at), wanted)
+    if after is not None:
+        place = (price_rank(after.usd_per_gpu_hour), storable(after.offer_id))
+        statement = statement.where(tuple_(*CHEAPEST_FIRST) > tuple_(*place))
+    rows = (await session.execute(statement.order_by(*CHEAPEST_FIRST).limit(limit))).all()
+    feeds = await session.execute(select(FeedRow.provider, FeedRow.last_success_at))
+    seen_at = {provider: at for provider, at in feeds if at is not None}
+    return tuple(offer_from(document, at or seen_at[provider]) for provider, document, at in rows)
+
+
+async def find_pool_gpus(
+    session: AsyncSession, pool_ids: Collection[str], gpu: str | None
+) -> Mapping[str, tuple[int | None, ...]]:
+    """What each current offer (of ``gpu``, where it is told) in the named pools says of the pool's GPUs."""
+    statement = narrowed(select(OfferRow.pool_id, OfferRow.pool_gpus), OfferFilter(gpu=gpu))
+    said: defaultdict[str, list[int | None]] = defaultdict(list)
+    for part in batches(sorted(pool_ids)):
+        for pool_id, gpus in await session.execute(statement.where(OfferRow.pool_id.in_(part))):
+            said[str(pool_id)].append(gpus)
+    return {pool_id: tuple(words) for pool_id, words in said.items()}
+
+
+async def find_slice(
+    session: AsyncSession, part: OfferSlice, order: OfferOrder, *, descending: bool
+) -> tuple[str, ...]:
+    """Ids of the offers of a slice; what is not counted comes before the counted."""
+    column, last = COLUMNS[order], OfferRow.offer_id
+    keys = (column.desc(), last.desc()) if descending else (column.asc(), last.asc())
+    if order is OfferOrder.NODES:
+        keys = (keys[0].nulls_last() if descending else keys[0].nulls_first(), keys[1])
+    statement = narrowed(select(OfferRow.offer_id), part.wanted).order_by(*keys)
+    return tuple(await session.scalars(statement.offset(part.first).limit(part.limit)))
+
+
+async def find_price_range(session: AsyncSession, wanted: OfferFilter, count: int) -> OfferPrices | None:
+    """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+    if count < 1:
+        return None
+    up, down = CHEAPEST_FIRST, tuple(column.desc() for column in CHEAPEST_FIRST)
+    ids = narrowed(select(OfferRow.offer_id), wanted)
+    middle = await _prices_of(session, ids.order_by(*up).offset((count - 1) // 2).limit(2 - count % 2))
+    first = await _prices_of(session, ids.order_by(*up).limit(1))
+    last = await _prices_of(session, ids.order_by(*down).limit(1))
+    return OfferPrices(first[0], median(middle or last), last[0]) if first and last else None
+
+
+async def _prices_of(session: AsyncSession, ids: Select[str]) -> tuple[Decimal, ...]:
+    """USD per GPU-hour of the offers ``ids``. These are found first, by an index alone, however many go
+    before them."""
+    prices = select(OfferRow.price_per_gpu_hour_micro_usd).where(OfferRow.offer_id.in_(ids))
+    return tuple(from_micro_usd(micro_usd) for micro_usd in await session.scalars(prices))
+
+
+async def find_cheapest_of_sellers(session: AsyncSession, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
+    """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+    number = func.row_number().over(partition_by=OfferRow.provider, order_by=CHEAPEST_FIRST)
+    shown = (OfferRow.provider, OfferRow.offer_id, OfferRow.price_per_gpu_hour_micro_usd)
+    ranked = narrowed(select(*shown, OfferRow.price_rank, number.label("number")), wanted).subquery()
+    statement = select(ranked).where(ranked.c.number == 1).order_by(ranked.c.price_rank, ranked.c.offer_id)
+    return tuple(
+        SellersCheapest(provider, offer_id, from_micro_usd(micro_usd))
+        for provider, offer_id, micro_usd, _, _ in await session.execute(statement)
+    )

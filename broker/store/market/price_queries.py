@@ -1,0 +1,38 @@
+"""Pieces of queries over price history that its readers and its upkeep share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import ScalarSelect, select
+
+from broker.domain.market.price_days import PriceDay
+from broker.store.market.price_tables import PriceDayRow, PriceRow, SeriesRow
+
+
+def in_force_at(at: datetime, *, inclusive: bool) -> ScalarSelect[datetime]:
+    """When each series' last point before ``at`` (``inclusive``: or at it) was: one step down its key."""
+    point = PriceRow.__table__.alias()
+    before = point.c.at <= at if inclusive else point.c.at < at
+    return (
+        select(point.c.at)
+        .where(point.c.series_id == SeriesRow.series_id, before)
+        .order_by(point.c.at.desc())
+        .limit(1)
+        .correlate(SeriesRow)
+        .scalar_subquery()
+    )
+
+
+def price_day_of(row: PriceDayRow) -> PriceDay:
+    """A stored day."""
+    return PriceDay(
+        day=row.day,
+        least=row.least,
+        median=row.median,
+        most=row.most,
+        last=row.last,
+        seconds=row.seconds,
+        changes=row.changes,
+        on_sale=row.on_sale,
+    )

@@ -1,0 +1,308 @@
+"""Plans, by team."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from sqlalchemy import CTE, Select, and_, case, func, literal, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
+
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.money import to_micro_usd
+from broker.domain.basics.page import Page
+from broker.domain.holding.reservation import OPEN_STATES, ReservationState
+from broker.domain.planning.plan import Plan
+from broker.domain.spend.approvals import ApprovalState, Decision
+from broker.ports.planning import PlanOptions, PlanRecord, PlanState, Standing, standing_of
+from broker.store.documents import from_document, to_document
+from broker.store.pages import fetch_page
+from broker.store.tables import PlanRow, ReservationRow
+from broker.store.workers import claim_rows, from_now, take_turn
+from broker.store.writes import Values, batches, insert_new, table_of, update_one, update_unchanged
+
+PLANNING_LEASE = timedelta(hours=2)
+"""Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
+_HOLDING = sorted(state.value for state in OPEN_STATES - {ReservationState.RELEASING})
+PLANS_TURN = 0x706C616E
+"""Key of the advisory lock under which a team's plans are counted ("plan" in ASCII)."""
+_ON_THEIR_WAY = [state.value for state in PlanState if state.is_on_its_way]
+_NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
+
+
+class SqlPlanRepository:
+    """Stored plans; fulfils ``broker.ports.planning.PlanRepository``."""
+
+    def __init__(self, session: AsyncSession, worker_id: str) -> None:
+        self._session = session
+        self._worker_id = worker_id
+
+    async def add(self, record: PlanRecord) -> None:
+        """Stores a new record; Conflict when its id is taken."""
+        await insert_new(self._session, PlanRow, self._values(record), f"plan {record.plan_id}")
+
+    async def update(self, record: PlanRecord) -> PlanRecord:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        key = table_of(PlanRow).c.plan_id == record.plan_id
+        await update_unchanged(self._session, PlanRow, key, self._values(record), f"plan {record.plan_id}")
+        return replace(record, version=record.version + 1)
+
+    async def find(self, plan_id: str) -> PlanRecord:
+        """One record; NotFound."""
+        row = await self._session.get(PlanRow, plan_id, populate_existing=True)
+        if row is None:
+            raise NotFound("plan", plan_id)
+        return _record(row)
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
+        """Newest first; ``team`` None: all."""
+        statement = select(PlanRow)
+        if team is not None:
+            statement = statement.where(PlanRow.team == team)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
+
+    async def find_current(
+        self, team: str | None = None, known: Collection[PlanRecord] = ()
+    ) -> tuple[PlanRecord, ...]:
+        """The plans that are in force; see ``broker.ports.planning.PlanRepository``."""
+        rows = (await self._session.execute(_current(team))).all()
+        by_key = {(record.plan_id, record.version): record for record in known}
+        missing = [row.plan_id for row in rows if (row.plan_id, row.version) not in by_key]
+        if missing:
+            statement = select(PlanRow).where(PlanRow.plan_id.in_(missing))
+            found = await self._session.scalars(statement.execution_options(populate_existing=True))
+            by_key |= {(row.plan_id, row.version): _record(row) for row in found}
+        keys = ((row.plan_id, row.version) for row in rows)
+        return tuple(by_key[key] for key in keys if key in by_key)
+
+    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+        """Where each of ``records`` stands, by its id; nothing of those that are not made."""
+        ids = [record.plan_id for record in records]
+        successor = PlanRow.supersedes.in_(ids), PlanRow.state == PlanState.DONE.value
+        superseded = set(await self._session.scalars(select(PlanRow.supersedes).where(*successor)))
+        holding = _holding().c.plan_id
+        held = set(await self._session.scalars(select(holding).where(holding.in_(ids))))
+        teams = sorted({record.team for record in records})
+        current = {
+            row.plan_id for team in teams for row in (await self._session.execute(_current(team))).all()
+        }
+        found = {
+            record.plan_id: standing_of(
+                record,
+                is_held=record.plan_id in held,
+                is_superseded=record.plan_id in superseded,
+                is_current=record.plan_id in current,
+            )
+            for record in records
+        }
+        return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    async def withdraw_intentions(self, record: PlanRecord) -> None:
+        """No other draft of the same team and workload names is intended any more."""
+        plan = table_of(PlanRow).c
+        drafts = and_(
+            plan.state == PlanState.DONE.value,
+            plan.team == record.team,
+            plan.workloads_key == workloads_key(record),
+            plan.plan_id != record.plan_id,
+            plan.intended_by.is_not(None),
+            plan.reserved_at.is_(None),
+        )
+        values = {"intended_by": None, "version": plan.version + 1}
+        await update_one(self._session, PlanRow, drafts, values)
+
+    async def find_by_approval(
+        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+    ) -> Page[PlanRecord]:
+        """Plans that stand in one of ``states`` with finance, newest first; ``team`` None: all."""
+        statement = select(PlanRow).where(PlanRow.approval.in_([state.value for state in states]))
+        if team is not None:
+            statement = statement.where(PlanRow.team == team)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
+
+    async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
+        """The plan and those whose place it took, one after the other; NotFound."""
+        found: list[str] = []
+        wanted: str | None = plan_id
+        while wanted is not None and wanted not in found:
+            found.append(wanted)
+            rows = await self._session.execute(select(PlanRow.supersedes).where(PlanRow.plan_id == wanted))
+            row = rows.one_or_none()
+            if row is None:
+                raise NotFound("plan", wanted)
+            wanted = row[0]
+        return tuple(found)
+
+    async def count_on_their_way(self, team: str) -> tuple[int, int]:
+        """How many plans of ``team`` are queued or running, and how many workloads they ask for."""
+        await take_turn(self._session, PLANS_TURN, team)
+        counts = func.count(), func.coalesce(func.sum(PlanRow.workload_count), 0)
+        mine = PlanRow.state.in_(_ON_THEIR_WAY), PlanRow.team == team
+        plans, workloads = (await self._session.execute(select(*counts).where(*mine))).one()
+        return int(plans), int(workloads)
+
+    async def count_older_queued(self, record: PlanRecord) -> int:
+        """How many plans wait that were asked for before ``record``."""
+        place = tuple_(PlanRow.created_at, PlanRow.plan_id)
+        is_older = place < tuple_(
+            literal(record.created_at, PlanRow.created_at.type), literal(record.plan_id)
+        )
+        is_queued = PlanRow.state == PlanState.QUEUED.value
+        counted = await self._session.scalar(select(func.count()).where(is_queued, is_older))
+        return counted or 0
+
+    async def find_cancelled(self, plan_ids: Collection[str]) -> tuple[str, ...]:
+        """Those of ``plan_ids`` that are cancelled."""
+        is_cancelled = PlanRow.state == PlanState.CANCELLED.value
+        found: list[str] = []
+        for part in batches(plan_ids):
+            found += await self._session.scalars(
+                select(PlanRow.plan_id).where(is_cancelled, PlanRow.plan_id.in_(part))
+            )
+        return tuple(found)
+
+    async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
+        """Claims and gives what is queued or running and no other living process makes, oldest first."""
+        unfinished = PlanRow.state.in_(_ON_THEIR_WAY)
+        keys = await claim_rows(
+            self._session, PlanRow, PlanRow.plan_id, unfinished, self._worker_id, PLANNING_LEASE
+        )
+        statement = select(PlanRow).where(PlanRow.plan_id.in_(keys)).order_by(*_NEWEST_FIRST)
+        rows = await self._session.scalars(statement.execution_options(populate_existing=True))
+        return tuple(_record(row) for row in rows)
+
+    def _values(self, record: PlanRecord) -> Values:
+        """The row; until there is an answer it stays claimed by the process that works on it."""
+        claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
+        if record.state.is_on_its_way:
+            claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, PLANNING_LEASE)}
+        return {**_values(record), **claim}
+
+
+def _holding() -> CTE:
+    """Plans that hold something or will buy it, and those that took the place of one that does."""
+    row = ReservationRow
+    first = select(row.plan_id.label("plan_id")).where(row.state.in_(_HOLDING), row.plan_id.is_not(None))
+    holding = first.distinct().cte("holding", recursive=True)
+    successor = aliased(PlanRow)
+    later = select(successor.plan_id).join(holding, successor.supersedes == holding.c.plan_id)
+    return holding.union(later.where(successor.state == PlanState.DONE.value))
+
+
+def _current(team: str | None) -> Select[tuple[str, int]]:
+    """Id and version of the plans that are in force; see ``find_current``."""
+    successor = aliased(PlanRow)
+    superseded = (
+        select(successor.plan_id)
+        .where(successor.supersedes == PlanRow.plan_id, successor.state == PlanState.DONE.value)
+        .exists()
+    )
+    is_held = PlanRow.plan_id.in_(select(_holding().c.plan_id))
+    is_approved = func.coalesce(PlanRow.approval == ApprovalState.APPROVED.value, False)
+    is_draft = and_(PlanRow.reserved_at.is_(None), ~superseded)
+    is_intended = and_(or_(PlanRow.intended_by.is_not(None), is_approved), is_draft)
+    held, intended = case((is_held, 1), else_=0), case((is_intended, 1), else_=0)
+    same = PlanRow.team, PlanRow.workloads_key
+    newest_first = PlanRow.created_at.desc(), PlanRow.plan_id.desc()
+    standing = select(
+        PlanRow.plan_id,
+        PlanRow.version,
+        PlanRow.team,
+        PlanRow.created_at,
+        case((superseded, 1), else_=0).label("superseded"),
+        case((is_draft, 1), else_=0).label("draft"),
+        held.label("held"),
+        intended.label("intended"),
+        func.max(held).over(partition_by=same).label("any_held"),
+        func.row_number()
+        .over(partition_by=(*same, held), order_by=(intended.desc(), *newest_first))
+        .label("rank"),
+    ).where(
+        PlanRow.state == PlanState.DONE.value,
+        func.coalesce(PlanRow.approval, "") != ApprovalState.REJECTED.value,
+    )
+    if team is not None:
+        standing = standing.where(PlanRow.team == team)
+    one = standing.subquery().c
+    draft = and_(one.rank == 1, one.draft == 1, or_(one.any_held == 0, one.intended == 1))
+    return (
+        select(one.plan_id, one.version)
+        .where(or_(and_(one.held == 1, one.superseded == 0), draft))
+        .order_by(one.team, one.created_at.desc(), one.plan_id.desc())
+    )
+
+
+def workloads_key(record: PlanRecord) -> str:
+    """A hash of the set of workload names: of the document, or of the plan where it names none."""
+    names = _document_names(record.document) or _plan_names(record.plan)
+    return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
+
+
+def _document_names(document: str) -> set[str]:
+    try:
+        workloads = json.loads(document)["workloads"]
+        return {str(workload["name"]) for workload in workloads}
+    except (ValueError, KeyError, TypeError):
+        return set()
+
+
+def _plan_names(plan: Plan | None) -> set[str]:
+    if plan is None:
+        return set()
+    return {p.workload for p in plan.placements} | {u.workload for u in plan.unplaced}
+
+
+def _values(record: PlanRecord) -> Values:
+    plan = record.plan
+    return {
+        "plan_id": record.plan_id,
+        "team": record.team,
+        "state": record.state.value,
+        "workloads_key": workloads_key(record),
+        "workload_count": record.workload_count,
+        "document": record.document,
+        "options": to_document(record.options),
+        "created_at": record.created_at,
+        "requested_by": record.requested_by,
+        "status": None if plan is None else plan.status.value,
+        "cost_micro_usd": None if plan is None else to_micro_usd(plan.cost_usd),
+        "plan": None if plan is None else to_document(plan),
+        "problem": record.problem,
+        "needs_approval": record.needs_approval,
+        "approval_reason": record.approval_reason,
+        "approved_by": record.approved_by,
+        "approved_at": record.approved_at,
+        "supersedes": record.supersedes,
+        "approval": None if record.approval is None else record.approval.value,
+        "decisions": to_document(record.decisions) if record.decisions else None,
+        "intended_by": record.intended_by,
+        "reserved_at": record.reserved_at,
+        "version": record.version,
+    }
+
+
+def _record(row: PlanRow) -> PlanRecord:
+    return PlanRecord(
+        plan_id=row.plan_id,
+        team=row.team,
+        state=PlanState(row.state),
+        document=row.document,
+        options=from_document(PlanOptions, row.options),
+        created_at=row.created_at,
+        requested_by=row.requested_by,
+        plan=None if row.plan is None else from_document(Plan, row.plan),
+        problem=row.problem,
+        needs_approval=row.needs_approval,
+        approval_reason=row.approval_reason,
+        approved_by=row.approved_by,
+        approved_at=row.approved_at,
+        supersedes=row.supersedes,
+        version=row.version,
+        decisions=tuple(from_document(Decision, one) for one in row.decisions or ()),
+        intended_by=row.intended_by,
+        reserved_at=row.reserved_at,
+    )

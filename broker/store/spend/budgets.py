@@ -1,0 +1,98 @@
+"""Budgets, and which of their thresholds were told."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, and_, delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.money import from_micro_usd, to_cents, to_micro_usd
+from broker.domain.basics.window import Window
+from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
+from broker.store.spend.finance_tables import BudgetAlertRow, BudgetRow
+from broker.store.tables import Row
+from broker.store.writes import Values, insert_or_keep, table_of, upsert_one
+
+
+class SqlBudgetRepository:
+    """Stored budgets; fulfils ``broker.ports.spend.BudgetRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def put(self, budget: Budget) -> None:
+        """Stores one, over the one of the same team and period."""
+        await upsert_one(self._session, BudgetRow, _values(budget))
+
+    async def find(self, team: str, period: BudgetPeriod) -> Budget:
+        """One; NotFound."""
+        row = await self._session.get(BudgetRow, (team, period.value), populate_existing=True)
+        if row is None:
+            raise NotFound("budget", f"{team}/{period}")
+        return _budget(row)
+
+    async def find_all(self, team: str | None) -> tuple[Budget, ...]:
+        """Those of ``team`` (None: all), by team and period."""
+        statement = select(BudgetRow).order_by(BudgetRow.team, BudgetRow.period)
+        if team is not None:
+            statement = statement.where(BudgetRow.team == team)
+        rows = await self._session.scalars(statement.execution_options(populate_existing=True))
+        return tuple(_budget(row) for row in rows)
+
+    async def remove(self, team: str, period: BudgetPeriod) -> None:
+        """Forgets one, with what was told of it."""
+        for row in (BudgetAlertRow, BudgetRow):
+            await self._session.execute(delete(table_of(row)).where(_of(row, team, period)))
+
+    async def tell(self, alert: BudgetAlert) -> bool:
+        """Notes that an alert is told, in this transaction; False where it was told before in its period."""
+        return await insert_or_keep(self._session, BudgetAlertRow, _told(alert))
+
+    async def take_back(self, alert: BudgetAlert) -> None:
+        """Forgets that an alert was told, so that it may be once more."""
+        columns = table_of(BudgetAlertRow).c
+        key = and_(*(columns[name] == value for name, value in _told(alert).items()))
+        await self._session.execute(delete(table_of(BudgetAlertRow)).where(key))
+
+
+def _of(row: type[Row], team: str, period: BudgetPeriod) -> ColumnElement[bool]:
+    columns = table_of(row).c
+    return and_(columns.team == team, columns.period == period.value)
+
+
+def _told(alert: BudgetAlert) -> Values:
+    return {
+        "team": alert.budget.team,
+        "period": alert.budget.period.value,
+        "starts_at": alert.window.start,
+        "percent": alert.percent,
+        "basis": alert.basis.value,
+    }
+
+
+def _values(budget: Budget) -> Values:
+    return {
+        "team": budget.team,
+        "period": budget.period.value,
+        "limit_micro_usd": to_micro_usd(budget.limit_usd),
+        "thresholds": list(budget.thresholds),
+        "starts_at": None if budget.horizon is None else budget.horizon.start,
+        "ends_at": None if budget.horizon is None else budget.horizon.end,
+        "set_by": budget.set_by,
+        "set_at": budget.set_at,
+    }
+
+
+def _budget(row: BudgetRow) -> Budget:
+    span = None
+    if row.starts_at is not None and row.ends_at is not None:
+        span = Window(row.starts_at, row.ends_at)
+    return Budget(
+        team=row.team,
+        period=BudgetPeriod(row.period),
+        limit_usd=to_cents(from_micro_usd(row.limit_micro_usd)),
+        thresholds=tuple(row.thresholds),
+        horizon=span,
+        set_by=row.set_by,
+        set_at=row.set_at,
+    )

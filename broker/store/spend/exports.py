@@ -1,0 +1,61 @@
+"""Files of spend that were asked for, until they are a day old."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.basics.errors import NotFound
+from broker.domain.basics.export_jobs import ExportJob, ExportState
+from broker.store.spend.finance_tables import ExportRow
+from broker.store.writes import insert_or_keep, table_of
+
+_ROW = table_of(ExportRow).c
+
+
+class SqlExportRepository:
+    """Stored exports; fulfils ``broker.ports.spend.ExportRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add(self, job: ExportJob) -> bool:
+        """Stores a job that begins; False where one of its id is there."""
+        values = {
+            "export_id": job.export_id,
+            "team": job.team,
+            "file_name": job.file_name,
+            "media_type": job.media_type,
+            "started_at": job.started_at,
+            "state": job.state.value,
+        }
+        return await insert_or_keep(self._session, ExportRow, values)
+
+    async def finish(self, job: ExportJob, content: bytes | None) -> None:
+        """Stores how a job ended, with its file."""
+        ended = {"state": job.state.value, "manifest": job.manifest, "problem": job.problem}
+        statement = update(ExportRow).where(ExportRow.export_id == job.export_id)
+        await self._session.execute(statement.values(**ended, content=content))
+
+    async def find(self, export_id: str) -> ExportJob:
+        """One; NotFound."""
+        columns = [column for column in _ROW if column.name != "content"]
+        found = await self._session.execute(select(*columns).where(_ROW.export_id == export_id))
+        row = found.one_or_none()
+        if row is None:
+            raise NotFound("export", export_id)
+        values = row._asdict()
+        return ExportJob(**{**values, "state": ExportState(values["state"])})
+
+    async def find_content(self, export_id: str) -> bytes:
+        """The file of a job that is done; NotFound."""
+        found = await self._session.scalar(select(_ROW.content).where(_ROW.export_id == export_id))
+        if found is None:
+            raise NotFound("export", export_id)
+        return bytes(found)
+
+    async def forget(self, before: datetime) -> None:
+        """Deletes what began before."""
+        await self._session.execute(delete(table_of(ExportRow)).where(_ROW.started_at < before))

@@ -1,0 +1,237 @@
+"""Spend by day: settled bills rolled up, and the months that are closed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.basics.money import CENT
+from broker.domain.focus.columns import Cell, FocusRow, Kind, kind_of
+from broker.domain.holding.reservation import Reservation
+from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.spend_cells import Amounts, CellKey, Cells, difference
+from broker.ports.spend import DaySum, FocusCosts, LedgerMark
+from broker.store.spend.finance_tables import (
+    ClosedCostRow,
+    ClosedMonthRow,
+    ClosedRowsRow,
+    SpendBillRow,
+    SpendDayRow,
+)
+from broker.store.tables import MetaRow, PlanRow, ReservationRow
+from broker.store.writes import Values, add_up_many, batches, insert_many, insert_new, table_of, upsert_many
+
+GENERATION = "spend_generation"
+_SUMS = Amounts._fields
+_DAY = table_of(SpendDayRow).c
+NO_WORDS: Mapping[str, str] = MappingProxyType({})
+_WORDS = {"team", "workload", "provider", "kind", "tier", "gpu", "region", "offer_id"}
+
+
+class SqlRollupRepository:
+    """Rolled-up spend; fulfils ``broker.ports.spend.RollupRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def find_generation(self) -> int:
+        """How often the roll-up was written."""
+        value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == GENERATION))
+        return int(value or 0)
+
+    async def find_mark(self, team: str | None) -> LedgerMark:
+        """What is the same for as long as nothing is written: versions only grow, and rows that are rolled
+        up leave the count with a new generation."""
+        reservation, plan = table_of(ReservationRow).c, table_of(PlanRow).c
+        unsettled = select(func.count(), func.sum(reservation.version)).where(
+            reservation.rolled_up.is_(False)
+        )
+        plans = select(func.count(), func.sum(plan.version)).select_from(table_of(PlanRow))
+        if team is not None:
+            unsettled, plans = unsettled.where(reservation.team == team), plans.where(plan.team == team)
+        generation = await self.find_generation()
+        counts = [(await self._session.execute(statement)).one() for statement in (unsettled, plans)]
+        of_rows, of_plans = ((int(count), int(versions or 0)) for count, versions in counts)
+        return LedgerMark(generation, of_rows, of_plans)
+
+    async def find_open_bills(self, team: str | None) -> frozenset[str]:
+        """Bills with a reservation that is not rolled up as it stands."""
+        bill = func.coalesce(ReservationRow.plan_id, ReservationRow.reservation_id)
+        statement = select(bill).where(ReservationRow.rolled_up.is_(False)).distinct()
+        if team is not None:
+            statement = statement.where(ReservationRow.team == team)
+        return frozenset((await self._session.scalars(statement)).all())
+
+    async def find_first_day(self) -> date | None:
+        """The first day with rolled-up spend."""
+        first: date | None = await self._session.scalar(select(func.min(_DAY.day)))
+        return first
+
+    async def find_stored(self, bill_ids: Collection[str]) -> Mapping[str, Cells]:
+        """What is rolled up of some bills."""
+        found: dict[str, Cells] = {}
+        for part in batches(sorted(bill_ids)):
+            statement = select(SpendBillRow).where(SpendBillRow.bill_id.in_(part))
+            rows = await self._session.scalars(statement.execution_options(populate_existing=True))
+            found |= {row.bill_id: _cells(row.cells) for row in rows}
+        return found
+
+    async def find_sums(
+        self,
+        team: str | None,
+        days: tuple[date, date] | None,
+        group_by: str,
+        narrowed: Mapping[str, str] = NO_WORDS,
+    ) -> tuple[DaySum, ...]:
+        """Rolled-up spend by day and one of its words, from the first of ``days`` to before the last."""
+        group = _DAY[group_by] if group_by in _WORDS else func.max("committed")
+        statement = select(_DAY.day, group, func.sum(_DAY.cents), func.sum(_DAY.cash_cents)).where(
+            *_span(days), *(_DAY[name] == word for name, word in narrowed.items())
+        )
+        if team is not None:
+            statement = statement.where(_DAY.team == team)
+        by = (_DAY.day, group) if group_by in _WORDS else (_DAY.day,)
+        rows = await self._session.execute(statement.group_by(*by))
+        return tuple(DaySum(day, word, int(cents), int(cash)) for day, word, cents, cash in rows)
+
+    async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
+        """Rolled-up spend of all ``days`` together, by cell."""
+        sums = select(
+            _DAY.cell, func.min(_DAY.day).label("day"), *(func.sum(_DAY[n]).label(n) for n in _SUMS)
+        )
+        sums = sums.where(*_span(days), *(() if team is None else (_DAY.team == team,)))
+        by_cell = sums.group_by(_DAY.cell).subquery()
+        words = [_DAY[name] for name in CellKey._fields]
+        first = and_(_DAY.day == by_cell.c.day, _DAY.cell == by_cell.c.cell)
+        rows = await self._session.execute(
+            select(*words, *(by_cell.c[name] for name in _SUMS)).join(by_cell, first)
+        )
+        width = len(words)
+        return {CellKey(*row[:width]): Amounts(*map(int, row[width:])) for row in rows}
+
+    async def put(self, bill_id: str, team: str, old: Cells, new: Cells) -> None:
+        """Stores ``new`` as what is rolled up of a bill, of which ``old`` was; sums follow."""
+        added = [_values(day, key, amounts) for (day, key), amounts in difference(new, old).items()]
+        await add_up_many(self._session, SpendDayRow, added, _SUMS)
+        bill = {"bill_id": bill_id, "team": team, "cells": _document(new)}
+        await upsert_many(self._session, SpendBillRow, [bill])
+
+    async def settle(self, reservations: Iterable[Reservation]) -> bool:
+        """Notes that a bill is rolled up whole; False when one of its reservations was written since."""
+        table = table_of(ReservationRow)
+        for row in reservations:
+            same = (table.c.reservation_id == row.reservation_id, table.c.version == row.version)
+            marked = await self._session.execute(
+                update(table).where(*same).values(rolled_up=True).returning(table.c.reservation_id)
+            )
+            if marked.first() is None:
+                return False
+        return True
+
+    async def next_generation(self) -> None:
+        """Counts up what readers compare; whoever writes next waits for this transaction."""
+        value = str(await self.find_generation() + 1)
+        await upsert_many(self._session, MetaRow, [{"name": GENERATION, "value": value}])
+
+    async def find_closed(self) -> tuple[ClosedMonth, ...]:
+        """Closed months, the first one first."""
+        rows = await self._session.scalars(select(ClosedMonthRow).order_by(ClosedMonthRow.month))
+        return tuple(
+            ClosedMonth(row.month, row.closed_at, row.closed_by, row.comment, row.cents * CENT, row.rows)
+            for row in rows
+        )
+
+    async def add_closed(self, month: ClosedMonth) -> None:
+        """Stores a closed month; Conflict when it is closed already."""
+        values = {
+            "month": month.month,
+            "closed_at": month.closed_at,
+            "closed_by": month.closed_by,
+            "comment": month.comment,
+            "cents": int(month.usd / CENT),
+            "rows": month.rows,
+        }
+        await insert_new(self._session, ClosedMonthRow, values, f"closed month {month.month:%Y-%m}")
+
+    async def add_closed_rows(self, month: date, ordinal: int, team: str, rows: Sequence[FocusRow]) -> None:
+        """Stores FOCUS rows of a closed month, all of one team."""
+        packed = zlib.compress(json.dumps([_packed(row) for row in rows]).encode())
+        values = {"month": month, "ordinal": ordinal, "team": team, "content": packed}
+        await insert_many(self._session, ClosedRowsRow, [values])
+
+    async def find_closed_parts(self, month: date, team: str | None) -> tuple[int, ...]:
+        """Numbers of the parts that the rows of a closed month are stored in, in order."""
+        chosen = select(ClosedRowsRow.ordinal).where(ClosedRowsRow.month == month)
+        if team is not None:
+            chosen = chosen.where(ClosedRowsRow.team == team)
+        return tuple((await self._session.scalars(chosen.order_by(ClosedRowsRow.ordinal))).all())
+
+    async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
+        """FOCUS rows of one part of a closed month, as they were."""
+        of_part = (ClosedRowsRow.month == month, ClosedRowsRow.ordinal == ordinal)
+        content = (await self._session.scalars(select(ClosedRowsRow.content).where(*of_part))).one()
+        rows = json.loads(zlib.decompress(content))
+        return tuple({name: _cell(name, text) for name, text in row.items()} for row in rows)
+
+    async def add_closed_costs(self, month: date, costs: Mapping[str, FocusCosts]) -> None:
+        """Stores what the FOCUS rows of a month sum to, by reservation."""
+        many = [{"month": month, "reservation_id": name, **one._asdict()} for name, one in costs.items()]
+        await insert_many(self._session, ClosedCostRow, many)
+
+    async def find_closed_costs(
+        self, months: Sequence[date], reservation_ids: Collection[str]
+    ) -> Mapping[str, FocusCosts]:
+        """What FOCUS rows of closed months sum to, by reservation."""
+        cost = table_of(ClosedCostRow).c
+        found: dict[str, FocusCosts] = {}
+        for part in batches(sorted(reservation_ids)):
+            statement = (
+                select(cost.reservation_id, func.sum(cost.billed_cents), func.sum(cost.effective_cents))
+                .where(cost.month.in_(months), cost.reservation_id.in_(part))
+                .group_by(cost.reservation_id)
+            )
+            for name, billed, effective in await self._session.execute(statement):
+                found[name] = FocusCosts(int(billed), int(effective))
+        return found
+
+
+def _packed(row: FocusRow) -> dict[str, str]:
+    return {
+        name: cell.isoformat() if isinstance(cell, datetime) else str(cell)
+        for name, cell in row.items()
+        if cell is not None
+    }
+
+
+def _cell(name: str, text: str) -> Cell:
+    kind = kind_of(name)
+    if kind is Kind.DECIMAL:
+        return Decimal(text)
+    return datetime.fromisoformat(text) if kind is Kind.TIME else text
+
+
+def _span(days: tuple[date, date] | None) -> tuple[ColumnElement[bool], ...]:
+    return () if days is None else (_DAY.day >= days[0], _DAY.day < days[1])
+
+
+def _values(day: date, key: CellKey, amounts: Amounts) -> Values:
+    name = hashlib.blake2b("\x1f".join(map(str, key)).encode(), digest_size=12).hexdigest()
+    return {"day": day, "cell": name, **key._asdict(), **amounts._asdict()}
+
+
+def _document(cells: Cells) -> list[Any]:
+    return [[day.isoformat(), *key, *amounts] for (day, key), amounts in cells.items()]
+
+
+def _cells(document: list[Any]) -> Cells:
+    width = 1 + len(CellKey._fields)
+    return {(date.fromisoformat(row[0]), CellKey(*row[1:width])): Amounts(*row[width:]) for row in document}

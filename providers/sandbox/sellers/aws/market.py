@@ -1,0 +1,193 @@
+"""What AWS sells in the sandbox: instance types by zone, on demand, spot, as Capacity Blocks, and as the
+training plans of SageMaker (``ml.`` types; no recording backs their prices, they are the block rates).
+
+Zone ids are the recorded ones; zone names are this account's own mapping (``az1`` is ``a``), as on AWS,
+where the mapping differs from account to account.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from providers.sandbox.ledger import Entry
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    WINDOW,
+    InventoryItem,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
+from providers.sandbox.wire import World
+
+BLOCK_TYPES = ("p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge")
+"""Types sold as Capacity Blocks here (the recorded rate table knows more)."""
+
+ML = "ml."
+"""Before the name of an instance type that SageMaker runs."""
+
+BLOCK_START = timedelta(hours=11, minutes=30)
+_REGIONS_FIRST = ("us-east-1", "us-east-2", "us-west-2")
+_BLOCK_REGIONS = 5
+_SOLD_OUT_DAYS = 0.05
+_COMPASS = {
+    "north": "n",
+    "south": "s",
+    "east": "e",
+    "west": "w",
+    "central": "c",
+    "northeast": "ne",
+    "southeast": "se",
+    "northwest": "nw",
+    "southwest": "sw",
+}
+
+
+def zone_prefix(region: str) -> str:
+    """``us-east-1`` → ``use1``."""
+    area, compass, number = region.split("-")
+    return f"{area}{_COMPASS[compass]}{number}"
+
+
+def zone_name(region: str, zone_id: str) -> str:
+    """``use2-az1`` → ``us-east-2a``; of a Local Zone ``use1-atl2-az1`` → ``us-east-1-atl-2a``."""
+    *places, zone = zone_id.split("-")
+    letter = chr(ord("a") + int(zone.removeprefix("az")) - 1)
+    if len(places) == 1:
+        return f"{region}{letter}"
+    found = re.fullmatch(r"([a-z]+)(\d+)", places[1])
+    return f"{region}-{found[1]}-{found[2]}{letter}" if found else f"{region}-{places[1]}{letter}"
+
+
+def is_local_zone(zone: str) -> bool:
+    """Whether a zone name is a Local Zone's."""
+    return zone.count("-") > 2
+
+
+@drawn_once
+def aws_cells(seed: int) -> Iterator[InventoryItem]:
+    """On demand by (type, zone), spot by (type, zone) as recorded, blocks by (type, zone)."""
+    rows = recorded_prices("aws")
+    zones: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.tier == "spot" and row.zone:
+            zones.setdefault((row.sku, row.region), []).append(row.zone)
+            yield _cell(seed, row, row.region, row.zone)
+    on_demand = [row for row in rows if row.tier == "on_demand"]
+    for row in on_demand:
+        for zone_id in sorted(zones.get((row.sku, row.region)) or _usual_zones(row.region)):
+            yield _cell(seed, row, row.region, zone_id)
+    for row in rows:
+        if row.tier == WINDOW and row.sku in BLOCK_TYPES:
+            yield from _block_cells(seed, row, (r.region for r in on_demand if r.sku == row.sku), zones)
+
+
+def _usual_zones(region: str) -> list[str]:
+    return [f"{zone_prefix(region)}-az{number}" for number in (1, 2)]
+
+
+def _block_cells(
+    seed: int, rate: Recorded, regions: Iterable[str], zones: dict[tuple[str, str], list[str]]
+) -> Iterator[InventoryItem]:
+    known = sorted(set(regions), key=lambda region: (region not in _REGIONS_FIRST, region))
+    for region in known[:_BLOCK_REGIONS]:
+        found = sorted(zones.get((rate.sku, region)) or _usual_zones(region))
+        inner = [zone_id for zone_id in found if zone_id.count("-") == 1] or found
+        for zone_id in inner[:2]:
+            block = _cell(seed, rate, region, zone_id)
+            yield block
+            yield _plan_cell(seed, block, zone_id)
+
+
+def _plan_cell(seed: int, block: InventoryItem, zone_id: str) -> InventoryItem:
+    sku = f"{ML}{block.sku}"
+    return replace(
+        block,
+        sku=sku,
+        source=ILLUSTRATIVE,
+        recorded_on="",
+        capacity=draw_count(16, 64, seed, sku, zone_id),
+        price_key=f"aws|{sku}|{block.region}||{block.tier}",
+    )
+
+
+def _cell(seed: int, row: Recorded, region: str, zone_id: str) -> InventoryItem:
+    price_zone = zone_id if row.tier == "spot" else ""
+    return InventoryItem(
+        provider="aws",
+        sku=row.sku,
+        region=region,
+        zone=zone_name(region, zone_id),
+        tier=row.tier,
+        gpu=row.gpu,
+        gpus=row.gpus,
+        usd_per_hour=row.usd_per_node_hour,
+        capacity=_capacity(seed, row, zone_id),
+        recorded_on=row.recorded_on,
+        source=row.source,
+        price_key=f"aws|{row.sku}|{region}|{price_zone}|{row.tier}",
+        gpu_memory_gb=row.gpu_memory_gb,
+        vcpus=row.vcpus,
+        memory_gb=row.memory_gb,
+        places=frozenset({zone_id}),
+        labels={"zone_id": zone_id},
+    )
+
+
+def _capacity(seed: int, row: Recorded, zone_id: str) -> int:
+    """Dense types are scarce outside blocks; a third of their zones have none."""
+    lot = (seed, row.sku, zone_id, row.tier)
+    if row.tier == WINDOW:
+        return draw_count(24, 80, *lot)
+    if not row.sku.startswith("p") or row.gpus < 8:
+        return draw_count(4, 40, *lot)
+    return 0 if draw(*lot, "none") < 0.35 else draw_count(1, 6, *lot)
+
+
+def find_cell(world: World, sku: str, zone: str, tier: str) -> InventoryItem | None:
+    """The cell of a type in a zone (name or id)."""
+    for cell in world.market.cells("aws"):
+        if (cell.sku, cell.tier) == (sku, tier) and zone in {cell.zone, cell.labels["zone_id"]}:
+            return cell
+    return None
+
+
+def region_cells(world: World, region: str, tier: str) -> list[InventoryItem]:
+    """Cells of a region and tier."""
+    return [cell for cell in world.market.cells("aws") if (cell.region, cell.tier) == (region, tier)]
+
+
+def block_day(instant: datetime) -> datetime:
+    """The 11:30 UTC at or before ``instant``: start of the day that blocks are counted in."""
+    midnight = (instant - BLOCK_START).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight + BLOCK_START
+
+
+def free_in_block(
+    world: World, cell: InventoryItem, start: datetime, end: datetime, bought: list[Entry]
+) -> int:
+    """Instances free on every block day that ``[start, end)`` touches; ``bought``: blocks of the cell."""
+    pool, fixed = world.market.capacity(cell), world.market.capacity_was_set(cell)
+    day, least = block_day(start), pool
+    while day < end and least > 0:
+        following = day + timedelta(days=1)
+        held = sum(
+            entry.units
+            for entry in bought
+            if entry.starts_at < following and (entry.ends_at is None or entry.ends_at > day)
+        )
+        existing = pool if fixed else _drawn(world.seed, cell, day, pool)
+        least = min(least, existing - held)
+        day = following
+    return max(0, least)
+
+
+def _drawn(seed: int, cell: InventoryItem, day: datetime, pool: int) -> int:
+    """Instances of a pool that are for sale on a block day."""
+    lot = (seed, cell.key, day.date())
+    return 0 if draw(*lot, "sold out") < _SOLD_OUT_DAYS else int(pool * (0.5 + 0.5 * draw(*lot)))

@@ -1,0 +1,282 @@
+"""EC2 On-Demand Capacity Reservations, from now or from a later date: create, describe, cancel.
+
+Idempotent by client token. Billed per second at the on-demand price, used or not. One with a commitment is
+cancelled while it is assessed and when the commitment is over; quotes for leaving earlier are not given here.
+Source: EC2 API model 2016-11-15.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import WINDOW, InventoryItem
+from providers.sandbox.sellers.aws.blocks import reservation_row, reservation_state
+from providers.sandbox.sellers.aws.future import (
+    Commitment,
+    commitment,
+    is_committed,
+    is_short,
+    require_kind,
+    stock_key,
+)
+from providers.sandbox.sellers.aws.market import find_cell
+from providers.sandbox.sellers.aws.query import Ec2Call, ec2_error, passes
+from providers.sandbox.wire import World
+
+MINIMUM_BILLED_S = 60
+_TOKEN = "aws_client_token"  # noqa: S105  a kind of document
+_VISIBLE_AFTER_END = timedelta(hours=24)
+
+
+class CapacityReservations:
+    """The reservation actions of one account; blocks are shown here too."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.actions = {
+            "CreateCapacityReservation": self._create,
+            "DescribeCapacityReservations": self._describe,
+            "CancelCapacityReservation": self._cancel,
+        }
+
+    def _create(self, call: Ec2Call) -> dict[str, Any]:
+        earlier = repeated(self._world, call)
+        if earlier is not None:
+            entry = self._find(earlier)
+            return {"capacityReservation": self._row(entry)}
+        count = call.integer("InstanceCount", 1, 1000)
+        platform = call.required("InstancePlatform")
+        cell = self._cell(call)
+        if call.params.get("StartDate"):
+            require_kind(cell, count)
+        wish = commitment(self._world, call)
+        if wish is None and self._world.market.free(cell, self._world.clock.now()) < count:
+            raise no_capacity(cell)
+        entry = self._world.ledger.write(self._new(call, cell, count, platform, wish))
+        remember(self._world, call, entry.instance_id)
+        return {"capacityReservation": self._row(entry)}
+
+    def _cell(self, call: Ec2Call) -> InventoryItem:
+        instance_type = call.required("InstanceType")
+        zone = call.params.get("AvailabilityZone") or call.params.get("AvailabilityZoneId")
+        if not zone:
+            raise ec2_error(
+                "MissingParameter", "The request must contain availabilityZone or availabilityZoneId"
+            )
+        cell = find_cell(self._world, instance_type, zone, "on_demand")
+        if cell is None or cell.region != call.region:
+            raise ec2_error(
+                "Unsupported",
+                f"Your requested instance type ({instance_type}) is not supported in your requested"
+                f" Availability Zone ({zone}).",
+            )
+        return cell
+
+    def _new(
+        self, call: Ec2Call, cell: InventoryItem, count: int, platform: str, wish: Commitment | None
+    ) -> Entry:
+        world, now = self._world, self._world.clock.now()
+        tags = call.tags("capacity-reservation")
+        fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
+        entry = Entry(
+            provider="aws",
+            instance_id="cr-" + world.new_id("aws-cr", 17),
+            tag=tags[0]["value"] if tags else call.params.get("ClientToken", ""),
+            sku=cell.sku,
+            region=cell.region,
+            zone=cell.zone,
+            tier="on_demand",
+            nodes=count,
+            units=count,
+            stock_key=cell.stock_key,
+            created_at=now,
+            starts_at=now,
+            ends_at=self._end(call),
+            failed_at=fails_at,
+            tariff=Tariff((world.market.price(cell) or Decimal(0)) * count, 1, MINIMUM_BILLED_S),
+            detail={
+                "kind": "reservation",
+                "tags": tags,
+                "platform": platform,
+                "zone_id": cell.labels["zone_id"],
+                "match": call.params.get("InstanceMatchCriteria", "open"),
+            },
+        )
+        return entry if wish is None else self._later(entry, cell, wish, call.loses_capacity)
+
+    def _later(self, entry: Entry, cell: InventoryItem, wish: Commitment, loses_capacity: bool) -> Entry:
+        """The reservation with its later start; it fails once it is assessed when there is no room."""
+        assessed_at = entry.created_at + timedelta(seconds=self._world.durations.fill_s)
+        short = loses_capacity or is_short(self._world, cell, wish, entry.ends_at, entry.nodes)
+        later = replace(
+            entry,
+            tier=WINDOW,
+            stock_key=stock_key(cell),
+            starts_at=wish.start,
+            failed_at=assessed_at if short else None,
+        )
+        return later.with_detail(
+            cell=cell.key, assessed_at=assessed_at.isoformat(), committed_until=wish.end.isoformat()
+        )
+
+    def _end(self, call: Ec2Call) -> datetime | None:
+        end = call.instant("EndDate")
+        kind = call.params.get("EndDateType", "unlimited" if end is None else "limited")
+        if (kind == "limited") != (end is not None):
+            raise ec2_error(
+                "InvalidParameterCombination", "EndDate goes with EndDateType 'limited', and only with it."
+            )
+        if end is not None and end <= self._world.clock.now():
+            raise ec2_error("InvalidParameterValue", "EndDate must be in the future.")
+        return end
+
+    def _describe(self, call: Ec2Call) -> dict[str, Any]:
+        wanted, filters = call.values("CapacityReservationId"), call.filters()
+        entries = {entry.instance_id: entry for entry in self._visible(call.region)}
+        for reservation_id in wanted:
+            if reservation_id not in entries:
+                raise _not_found(reservation_id)
+        rows = [
+            row
+            for entry in entries.values()
+            if (not wanted or entry.instance_id in wanted)
+            and passes(filters, _facts(row := self._row(entry)), entry.detail["tags"])
+        ]
+        page, token = call.page(rows)
+        return {"capacityReservationSet": page, "nextToken": token}
+
+    def _visible(self, region: str) -> list[Entry]:
+        now = self._world.clock.now()
+        return [
+            entry
+            for entry in self._world.ledger.live("aws", now - _VISIBLE_AFTER_END)
+            if entry.region == region and entry.detail["kind"] in {"block", "reservation"}
+        ]
+
+    def _cancel(self, call: Ec2Call) -> dict[str, Any]:
+        entry = self._find(call.required("CapacityReservationId"), call.region)
+        now = self._world.clock.now()
+        state = reservation_state(self._world, entry, now)
+        if entry.detail["kind"] == "block":
+            raise ec2_error(
+                "Unsupported", f"The Capacity Reservation '{entry.instance_id}' is a Capacity Block and"
+                " cannot be cancelled.",
+            )  # fmt: skip
+        if "committed_until" in entry.detail and is_committed(entry, now):
+            raise ec2_error(
+                "InvalidCapacityReservationState",
+                f"The Capacity Reservation '{entry.instance_id}' is {state} and within its commitment: a"
+                " cancellation quote is required.",
+            )
+        if state not in {"active", "pending", "assessing"}:
+            raise ec2_error(
+                "InvalidCapacityReservationState",
+                f"The Capacity Reservation '{entry.instance_id}' is in the {state} state.",
+            )
+        for instance in launched_into(self._world, entry.instance_id):
+            self._leave_on_demand(instance, entry, now)
+        self._world.ledger.write(replace(entry, released_at=now))
+        return {"return": True}
+
+    def settle(self) -> None:
+        """Instances of reservations that ended by their end date go on by themselves."""
+        now = self._world.clock.now()
+        for instance in self._world.ledger.live("aws", now):
+            reservation = self._world.ledger.find("aws", instance.detail.get("reservation", ""))
+            if reservation is not None and reservation.detail["kind"] == "reservation":
+                ended_at = reservation.ends_at
+                if ended_at is not None and ended_at <= now:
+                    self._leave_on_demand(instance, reservation, ended_at)
+
+    def _leave_on_demand(self, instance: Entry, reservation: Entry, since: datetime) -> None:
+        """An instance whose reservation ended goes on, billed by itself from then."""
+        hourly = reservation.tariff.usd_per_hour / reservation.nodes
+        left = replace(
+            instance,
+            units=1,
+            stock_key=reservation.detail.get("cell", reservation.stock_key),
+            starts_at=since,
+            tariff=Tariff(hourly),
+        )
+        self._world.ledger.write(left.with_detail(reservation=""))
+
+    def _find(self, reservation_id: str, region: str | None = None) -> Entry:
+        entry = self._world.ledger.find("aws", reservation_id)
+        if entry is None or (region is not None and entry.region != region):
+            raise _not_found(reservation_id)
+        return entry
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        inside = len(launched_into(self._world, entry.instance_id))
+        return reservation_row(self._world, entry, entry.nodes - inside)
+
+
+def _not_found(reservation_id: str) -> Exception:
+    return ec2_error(
+        "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{reservation_id}' is not found."
+    )
+
+
+def _facts(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "instance-type": row["instanceType"],
+        "owner-id": row["ownerId"],
+        "instance-platform": row["instancePlatform"],
+        "availability-zone": row["availabilityZone"],
+        "availability-zone-id": row["availabilityZoneId"],
+        "tenancy": row["tenancy"],
+        "state": row["state"],
+        "start-date": row["startDate"],
+        "end-date": row["endDate"] or "",
+        "end-date-type": row["endDateType"],
+        "instance-match-criteria": row["instanceMatchCriteria"],
+        "reservation-type": row["reservationType"],
+    }
+
+
+def launched_into(world: World, reservation_id: str) -> list[Entry]:
+    """Live instances inside a reservation."""
+    live = world.ledger.live("aws", world.clock.now())
+    return [entry for entry in live if entry.detail.get("reservation") == reservation_id]
+
+
+def no_capacity(cell: InventoryItem) -> Exception:
+    """EC2's words for no capacity in a zone."""
+    return ec2_error(
+        "InsufficientInstanceCapacity",
+        f"We currently do not have sufficient {cell.sku} capacity in the Availability Zone you requested"
+        f" ({cell.zone}). Our system will be working on provisioning additional capacity.",
+    )
+
+
+def repeated(world: World, call: Ec2Call) -> str | None:
+    """Id that the same client token made before; IdempotentParameterMismatch for another wish."""
+    token = call.params.get("ClientToken")
+    kept = world.store.document(_TOKEN, f"{call.region}|{call.action}|{token}") if token else None
+    if kept is None:
+        return None
+    if kept["wish"] != _wish(call):
+        raise ec2_error(
+            "IdempotentParameterMismatch", "The client token was used with different parameters before."
+        )
+    return str(kept["id"])
+
+
+def remember(world: World, call: Ec2Call, made_id: str) -> None:
+    """Ties what was made to the call's client token, if it has one."""
+    token = call.params.get("ClientToken")
+    if token:
+        name = f"{call.region}|{call.action}|{token}"
+        world.store.put_document(
+            _TOKEN, name, {"wish": _wish(call), "id": made_id, "at": zulu_ms(world.clock.now())}
+        )
+
+
+def _wish(call: Ec2Call) -> str:
+    return hashlib.sha256(json.dumps(dict(call.params), sort_keys=True).encode()).hexdigest()

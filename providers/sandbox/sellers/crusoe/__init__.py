@@ -1,0 +1,1 @@
+"""Crusoe in the sandbox market: its protocol and what it sells there."""

@@ -1,0 +1,1 @@
+"""DigitalOcean in the sandbox market: its protocol and what it sells there."""

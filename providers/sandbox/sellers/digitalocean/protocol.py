@@ -1,0 +1,269 @@
+"""DigitalOcean's API v2, under ``/digitalocean/v2``.
+
+Prices are dollars per Droplet and hour, one a size; GPU memory is the size's total. A size lists the
+regions that can make it. A create is answered 202 with a create action, which may still end ``errored``;
+the Droplet then stays ``new``. GPU Droplets show only in ``type=gpus``. While an action is pending
+nothing else may be done. Errors are ``{"id", "message", "request_id"}``. Billed by the hour begun here;
+the provider is reported to bill by the second since 2026. Sources: DigitalOcean's OpenAPI specification,
+error messages in users' reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from providers.sandbox.books import Books
+from providers.sandbox.faults import FaultKind
+from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.digitalocean.market import REGIONS, digitalocean_cells
+from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+
+MOST_ROWS = 200
+MOST_AT_ONCE = 10
+_HOST = "https://api.digitalocean.com"
+_NO_CAPACITY = "Size is not available in this region."
+
+
+class DigitalOcean(ProviderWire):
+    """Sizes, regions, Droplets and their actions."""
+
+    name = "digitalocean"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.books = Books(world, self.name, ending_s=0)
+        world.market.add(digitalocean_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("GET", "/v2/sizes", "list", self._sizes),
+            Route("GET", "/v2/regions", "list", self._regions),
+            Route("GET", "/v2/account/keys", "other", self._keys),
+            Route("POST", "/v2/droplets", "create", self._create),
+            Route("GET", "/v2/droplets", "get", self._droplets),
+            Route("GET", "/v2/droplets/{id}", "get", self._droplet),
+            Route("GET", "/v2/droplets/{id}/actions", "get", self._droplet_actions),
+            Route("GET", "/v2/actions/{action}", "get", self._action),
+            Route("DELETE", "/v2/droplets/{id}", "delete", self._delete),
+        )
+
+    def authorise(self, call: Call) -> None:
+        """A bearer token."""
+        if call.key() is None:
+            raise Refusal(self._error(401, "unauthorized", "Unable to authenticate you"))
+
+    def unknown_path(self) -> Reply:
+        """404 in the API's form."""
+        return self._not_found()
+
+    def malformed_body(self, reason: str) -> Reply:
+        """400 for a body that is no JSON object."""
+        return self._error(400, "bad_request", f"Malformed request: {reason}")
+
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+        """Every error has an id, a message and a request id."""
+        if kind is FaultKind.RATE_LIMITED:
+            limits = {
+                "ratelimit-limit": "5000",
+                "ratelimit-remaining": "0",
+                "ratelimit-reset": str(int(self.now.timestamp())),
+            }
+            return self._error(429, "too_many_requests", "API Rate limit exceeded.").with_headers(limits)
+        if kind is FaultKind.OUT_OF_CAPACITY:
+            return self._unprocessable(_NO_CAPACITY)
+        return self._error(500, "server_error", "Unexpected server-side error")
+
+    def _error(self, status: int, error_id: str, message: str) -> Reply:
+        request_id = str(UUID(hex=self.world.new_id("digitalocean-request", 32)))
+        return json_reply({"id": error_id, "message": message, "request_id": request_id}, status)
+
+    def _not_found(self) -> Reply:
+        return self._error(404, "not_found", "The resource you requested could not be found.")
+
+    def _unprocessable(self, message: str) -> Reply:
+        return self._error(422, "unprocessable_entity", message)
+
+    def _sizes(self, call: Call) -> Reply:
+        free = self.books.free_by_key()
+        by_slug: dict[str, list[InventoryItem]] = {}
+        for cell in self.books.cells():
+            by_slug.setdefault(cell.sku, []).append(cell)
+        return _page(call, "sizes", [self._size(cells, free) for cells in by_slug.values()])
+
+    def _size(self, cells: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
+        cell = cells[0]
+        price = self.books.price(cell)
+        row: dict[str, Any] = {
+            "slug": cell.sku,
+            "memory": round((cell.memory_gb or 0) * 1024),
+            "vcpus": int(cell.vcpus or 0),
+            "disk": cell.labels["disk"],
+            "transfer": 15.0,
+            "price_monthly": float(round(price * 744, 2)),
+            "price_hourly": float(price),
+            "regions": [each.region for each in cells if free[each.key] > 0],
+            "available": True,
+            "description": f"{cell.gpu} GPU - {cell.gpus}X" if cell.gpus else "Basic",
+            "networking_throughput": 10000,
+            "disk_info": [{"type": "local", "size": {"amount": cell.labels["disk"], "unit": "gib"}}],
+        }
+        if cell.gpus:
+            vram = {"amount": cell.gpus * cell.gpu_memory_gb, "unit": "gib"}
+            row["gpu_info"] = {"count": cell.gpus, "vram": vram, "model": cell.labels["model"]}
+        return row
+
+    def _regions(self, call: Call) -> Reply:
+        return _page(call, "regions", [self._region(slug) for slug in REGIONS])
+
+    def _region(self, slug: str) -> dict[str, Any]:
+        sizes = [cell.sku for cell in self.books.cells(region=slug)]
+        return {"name": REGIONS[slug], "slug": slug, "features": [], "available": True, "sizes": sizes}
+
+    def _keys(self, call: Call) -> Reply:
+        key = {"id": 512189, "fingerprint": "3b:16:bf:e4", "name": "sandbox", "public_key": "ssh-ed25519 A"}
+        return _page(call, "ssh_keys", [key])
+
+    def _create(self, call: Call) -> Reply:
+        body = call.json_object()
+        several = "names" in body
+        names = body["names"] if several else [body.get("name")]
+        if not isinstance(names, list) or not 0 < len(names) <= MOST_AT_ONCE:
+            raise Refusal(self._unprocessable(f"You can create 1 to {MOST_AT_ONCE} Droplets at once."))
+        made = [self._made(call, body, name) for name in names]
+        actions = [_link(entry) for entry in made]
+        rows = [self._row(entry) for entry in made]
+        found = {"droplets": rows} if several else {"droplet": rows[0]}
+        return json_reply({**found, "links": {"actions": actions}}, 202)
+
+    def _made(self, call: Call, body: dict[str, Any], name: Any) -> Entry:
+        if not isinstance(name, str) or not name:
+            raise Refusal(self._unprocessable("Name can't be blank"))
+        cell = self._wanted(body)
+        if self.books.free(cell) < 1:
+            raise Refusal(self._unprocessable(_NO_CAPACITY))
+        droplet_id = int(self.world.new_id(self.name, 8), 16)
+        action = int(self.world.new_id("digitalocean-action", 8), 16)
+        return self.books.sell(
+            cell,
+            name,
+            Tariff(self.books.price(cell), increment_s=3600),
+            {"request": body, "action": action, "gpus": cell.gpus},
+            instance_id=str(droplet_id),
+            fails=call.loses_capacity,
+        )
+
+    def _wanted(self, body: dict[str, Any]) -> InventoryItem:
+        if not body.get("image"):
+            raise Refusal(self._unprocessable("You specified an invalid image for Droplet creation."))
+        cells = self.books.cells(sku=str(body.get("size")))
+        if not cells:
+            raise Refusal(self._unprocessable("You specified an invalid size for Droplet creation."))
+        region = body.get("region") or cells[0].region
+        if region not in REGIONS:
+            raise Refusal(self._unprocessable("You specified an invalid region for Droplet creation."))
+        for cell in cells:
+            if cell.region == region:
+                return cell
+        raise Refusal(self._unprocessable(_NO_CAPACITY))
+
+    def _droplets(self, call: Call) -> Reply:
+        gpus = call.query.get("type") == "gpus"
+        tag, name = call.query.get("tag_name"), call.query.get("name")
+        rows = [self._row(entry) for entry in self.books.kept() if bool(entry.detail["gpus"]) is gpus]
+        wanted = [row for row in rows if tag is None or tag in row["tags"]]
+        return _page(call, "droplets", [row for row in wanted if name in {None, row["name"]}])
+
+    def _found(self, droplet_id: str) -> Entry:
+        entry = self.books.find(droplet_id)
+        if entry is None:
+            raise Refusal(self._not_found())
+        return entry
+
+    def _droplet(self, call: Call) -> Reply:
+        return json_reply({"droplet": self._row(self._found(call.parts["id"]))})
+
+    def _droplet_actions(self, call: Call) -> Reply:
+        return _page(call, "actions", [self._action_row(self._found(call.parts["id"]))])
+
+    def _action(self, call: Call) -> Reply:
+        for entry in self.world.ledger.entries(self.name):
+            if str(entry.detail["action"]) == call.parts["action"]:
+                return json_reply({"action": self._action_row(entry)})
+        raise Refusal(self._not_found())
+
+    def _action_status(self, entry: Entry) -> str:
+        if entry.failed(self.now):
+            return "errored"
+        return "in-progress" if self.books.booted(entry) < 1 else "completed"
+
+    def _action_row(self, entry: Entry) -> dict[str, Any]:
+        status = self._action_status(entry)
+        return {
+            "id": entry.detail["action"],
+            "status": status,
+            "type": "create",
+            "started_at": zulu(entry.created_at),
+            "completed_at": None if status == "in-progress" else zulu(self.books.up_at(entry)),
+            "resource_id": int(entry.instance_id),
+            "resource_type": "droplet",
+            "region_slug": entry.region,
+        }
+
+    def _delete(self, call: Call) -> Reply:
+        entry = self._found(call.parts["id"])
+        if self._action_status(entry) == "in-progress":
+            raise Refusal(self._unprocessable("Droplet already has a pending event."))
+        self.books.give_back(entry)
+        return Reply(204, b"")
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request, cell = entry.detail["request"], self.books.cells(sku=entry.sku)[0]
+        done = self._action_status(entry) == "completed"
+        address = {"ip_address": "203.0.113.50", "netmask": "255.255.255.0", "type": "public"}
+        return {
+            "id": int(entry.instance_id),
+            "name": entry.tag,
+            "memory": round((cell.memory_gb or 0) * 1024),
+            "vcpus": int(cell.vcpus or 0),
+            "disk": cell.labels["disk"],
+            "locked": not done,
+            "status": "active" if done else "new",
+            "created_at": zulu(entry.created_at),
+            "features": [],
+            "backup_ids": [],
+            "snapshot_ids": [],
+            "volume_ids": [],
+            "image": {"slug": str(request["image"])},
+            "size": {},
+            "size_slug": entry.sku,
+            "networks": {"v4": [address] if done else [], "v6": []},
+            "region": {"name": REGIONS[entry.region], "slug": entry.region},
+            "tags": request["tags"] if isinstance(request.get("tags"), list) else [],
+        }
+
+
+def _link(entry: Entry) -> dict[str, Any]:
+    action = entry.detail["action"]
+    return {"id": action, "rel": "create", "href": f"{_HOST}/v2/actions/{action}"}
+
+
+def _page(call: Call, key: str, rows: list[dict[str, Any]]) -> Reply:
+    """One page; links name the first, previous, next and last where there are any."""
+    size = min(MOST_ROWS, max(1, int(call.query.get("per_page") or 20)))
+    number = max(1, int(call.query.get("page") or 1))
+    last = max(1, -(-len(rows) // size))
+    pages: dict[str, str] = {}
+    if number < last:
+        pages |= {"next": _url(call, number + 1, size), "last": _url(call, last, size)}
+    if number > 1:
+        pages |= {"first": _url(call, 1, size), "prev": _url(call, number - 1, size)}
+    shown = rows[(number - 1) * size : number * size]
+    return json_reply({key: shown, "links": {"pages": pages} if pages else {}, "meta": {"total": len(rows)}})
+
+
+def _url(call: Call, number: int, size: int) -> str:
+    return f"{_HOST}{call.path}?page={number}&per_page={size}"

@@ -1,0 +1,1 @@
+"""Google Cloud in the sandbox market: its protocol and what it sells there."""

@@ -1,0 +1,250 @@
+"""Reservations (on demand), spot and flex-start instances of Compute Engine in the sandbox.
+
+A reservation is billed by the second from its creation, used or not, at the on-demand price; a spot instance
+likewise at its own, a flex-start instance from when capacity appeared. All are visible while they go away,
+then 404. Source: compute v1 discovery document (20261106).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker.domain.basics.money import ZERO
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.gcp.flex import flex_terms
+from providers.sandbox.sellers.gcp.market import FLEX, region_of
+from providers.sandbox.sellers.gcp.operations import (
+    API,
+    Operations,
+    aggregated,
+    free_name,
+    gcp_error,
+    listed,
+    not_found,
+    required,
+    resource_name,
+    stockout,
+    zone_url,
+)
+from providers.sandbox.wire import Call, Refusal, Reply, World, json_reply
+
+MINIMUM_BILLED_S = 60
+_KIND = {"reservations": "compute#reservation", "instances": "compute#instance"}
+_MOST_NODES = 1000
+
+
+def find_cell(world: World, machine_type: str, zone: str, tier: str) -> InventoryItem | None:
+    """The cell of a machine type in a zone."""
+    for cell in world.market.cells("gcp"):
+        if (cell.sku, cell.zone, cell.tier) == (machine_type, zone, tier):
+            return cell
+    return None
+
+
+def require_zone(world: World, zone: str) -> None:
+    """400 for a zone that does not exist here."""
+    if all(cell.zone != zone for cell in world.market.cells("gcp")):
+        message = f"Invalid value for field 'zone': '{zone}'. Unknown zone."
+        raise Refusal(gcp_error(400, "invalid", message))
+
+
+def usd_per_hour(world: World, cell: InventoryItem, nodes: int) -> Tariff:
+    """The tariff of nodes of a cell, whose price is per GPU."""
+    usd = world.market.price(cell) or ZERO
+    return Tariff(usd * cell.gpus * nodes, 1, MINIMUM_BILLED_S)
+
+
+class Leases:
+    """Reservations and instances of one project."""
+
+    def __init__(self, world: World, operations: Operations) -> None:
+        self._world, self._operations = world, operations
+
+    def reserve(self, call: Call) -> Reply:
+        """``reservations.insert``."""
+        return self._operations.once(call, lambda: self._reserve(call))
+
+    def launch(self, call: Call) -> Reply:
+        """``instances.insert``."""
+        return self._operations.once(call, lambda: self._launch(call))
+
+    def _reserve(self, call: Call) -> Reply:
+        body = call.json_object()
+        machine_type = str(required(body, "specificReservation", "instanceProperties", "machineType"))
+        count = int(required(body, "specificReservation", "count"))
+        ends_at = datetime.fromisoformat(body["deleteAtTime"]) if body.get("deleteAtTime") else None
+        return self._create(call, "reservations", body, machine_type, count, "on_demand", ends_at)
+
+    def _launch(self, call: Call) -> Reply:
+        body = call.json_object()
+        machine_type = str(required(body, "machineType")).rpartition("/")[2]
+        required(body, "networkInterfaces")
+        if not any(disk.get("boot") for disk in required(body, "disks")):
+            raise Refusal(gcp_error(400, "invalid", "Invalid value for field 'resource.disks': no boot disk"))
+        model = (body.get("scheduling") or {}).get("provisioningModel", "STANDARD")
+        if model == "FLEX_START":
+            return self._create(call, "instances", body, machine_type, 1, FLEX, None)
+        tier = "spot" if model == "SPOT" else "on_demand"
+        return self._create(call, "instances", body, machine_type, 1, tier, None)
+
+    def _create(
+        self,
+        call: Call,
+        kind: str,
+        body: dict[str, Any],
+        machine_type: str,
+        count: int,
+        tier: str,
+        ends_at: datetime | None,
+    ) -> Reply:
+        world, zone, now = self._world, call.parts["zone"], self._world.clock.now()
+        require_zone(world, zone)
+        name, target = resource_name(body), f"zones/{zone}/{kind}/{body.get('name')}"
+        entry_id = free_name(world, zone, kind, name, self.is_visible)
+        if not 1 <= count <= _MOST_NODES:
+            raise Refusal(gcp_error(400, "invalid", f"Invalid value for the count of machines: {count}"))
+        cell = find_cell(world, machine_type, zone, tier)
+        if cell is None and not any(c.sku == machine_type for c in world.market.cells("gcp")):
+            message = f"Invalid value for field 'machineType': '{machine_type}' does not exist in {zone}"
+            raise Refusal(gcp_error(400, "invalid", message))
+        units = count * cell.gpus if cell is not None else 0
+        short = cell is None or world.market.free(cell, now) < units
+        if cell is None or (short and tier != FLEX):
+            return self._operations.start(
+                call, "insert", target, error=stockout(call.parts["project"], zone), done_at=now
+            )
+        fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
+        terms = flex_terms(world, body, entry_id, short or call.loses_capacity) if tier == FLEX else None
+        if terms is not None:
+            ends_at, fails_at = terms.ends_at, terms.lapses_at
+        world.ledger.write(
+            Entry(
+                provider="gcp",
+                instance_id=entry_id,
+                tag=str(body.get("description") or name),
+                sku=machine_type,
+                region=region_of(zone),
+                zone=zone,
+                tier=tier,
+                nodes=count,
+                units=0 if fails_at else units,
+                stock_key=cell.stock_key,
+                created_at=now,
+                starts_at=now if terms is None else terms.begins_at,
+                ends_at=ends_at,
+                failed_at=fails_at,
+                tariff=usd_per_hour(world, cell, count),
+                detail={
+                    "kind": kind,
+                    "project": call.parts["project"],
+                    "name": name,
+                    "number": str(int(world.new_id("gcp-resource", 15), 16)),
+                    "body": body,
+                },
+            )
+        )
+        if fails_at is None:
+            done_at = terms.begins_at if terms is not None else None
+            return self._operations.start(call, "insert", target, done_at=done_at)
+        error = stockout(call.parts["project"], zone)
+        return self._operations.start(call, "insert", target, error=error, done_at=fails_at)
+
+    def get(self, call: Call) -> Reply:
+        """One resource."""
+        return json_reply(self._row(self._known(call)))
+
+    def find_all(self, call: Call) -> Reply:
+        """The resources of a zone."""
+        rows = [self._row(entry) for entry in self._visible(_kind(call)) if entry.zone == call.parts["zone"]]
+        return listed(call, f"{_KIND[_kind(call)]}List", rows)
+
+    def find_everywhere(self, call: Call, more: list[tuple[str, dict[str, Any]]]) -> Reply:
+        """The resources of every zone, with ``more`` of them."""
+        kind = _kind(call)
+        rows = [(entry.zone, self._row(entry)) for entry in self._visible(kind)]
+        return aggregated(call, f"{_KIND[kind]}AggregatedList", kind, [*rows, *more])
+
+    def delete(self, call: Call) -> Reply:
+        """Ends a resource; one that is already ending is no error."""
+        return self._operations.once(call, lambda: self._delete(call))
+
+    def _delete(self, call: Call) -> Reply:
+        entry = self._known(call)
+        if entry.released_at is None:
+            now = self._world.clock.now()
+            never_came = now if entry.starts_at > now else entry.failed_at
+            self._world.ledger.write(replace(entry, released_at=now, failed_at=never_came))
+        return self._operations.start(call, "delete", f"zones/{call.path.partition('/zones/')[2]}")
+
+    def is_visible(self, entry: Entry) -> bool:
+        """Whether the resource is still shown."""
+        over_at, now = entry.over_at, self._world.clock.now()
+        if entry.detail["kind"] == "futureReservations":
+            return not entry.detail.get("deleted", False)
+        if over_at is None or over_at > now:
+            return True
+        if entry.released_at is None:
+            return False
+        return now < entry.released_at + timedelta(seconds=self._world.durations.terminate_s)
+
+    def _visible(self, kind: str) -> list[Entry]:
+        entries = self._world.ledger.entries("gcp")
+        return [entry for entry in entries if entry.detail["kind"] == kind and self.is_visible(entry)]
+
+    def _known(self, call: Call) -> Entry:
+        kind, zone, name = _kind(call), call.parts["zone"], call.parts["name"]
+        for entry in self._visible(kind):
+            if (entry.zone, entry.detail["name"]) == (zone, name):
+                return entry
+        raise not_found(f"projects/{call.parts['project']}/zones/{zone}/{kind}/{name}")
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        detail = entry.detail
+        place = zone_url(detail["project"], entry.zone)
+        row = {
+            "kind": _KIND[detail["kind"]],
+            "id": detail["number"],
+            "name": detail["name"],
+            "description": detail["body"].get("description", ""),
+            "creationTimestamp": zulu_ms(entry.created_at),
+            "zone": place,
+            "selfLink": f"{place}/{detail['kind']}/{detail['name']}",
+            "status": self._status(entry),
+        }
+        if detail["kind"] == "reservations":
+            specific = {**detail["body"]["specificReservation"], "count": str(entry.nodes), "inUseCount": "0"}
+            return {
+                **row,
+                "specificReservation": {**specific, "assuredCount": str(entry.nodes)},
+                "specificReservationRequired": detail["body"].get("specificReservationRequired", False),
+            }
+        begun = (
+            {"lastStartTimestamp": zulu_ms(entry.starts_at)}
+            if entry.starts_at <= self._world.clock.now()
+            else {}
+        )
+        return {
+            **row,
+            **begun,
+            "machineType": f"{place}/machineTypes/{entry.sku}",
+            "scheduling": detail["body"].get("scheduling", {}),
+            "networkInterfaces": [{"network": f"{API}/projects/{detail['project']}/global/networks/default"}],
+        }
+
+    def _status(self, entry: Entry) -> str:
+        now = self._world.clock.now()
+        is_reservation = entry.detail["kind"] == "reservations"
+        if entry.released_at is not None:
+            return "DELETING" if is_reservation else "STOPPING"
+        if now < entry.starts_at:
+            return "PENDING"
+        if now < entry.starts_at + timedelta(seconds=self._world.durations.boot_s):
+            return "CREATING" if is_reservation else "STAGING"
+        return "READY" if is_reservation else "RUNNING"
+
+
+def _kind(call: Call) -> str:
+    return "instances" if "/instances" in call.path else "reservations"

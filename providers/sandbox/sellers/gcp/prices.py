@@ -1,0 +1,173 @@
+"""The Cloud Billing catalogue of Compute Engine in the sandbox.
+
+One SKU per part, mode and region; GPU and core are priced per ``h``, memory per ``GiBy.h``, in ``units``
+(a string) and ``nanos``. As in the real list, ``usageType`` says OnDemand of calendar, flex-start and
+reserved rows and of the B200's spot rows: only the description tells. Sources: cloudbilling v1 discovery
+document (20260901); descriptions as public price tables of 2025 and 2026 quote them, except core and RAM
+rows of calendar mode and flex-start, whose words are composed in the form of the GPU's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from providers.sandbox.market import WINDOW, InventoryItem, Market
+from providers.sandbox.sellers.gcp.market import FAMILIES, FLEX, SHARE_OF_VM, Family
+
+SERVICE = "6F81-5844-456A"
+_NANO = Decimal("0.000000001")
+_PLACES = {
+    "asia-east1": "Taiwan",
+    "asia-northeast1": "Tokyo",
+    "asia-northeast3": "Seoul",
+    "asia-south1": "Mumbai",
+    "asia-south2": "Delhi",
+    "asia-southeast1": "Singapore",
+    "australia-southeast1": "Sydney",
+    "europe-north1": "Finland",
+    "europe-west1": "Belgium",
+    "europe-west2": "London",
+    "europe-west3": "Frankfurt",
+    "europe-west4": "Netherlands",
+    "europe-west9": "Paris",
+    "northamerica-northeast2": "Toronto",
+    "us-east4": "Virginia",
+    "us-east5": "Columbus",
+    "us-west4": "Las Vegas",
+}
+
+
+def catalogue(market: Market, effective: str) -> list[dict[str, Any]]:
+    """Every SKU: parts of what is sold, and rows that a reader must leave out."""
+    rows: dict[str, dict[str, Any]] = {}
+    for cell in market.cells("gcp"):
+        for row in _parts(market, cell, effective):
+            rows.setdefault(row["skuId"], row)
+    return [*rows.values(), *_odd(effective)]
+
+
+def part_rates(cell: InventoryItem, usd_per_gpu: Decimal) -> tuple[Decimal, Decimal, Decimal]:
+    """(GPU, core, GiB) rates that sum to ``usd_per_gpu``; a price below core and memory leaves a nano."""
+    family, share = FAMILIES[cell.labels["family"]], SHARE_OF_VM[cell.tier]
+    core = (Decimal(family.core) * share).quantize(_NANO)
+    ram = (Decimal(family.ram) * share).quantize(_NANO)
+    rest = usd_per_gpu - family.vcpus * core - family.memory_gib * ram
+    return max(rest.quantize(_NANO, ROUND_HALF_EVEN), _NANO), core, ram
+
+
+def _parts(market: Market, cell: InventoryItem, effective: str) -> Iterator[dict[str, Any]]:
+    usd = market.price(cell)
+    if usd is None:
+        return
+    family: Family = FAMILIES[cell.labels["family"]]
+    gpu, core, ram = (usd, Decimal(0), Decimal(0)) if usd == 0 else part_rates(cell, usd)
+    regions = (cell.region,)
+    yield _sku(_gpu_words(family, cell), "GPU", _usage(family, cell), regions, "h", gpu, effective)
+    if family.vm:
+        usage = _usage(family, cell)
+        for part, group, unit, rate in (("Core", "CPU", "h", core), ("Ram", "RAM", "GiBy.h", ram)):
+            words = _vm_words(family, cell, part)
+            yield _sku(words, group, usage, regions, unit, rate, effective)
+
+
+def _usage(family: Family, cell: InventoryItem) -> str:
+    return "Preemptible" if cell.tier == "spot" and family.vm else "OnDemand"
+
+
+def _gpu_words(family: Family, cell: InventoryItem) -> str:
+    place = _place(cell.region)
+    if cell.tier == WINDOW:
+        marked = f"Reserved {family.sku} in {place} in Calendar Mode"
+        return marked if family.vm else f"DWS Calendar Mode {family.sku} in {place}"
+    if cell.tier == FLEX:
+        if family.vm:
+            return f"{family.sku} attached to DWS Defined Duration VMs running in {place}"
+        return f"DWS Defined Duration {family.sku} running in {place}"
+    if cell.tier == "spot":
+        if family.vm:
+            return f"{family.sku} attached to Spot Preemptible VMs running in {place}"
+        return f"Spot Preemptible {family.sku} running in {place}"
+    plus = "Nvidia H100 80GB Plus GPU" if family.name == "a3-megagpu" else family.sku
+    return f"{plus} running in {place}"
+
+
+def _vm_words(family: Family, cell: InventoryItem, part: str) -> str:
+    place = _place(cell.region)
+    if cell.tier == WINDOW:
+        return f"Reserved {family.vm} {part} in {place} in Calendar Mode"
+    if cell.tier == FLEX:
+        return f"DWS Defined Duration {family.vm} {part} running in {place}"
+    spot = "Spot Preemptible " if cell.tier == "spot" else ""
+    return f"{spot}{family.vm} Instance {part} running in {place}"
+
+
+def _place(region: str) -> str:
+    return _PLACES.get(region, "Americas")
+
+
+def _sku(
+    words: str, group: str, usage: str, regions: tuple[str, ...], unit: str, usd: Decimal, effective: str
+) -> dict[str, Any]:
+    digest = hashlib.sha256(f"{words}|{regions}".encode()).hexdigest().upper()
+    sku_id = "-".join((digest[:4], digest[4:8], digest[8:12]))
+    nanos = int((usd % 1).quantize(_NANO) / _NANO)
+    return {
+        "name": f"services/{SERVICE}/skus/{sku_id}",
+        "skuId": sku_id,
+        "description": words,
+        "category": {
+            "serviceDisplayName": "Compute Engine",
+            "resourceFamily": "Compute",
+            "resourceGroup": group,
+            "usageType": usage,
+        },
+        "serviceRegions": list(regions),
+        "pricingInfo": [
+            {
+                "summary": "",
+                "pricingExpression": {
+                    "usageUnit": unit,
+                    "displayQuantity": 1,
+                    "tieredRates": [
+                        {
+                            "startUsageAmount": 0,
+                            "unitPrice": {"currencyCode": "USD", "units": str(int(usd)), "nanos": nanos},
+                        }
+                    ],
+                    "baseUnit": "s" if unit == "h" else "By.s",
+                    "baseUnitConversionFactor": 3600 if unit == "h" else 3865470566400,
+                },
+                "currencyConversionRate": 1,
+                "effectiveTime": effective,
+            }
+        ],
+        "serviceProviderName": "Google",
+        "geoTaxonomy": {"type": "REGIONAL", "regions": list(regions)},
+    }
+
+
+_ODD = (
+    ("N2 Instance Core running in Americas", "CPU", "OnDemand", "h", "0.031611"),
+    ("N2 Instance Ram running in Americas", "RAM", "OnDemand", "GiBy.h", "0.004237"),
+    ("Balanced PD Capacity", "SSD", "OnDemand", "GiBy.mo", "0.1"),
+    ("Nvidia Tesla P100 GPU running in Americas", "GPU", "OnDemand", "h", "1.46"),
+    ("1/8 vGPU no lssd running in Iowa", "GPU", "OnDemand", "h", "0.64688"),
+    ("Reserved Nvidia H100 80GB GPU in Americas", "GPU", "OnDemand", "h", "0"),
+    ("Commitment v1: Nvidia H100 80GB GPU running in Americas for 1 Year", "GPU", "Commit1Yr", "h", "6.8"),
+    (
+        "Nvidia L4 GPU attached to DWS Defined Duration VMs running in Americas",
+        "GPU",
+        "OnDemand",
+        "h",
+        "0.28",
+    ),
+)
+"""Rows that sell no node: other machines, disks, unknown GPUs, reserved at $0, commitments (illustrative)."""
+
+
+def _odd(effective: str) -> Iterator[dict[str, Any]]:
+    for words, group, usage, unit, usd in _ODD:
+        yield _sku(words, group, usage, ("us-central1",), unit, Decimal(usd), effective)

@@ -1,0 +1,286 @@
+"""Hot Aisle's API v1, under ``/hotaisle/teams/{team}/``.
+
+Machines are ordered by their specs; the seller gives the name. Prices are US cents of the whole machine and
+hour, with a minimum in minutes that is owed whatever happens. Bare metal takes a description in the order,
+a virtual machine only afterwards. Errors are JSON strings: 404 of an order means sold out, 401 of an order
+of a virtual machine that the team has its most. Billed by the minute. Sources: the API's description
+(swagger.json of hotaisle-cli), specs of a public capture of 2026-06-13. The sandbox's own: words of the 401
+and of rate limits, and that a team has at most 64 virtual machines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+from uuid import UUID
+
+from providers.sandbox.faults import FaultKind
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw_count, drawn_once, recorded_prices
+from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+
+METAL, VIRTUAL = "bare_metal", "virtual_machines"
+MOST_VIRTUAL_MACHINES = 64
+MONTH_MINUTES = 30 * 24 * 60
+_INSTALLING = ("shutting_down", "booting_installer", "installing_os", "first_boot")
+
+
+def _cpus(cores: int, hertz: int, count: int = 1) -> dict[str, Any]:
+    model = "Xeon Platinum 8470" if hertz == 2_000_000_000 else "Xeon Platinum 8462Y+"
+    return {"count": count, "manufacturer": "Intel", "model": model, "cores": cores, "frequency": hertz}
+
+
+def _specs(cores: int, ram: int, disk: int, cpus: Any, gpus: int, model: str = "MI300X") -> dict[str, Any]:
+    cards = [{"count": gpus, "manufacturer": "AMD", "model": model}] if gpus else []
+    return {"cpu_cores": cores, "ram_capacity": ram, "disk_capacity": disk, "cpus": cpus, "gpus": cards}
+
+
+_GIB, _TIB = 2**30, 2**40
+_ONE = _specs(8, 224 * _GIB, 12 * _TIB, _cpus(8, 2_800_000_000), 1)
+_METAL_8X = _specs(104, 2 * _TIB, 123839994396672, [_cpus(52, 2_000_000_000, 2)], 8)
+_RECORDED = {
+    "Small MI300X VM 1x": (VIRTUAL, _ONE, 1),
+    "Medium MI300X VM 2x": (VIRTUAL, _specs(26, 448 * _GIB, 12 * _TIB, _cpus(26, 2_000_000_000), 2), 60),
+    "Medium MI300X VM 4x": (VIRTUAL, _specs(52, 896 * _GIB, 24 * _TIB, _cpus(52, 2_000_000_000), 4), 60),
+    "Large MI300X bare metal 8x (one-month minimum)": (METAL, _METAL_8X, MONTH_MINUTES),
+}
+"""Path, specs and minimum minutes of what a price was recorded for."""
+
+_ODD = (
+    ("MI300X bare metal 8x", METAL, _METAL_8X | {"cpu_cores": 112}, 480, "28.00", 3),
+    ("CPU only VM", VIRTUAL, _specs(8, 32 * _GIB, _TIB, _cpus(8, 2_000_000_000), 0), 1, "0.50", 3),
+    ("MI999X VM 1x", VIRTUAL, _specs(13, 224 * _GIB, _TIB, _cpus(13, 2_000_000_000), 1, "MI999X"), 1, "3", 2),
+    ("Unpriced VM 1x", VIRTUAL, _specs(13, 224 * _GIB, _TIB, _cpus(13, 2_000_000_000), 1), 1, "0", 2),
+    (
+        "Sold out VM 8x",
+        VIRTUAL,
+        _specs(104, 1792 * _GIB, 96 * _TIB, _cpus(52, 2_000_000_000, 2), 8),
+        60,
+        "24",
+        0,
+    ),
+)
+"""Name, path, specs, minimum minutes, USD, stock: an hourly server, no GPU, unknown, no price, none left."""
+
+
+@drawn_once
+def hotaisle_cells(seed: int) -> Iterator[InventoryItem]:
+    """A cell for each kind of machine; the one site is not named in the API."""
+    for row in recorded_prices("hotaisle"):
+        path, specs, minutes = _RECORDED[row.sku]
+        stock = draw_count(1, 6, seed, row.sku)
+        yield _cell(
+            (row.sku, path, specs, minutes), row.usd_per_node_hour, stock, row.recorded_on, row.source
+        )
+    for name, path, specs, minutes, usd, stock in _ODD:
+        yield _cell((name, path, specs, minutes), Decimal(usd), stock, "", ILLUSTRATIVE)
+
+
+def _cell(
+    kind: tuple[str, str, Mapping[str, Any], int], usd: Decimal, stock: int, recorded_on: str, source: str
+) -> InventoryItem:
+    name, path, specs, minutes = kind
+    gpus: Mapping[str, Any] = specs["gpus"][0] if specs["gpus"] else {"count": 0, "model": "no GPU"}
+    return InventoryItem(
+        provider="hotaisle",
+        sku=name,
+        region="michigan",
+        zone="",
+        tier="on_demand",
+        gpu=gpus["model"],
+        gpus=gpus["count"],
+        usd_per_hour=usd,
+        capacity=stock,
+        recorded_on=recorded_on,
+        source=source,
+        price_key=f"hotaisle|{name}",
+        vcpus=specs["cpu_cores"],
+        memory_gb=specs["ram_capacity"] / 1e9,
+        labels={"path": path, "specs": dict(specs), "minutes": minutes},
+    )
+
+
+class HotAisle(ProviderWire):
+    """Machines that are available, and those of a team."""
+
+    name = "hotaisle"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(hotaisle_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        team = "/teams/{team}"
+        for path in (METAL, VIRTUAL):
+            yield Route("GET", f"{team}/{path}/available/", "list", self._available)
+            yield Route("POST", f"{team}/{path}/", "create", self._create)
+            yield Route("GET", f"{team}/{path}/", "get", self._machines)
+            yield Route("GET", f"{team}/{path}/{{name}}/", "get", self._machine)
+            yield Route("PATCH", f"{team}/{path}/{{name}}/", "other", self._describe)
+            yield Route("DELETE", f"{team}/{path}/{{name}}/", "delete", self._delete)
+        yield Route("GET", f"{team}/{VIRTUAL}/{{name}}/state/", "get", self._state)
+        yield Route("GET", f"{team}/balance/", "other", self._balance)
+
+    def authorise(self, call: Call) -> None:
+        """The word Token and a token."""
+        scheme, _, token = call.headers.get("authorization", "").partition(" ")
+        if scheme != "Token" or not token.strip():
+            raise Refusal(json_reply("Unauthorized", 401))
+
+    def unknown_path(self) -> Reply:
+        """404 as a JSON string."""
+        return _not_found()
+
+    def malformed_body(self, reason: str) -> Reply:
+        """400 for a body that cannot be read."""
+        return json_reply(f"Bad Request: {reason}", 400)
+
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+        """Errors are JSON strings; without capacity nothing that matches is found."""
+        if kind is FaultKind.RATE_LIMITED:
+            return json_reply("Too Many Requests", 429)
+        if kind is FaultKind.OUT_OF_CAPACITY:
+            return _not_found("No available machine matching requested specifications")
+        return json_reply("Internal Server Error", 500)
+
+    def _cells(self, path: str) -> list[InventoryItem]:
+        return [cell for cell in self.world.market.cells(self.name) if cell.labels["path"] == path]
+
+    def _available(self, call: Call) -> Reply:
+        free = self.world.market.free_by_key(self.name, self.now)
+        return json_reply(
+            [
+                {
+                    "Quantity": free[cell.key],
+                    "MinimumReservationMinutes": cell.labels["minutes"],
+                    "OnDemandPrice": self._cents(cell),
+                    "Specs": cell.labels["specs"],
+                }
+                for cell in self._cells(_path(call))
+            ]
+        )
+
+    def _cents(self, cell: InventoryItem) -> int:
+        price = self.world.market.price(cell) or Decimal(0)
+        return int((price * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
+
+    def _create(self, call: Call) -> Reply:
+        path, body = _path(call), call.json_object()
+        wanted = body.get("specs") if path == METAL else _without(body, "user_data_url")
+        cell = self._matching(path, wanted)
+        if path == VIRTUAL and len(self._live(call, VIRTUAL)) >= MOST_VIRTUAL_MACHINES:
+            raise Refusal(json_reply("Maximum VMs already provisioned for this team", 401))
+        now, digits = self.now, self.world.new_id(self.name, 32)
+        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
+        entry = self.world.ledger.write(
+            Entry(
+                provider=self.name,
+                instance_id=f"server-{digits[:8]}" if path == METAL else str(UUID(hex=digits)),
+                tag=str(body.get("description") or "") if path == METAL else "",
+                sku=cell.sku,
+                region=cell.region,
+                zone="",
+                tier=cell.tier,
+                nodes=1,
+                units=1,
+                stock_key=cell.stock_key,
+                created_at=now,
+                starts_at=now,
+                tariff=Tariff(Decimal(self._cents(cell)) / 100, 60, cell.labels["minutes"] * 60),
+                failed_at=boots_at if call.loses_capacity else None,
+                detail={"path": path, "team": call.parts["team"]},
+            )
+        )
+        return json_reply(self._row(entry), 201 if path == METAL else 200)
+
+    def _matching(self, path: str, specs: Any) -> InventoryItem:
+        """A kind on sale with the specs that were sent."""
+        if not isinstance(specs, dict) or not specs.get("cpu_cores"):
+            raise Refusal(json_reply("Unprocessable Entity: Invalid data format", 422))
+        for cell in self._cells(path):
+            if _sorted(cell.labels["specs"]) == _sorted(specs) and self.world.market.free(cell, self.now) > 0:
+                return cell
+        raise Refusal(_not_found("No available machine matching requested specifications"))
+
+    def _live(self, call: Call, path: str) -> list[Entry]:
+        mine = {"path": path, "team": call.parts["team"]}
+        return [entry for entry in self.world.ledger.live(self.name, self.now) if entry.detail == mine]
+
+    def _machines(self, call: Call) -> Reply:
+        return json_reply([self._row(entry) for entry in self._live(call, _path(call))])
+
+    def _found(self, call: Call) -> Entry:
+        for entry in self._live(call, _path(call)):
+            if entry.instance_id == call.parts["name"]:
+                return entry
+        raise Refusal(_not_found())
+
+    def _machine(self, call: Call) -> Reply:
+        return json_reply(self._row(self._found(call)))
+
+    def _state(self, call: Call) -> Reply:
+        self._found(call)
+        return json_reply({"state": "running", "host": "vm-host-01"})
+
+    def _balance(self, _: Call) -> Reply:
+        return json_reply({"available_balance": 10_000_000, "hourly_rate": 0})
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        (cell,) = [cell for cell in self.world.market.cells(self.name) if cell.sku == entry.sku]
+        row = {
+            "name": entry.instance_id,
+            "ip_address": "198.51.100.61",
+            "ssh_access": {"ip_address": "198.51.100.61", "port": 22},
+            **cell.labels["specs"],
+        }
+        if entry.tag:
+            row["description"] = entry.tag
+        if entry.detail["path"] == METAL:
+            row |= {"manufacturer": "Dell", "model": "PowerEdge XE9680", "os_status": self._os_status(entry)}
+        return row
+
+    def _os_status(self, entry: Entry) -> dict[str, str]:
+        boot_s = self.world.durations.boot_s
+        age_s = (self.now - entry.created_at).total_seconds()
+        step = int(age_s / boot_s * len(_INSTALLING)) if boot_s else len(_INSTALLING)
+        return {
+            "os_selection": "ubuntu-2404.4",
+            "os_install_status": _INSTALLING[step] if step < len(_INSTALLING) else "installed",
+            "last_imaging_update": zulu_ms(entry.created_at),
+        }
+
+    def _describe(self, call: Call) -> Reply:
+        entry = self._found(call)
+        self.world.ledger.write(replace(entry, tag=str(call.json_object().get("description") or "")))
+        return Reply(204, b"")
+
+    def _delete(self, call: Call) -> Reply:
+        """Ends it; before the minimum only by force."""
+        entry = self._found(call)
+        owed_until = entry.created_at + timedelta(seconds=entry.tariff.minimum_s)
+        if self.now < owed_until and call.query.get("force") != "true":
+            reason = "server cannot be released due to minimum usage requirement"
+            raise Refusal(json_reply(f"Bad Request: {reason}", 400))
+        self.world.ledger.write(replace(entry, released_at=self.now))
+        return Reply(204, b"")
+
+
+def _path(call: Call) -> str:
+    return call.path.strip("/").split("/")[2]
+
+
+def _without(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != name}
+
+
+def _sorted(specs: Mapping[str, Any]) -> str:
+    return json.dumps(specs, sort_keys=True)
+
+
+def _not_found(words: str = "Resource not found") -> Reply:
+    return json_reply(f"Not Found: {words}", 404)

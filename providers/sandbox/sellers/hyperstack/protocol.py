@@ -1,0 +1,325 @@
+"""Hyperstack's Infrahub API v1, under ``/hyperstack/v1``.
+
+The price book is a bare list in US dollars per GPU and hour; stocks say how many machines of each size fit;
+flavors are grouped by GPU and region. A machine is made in an environment, which has a region; every region
+has one called ``default-<region>``. Answers carry ``status`` and ``message``, errors an ``error_reason`` too.
+Not documented: which error means that there is no stock (400 in words here), that names are taken (409
+here), how a deletion looks while it lasts (``DELETING`` here), billing (by the minute here). A machine in
+status ``ERROR`` is not billed. Sources: hyperstack-sdk-python, infrahub-doc.nexgencloud.com.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.faults import FaultKind
+from providers.sandbox.ledger import Entry, Tariff
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.hyperstack.market import REGIONS, hyperstack_cells
+from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+
+BILLING_INCREMENT_S = 60
+FIRST_ID = 400_000
+_SIZES = (1, 2, 4, 8, 10)
+_FLOORS = (200, 100, 25, 10)
+_NEEDED = ("name", "environment_name", "flavor_name", "image_name", "key_name")
+_LONGEST_NAME = 50
+_FREE_ENTRIES = ("CPU", "RAM")
+
+
+class Hyperstack(ProviderWire):
+    """Price book, stocks, flavors, virtual machines."""
+
+    name = "hyperstack"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(hyperstack_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("GET", "/v1/pricebook", "list", self._pricebook),
+            Route("GET", "/v1/core/stocks", "list", self._stocks),
+            Route("GET", "/v1/core/flavors", "list", self._flavors),
+            Route("GET", "/v1/core/regions", "other", self._regions),
+            Route("GET", "/v1/core/environments", "other", self._environments),
+            Route("POST", "/v1/core/virtual-machines", "create", self._create),
+            Route("GET", "/v1/core/virtual-machines", "get", self._machines),
+            Route("GET", "/v1/core/virtual-machines/{id}", "get", self._machine),
+            Route("DELETE", "/v1/core/virtual-machines/{id}", "delete", self._delete),
+        )
+
+    def authorise(self, call: Call) -> None:
+        """The header ``api_key``."""
+        if not call.headers.get("api_key", "").strip():
+            raise Refusal(_error(401, "unauthorized", "API key is missing or invalid"))
+
+    def unknown_path(self) -> Reply:
+        """404 in the API's form."""
+        return _error(404, "not_found", "The requested URL was not found")
+
+    def malformed_body(self, reason: str) -> Reply:
+        """400 for a body that cannot be read."""
+        return _error(400, "bad_request", reason)
+
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+        """Every error has a reason and a message."""
+        if kind is FaultKind.RATE_LIMITED:
+            return _error(429, "too_many_requests", "Too many requests")
+        if kind is FaultKind.OUT_OF_CAPACITY:
+            return _no_stock("the flavor")
+        return _error(500, "internal_server_error", "Internal server error")
+
+    def _cells(self) -> list[InventoryItem]:
+        return self.world.market.cells(self.name)
+
+    def _pricebook(self, _: Call) -> Reply:
+        prices: dict[str, Decimal] = dict.fromkeys(_FREE_ENTRIES, Decimal(0))
+        for cell in self._cells():
+            per_gpu = self._usd_per_gpu(cell)
+            if cell.labels["word"] and per_gpu is not None:
+                prices[cell.labels["word"]] = per_gpu
+        rows = [_price_entry(number, *found) for number, found in enumerate(prices.items(), start=1)]
+        return json_reply(rows)
+
+    def _usd_per_gpu(self, cell: InventoryItem) -> Decimal | None:
+        price = self.world.market.price(cell)
+        return price if price is None or cell.unit == "gpu" else price / max(1, cell.gpus)
+
+    def _free(self) -> dict[str, int]:
+        return self.world.market.free_by_key(self.name, self.now)
+
+    def _stocks(self, _: Call) -> Reply:
+        free = self._free()
+        cells = [cell for cell in self._cells() if cell.labels["word"]]
+        rows = [
+            {
+                "region": region,
+                "stock-type": "GPU",
+                "models": [_stock_row(cell, free[cell.key]) for cell in cells if cell.region == region],
+            }
+            for region in REGIONS
+        ]
+        return json_reply({"stocks": rows})
+
+    def _flavors(self, call: Call) -> Reply:
+        free, wanted = self._free(), call.query.get("region")
+        groups = [
+            {
+                "gpu": cell.labels["word"],
+                "region_name": cell.region,
+                "flavors": [_flavor_row(cell, flavor, free[cell.key]) for flavor in cell.labels["flavors"]],
+            }
+            for cell in self._cells()
+            if wanted in {None, cell.region}
+        ]
+        return json_reply({"status": True, "message": "Getting flavors successful", "data": groups})
+
+    def _regions(self, _: Call) -> Reply:
+        rows = [{"id": number, "name": name} for number, name in enumerate(REGIONS, start=1)]
+        return json_reply({"status": True, "message": "Getting regions successful", "regions": rows})
+
+    def _environments(self, _: Call) -> Reply:
+        rows = [_environment(region) for region in REGIONS]
+        return json_reply(
+            {"status": True, "message": "Getting environments successful", "environments": rows}
+        )
+
+    def _create(self, call: Call) -> Reply:
+        body = call.json_object()
+        for name in _NEEDED:
+            if not body.get(name):
+                raise Refusal(_error(400, "bad_request", f"{name}: Missing data for required field."))
+        if len(body["name"]) > _LONGEST_NAME:
+            raise Refusal(_error(400, "bad_request", f"name: Longer than maximum length {_LONGEST_NAME}."))
+        count = int(body.get("count", 1))
+        if count < 1:
+            raise Refusal(_error(400, "bad_request", "count: must be greater than or equal to 1."))
+        cell, flavor = self._wanted(body)
+        taken = {entry.detail["request"]["name"] for entry in self._live()}
+        if body["name"] in taken:
+            raise Refusal(_error(409, "conflict", "Virtual machine name already in use"))
+        units = _units(cell, flavor)
+        if self.world.market.free(cell, self.now) < units * count:
+            raise Refusal(_no_stock(flavor["name"]))
+        names = [body["name"] if count == 1 else f"{body['name']}-{number}" for number in range(count)]
+        made = [self._made(call, cell, flavor, {**body, "name": name}) for name in names]
+        rows = [self._row(entry) for entry in made]
+        return json_reply(
+            {"status": True, "message": "Virtual machine(s) created successfully", "instances": rows}
+        )
+
+    def _wanted(self, body: dict[str, Any]) -> tuple[InventoryItem, dict[str, Any]]:
+        regions = [region for region in REGIONS if body["environment_name"] == f"default-{region}"]
+        if not regions:
+            raise Refusal(_error(404, "not_found", "Environment not found"))
+        for cell in self._cells():
+            for flavor in cell.labels["flavors"]:
+                if (cell.region, flavor["name"]) == (regions[0], body["flavor_name"]):
+                    return cell, flavor
+        raise Refusal(_error(404, "not_found", "Flavor not found in the environment's region"))
+
+    def _made(
+        self, call: Call, cell: InventoryItem, flavor: dict[str, Any], request: dict[str, Any]
+    ) -> Entry:
+        now = self.now
+        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
+        usd = (self._usd_per_gpu(cell) or Decimal(0)) * int(flavor["gpus"])
+        entry = Entry(
+            provider=self.name,
+            instance_id=str(FIRST_ID + self.world.store.next_number(self.name)),
+            tag=str(request["name"]),
+            sku=flavor["name"],
+            region=cell.region,
+            zone="",
+            tier=cell.tier,
+            nodes=1,
+            units=0 if call.loses_capacity else _units(cell, flavor),
+            stock_key=cell.stock_key,
+            created_at=now,
+            starts_at=now,
+            failed_at=boots_at if call.loses_capacity else None,
+            tariff=Tariff(usd, BILLING_INCREMENT_S),
+            detail={"request": request, "flavor": flavor, "word": cell.labels["word"]},
+        )
+        return self.world.ledger.write(entry)
+
+    def _live(self) -> list[Entry]:
+        """Machines that are still shown."""
+        entries = self.world.ledger.entries(self.name)
+        return [entry for entry in entries if self._status(entry) != "DELETED"]
+
+    def _machines(self, call: Call) -> Reply:
+        page, size = int(call.query.get("page", "1")), int(call.query.get("pageSize", "10"))
+        wanted = call.query.get("search", "")
+        found = [entry for entry in self._live() if wanted in entry.tag]
+        shown = found[(page - 1) * size : page * size] if page >= 1 and size >= 1 else []
+        answer = {"status": True, "message": "Getting VMs successful", "count": len(found)}
+        rows = [self._row(entry) for entry in shown]
+        return json_reply({**answer, "page": page, "page_size": size, "instances": rows})
+
+    def _machine(self, call: Call) -> Reply:
+        row = self._row(self._known(call))
+        return json_reply({"status": True, "message": "Getting VM successful", "instance": row})
+
+    def _known(self, call: Call) -> Entry:
+        entry = self.world.ledger.find(self.name, call.parts["id"])
+        if entry is None or self._status(entry) == "DELETED":
+            raise Refusal(_error(404, "not_found", "Virtual machine not found"))
+        return entry
+
+    def _delete(self, call: Call) -> Reply:
+        entry = self._known(call)
+        if entry.released_at is None:
+            self.world.ledger.write(replace(entry, released_at=self.now))
+        return json_reply({"status": True, "message": "Deleting VM"})
+
+    def _status(self, entry: Entry) -> str:
+        durations, now = self.world.durations, self.now
+        if entry.released_at is not None:
+            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
+            return "DELETING" if now < gone_at else "DELETED"
+        if entry.failed(now):
+            return "ERROR"
+        age_s = (now - entry.created_at).total_seconds()
+        if age_s < durations.boot_s / 4:
+            return "CREATING"
+        return "BUILD" if age_s < durations.boot_s else "ACTIVE"
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request, flavor, status = entry.detail["request"], entry.detail["flavor"], self._status(entry)
+        is_up = status == "ACTIVE"
+        return {
+            "id": int(entry.instance_id),
+            "name": request["name"],
+            "status": status,
+            "vm_state": "active" if is_up else "building",
+            "power_state": "RUNNING" if is_up else "NOSTATE",
+            "environment": _environment(entry.region),
+            "flavor": {
+                "name": flavor["name"],
+                "cpu": flavor["cpu"],
+                "ram": flavor["ram"],
+                "gpu": entry.detail["word"],
+                "gpu_count": flavor["gpus"],
+            },
+            "image": {"name": request["image_name"]},
+            "keypair": {"name": request["key_name"]},
+            "labels": request.get("labels") or [],
+            "fixed_ip": "10.0.0.9" if is_up else None,
+            "floating_ip": "198.51.100.80" if is_up and request.get("assign_floating_ip") else None,
+            "contract_id": None,
+            "created_at": _naive(entry.created_at),
+        }
+
+
+def _price_entry(number: int, name: str, value: Decimal) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": name,
+        "value": float(value),
+        "original_value": float(value),
+        "discount_applied": False,
+        "start_time": None,
+        "end_time": None,
+    }
+
+
+def _units(cell: InventoryItem, flavor: dict[str, Any]) -> int:
+    """What a machine of ``flavor`` takes from its cell's stock."""
+    return int(flavor["gpus"]) if cell.unit == "gpu" else 1
+
+
+def _stock_row(cell: InventoryItem, free: int) -> dict[str, Any]:
+    flavors = {flavor["gpus"]: flavor for flavor in cell.labels["flavors"]}
+    fits = {f"{size}x": free // _units(cell, flavors[size]) if size in flavors else 0 for size in _SIZES}
+    gpus = free if cell.unit == "gpu" else free * cell.gpus
+    floor = next((f"{floor}+" for floor in _FLOORS if gpus >= floor), str(gpus))
+    return {
+        "model": cell.labels["word"],
+        "available": floor,
+        "planned_7_days": None,
+        "planned_30_days": None,
+        "planned_100_days": None,
+        "configurations": fits,
+    }
+
+
+def _flavor_row(cell: InventoryItem, flavor: dict[str, Any], free: int) -> dict[str, Any]:
+    return {
+        "id": 1 + sum(flavor["name"].encode()) + 1000 * REGIONS.index(cell.region),
+        "name": flavor["name"],
+        "display_name": None,
+        "region_name": cell.region,
+        "cpu": flavor["cpu"],
+        "ram": flavor["ram"],
+        "disk": 100,
+        "ephemeral": 750,
+        "gpu": cell.labels["word"],
+        "gpu_count": flavor["gpus"],
+        "stock_available": free >= _units(cell, flavor),
+        "created_at": "2024-05-01T00:00:00",
+        "labels": [],
+        "features": {},
+    }
+
+
+def _environment(region: str) -> dict[str, Any]:
+    return {"id": 1 + REGIONS.index(region), "name": f"default-{region}", "region": region, "features": {}}
+
+
+def _naive(instant: datetime) -> str:
+    return instant.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _no_stock(flavor: str) -> Reply:
+    return _error(400, "bad_request", f"Not enough stock available for {flavor}")
+
+
+def _error(status: int, reason: str, message: str) -> Reply:
+    return json_reply({"status": False, "message": message, "error_reason": reason}, status)

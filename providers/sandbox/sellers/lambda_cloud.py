@@ -1,0 +1,312 @@
+"""Lambda Cloud's API v1, under ``/lambda/api/v1``.
+
+Prices are whole US cents per instance and hour, the same in every region. A type that is sold out lists
+no region. One launch makes one instance. Errors carry a ``code``; capacity, quota and a bad body are all
+400. Billed per minute. Sources: Lambda OpenAPI 1.10.0 and its rate limit page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    InventoryItem,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_cell,
+    recorded_prices,
+)
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
+
+_DESCRIPTIONS = {
+    "A10": "A10 (24 GB PCIe)",
+    "A100-PCIe-40GB": "A100 (40 GB PCIe)",
+    "A100-SXM-40GB": "A100 (40 GB SXM4)",
+    "A100-SXM-80GB": "A100 (80 GB SXM4)",
+    "B200-SXM-180GB": "B200 (180 GB SXM6)",
+    "GH200-96GB": "GH200 (96 GB)",
+    "H100-PCIe-80GB": "H100 (80 GB PCIe)",
+    "H100-SXM-80GB": "H100 (80 GB SXM5)",
+    "RTX-A6000": "RTX A6000 (48 GB)",
+    "V100-SXM2-16GB": "Tesla V100 (16 GB)",
+}
+_REGIONS = {
+    "us-east-1": "Virginia, USA",
+    "us-west-1": "California, USA",
+    "us-west-2": "Arizona, USA",
+    "us-west-3": "Utah, USA",
+    "us-south-1": "Texas, USA",
+    "us-south-2": "North Texas, USA",
+    "us-midwest-1": "Illinois, USA",
+    "asia-south-1": "India",
+    "asia-northeast-1": "Osaka, Japan",
+    "australia-east-1": "Australia",
+    "asia-northeast-2": "Tokyo, Japan",
+    "europe-central-1": "Germany",
+}
+_USUAL_REGIONS = ("us-east-1", "us-west-1", "us-west-2", "us-south-1", "us-south-2")
+_ODD_TYPES = (
+    ("cpu_4x_general", "4x CPU General (16 GB)", "N/A", 20, 4, 16, 0),
+    ("gpu_1x_q9000", "1x Q9000 (64 GB)", "Q9000 (64 GB)", 150, 16, 128, 1),
+)
+"""Type, description, GPU description, cents, vCPUs, GiB, GPUs: a row without GPUs and an unknown GPU."""
+
+
+@drawn_once
+def lambda_cells(seed: int) -> list[InventoryItem]:
+    """A cell per (type, region). A type recorded as sold out stays so; other stock is drawn."""
+    types: dict[str, list[Recorded]] = {}
+    for row in recorded_prices("lambda"):
+        types.setdefault(row.sku, []).append(row)
+    cells = [cell for rows in types.values() for cell in _type_cells(seed, rows)]
+    return cells + [_odd_cell(*odd) for odd in _ODD_TYPES]
+
+
+def _type_cells(seed: int, rows: list[Recorded]) -> list[InventoryItem]:
+    newest = max(rows, key=lambda row: row.recorded_on)
+    regions = sorted({row.region for row in rows if row.region} or set(_USUAL_REGIONS))
+    return [_cell(seed, newest, region) for region in regions]
+
+
+def _cell(seed: int, row: Recorded, region: str) -> InventoryItem:
+    stocked = row.stock != "none" and draw(seed, row.sku, region, "stocked") < 0.7
+    if row.gpus == 8 and row.stock != "none":
+        stocked = stocked or region == "us-south-2"
+    capacity = draw_count(2, 20 if row.gpus >= 8 else 12, seed, row.sku, region) if stocked else 0
+    description = _DESCRIPTIONS[row.gpu]
+    labels = {"description": f"{row.gpus}x {description}", "gpu_description": description}
+    return recorded_cell(row, region, capacity, tier="on_demand", labels=labels)
+
+
+def _odd_cell(
+    sku: str, description: str, gpu_description: str, cents: int, vcpus: int, gib: int, gpus: int
+) -> InventoryItem:
+    return InventoryItem(
+        provider="lambda",
+        sku=sku,
+        region="us-east-1",
+        zone="",
+        tier="on_demand",
+        gpu=gpu_description,
+        gpus=gpus,
+        usd_per_hour=Decimal(cents) / 100,
+        capacity=3,
+        recorded_on="",
+        source=ILLUSTRATIVE,
+        price_key=f"lambda|{sku}",
+        vcpus=vcpus,
+        memory_gb=gib,
+        labels={"description": description, "gpu_description": gpu_description},
+    )
+
+
+class LambdaCloud(KeyedWire):
+    """Catalogue, launch, list, terminate, and the account's one SSH key."""
+
+    name = "lambda"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(lambda_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        base = "/api/v1"
+        return (
+            Route("GET", f"{base}/instance-types", "list", self._types),
+            Route("GET", f"{base}/regions", "list", self._regions),
+            Route("GET", f"{base}/ssh-keys", "other", self._ssh_keys),
+            Route("POST", f"{base}/instance-operations/launch", "create", self._launch),
+            Route("POST", f"{base}/instance-operations/terminate", "delete", self._terminate),
+            Route("GET", f"{base}/instances", "get", self._instances),
+            Route("GET", f"{base}/instances/{{id}}", "get", self._instance),
+        )
+
+    def errors(self) -> ErrorForms:
+        """Rate limits come from the front proxy, with a plain text body."""
+        return ErrorForms(
+            no_key=_error(401, "global/invalid-api-key", "API key was invalid, expired, or deleted."),
+            no_path=_error(404, "global/object-does-not-exist", "Specified endpoint does not exist."),
+            bad_body=lambda reason: _error(
+                400, "global/invalid-parameters", f"Invalid request data: {reason}"
+            ),
+            rate_limited=text_reply("error code: 1015", 429),
+            no_capacity=_no_capacity(),
+            failed=_error(500, "global/internal-error", "An internal error occurred."),
+        )
+
+    def key(self, call: Call) -> str | None:
+        """A bearer key, or the key as the user name of basic authentication."""
+        return call.key(basic=True)
+
+    def _types(self, _: Call) -> Reply:
+        free = self.books.free_by_key()
+        data: dict[str, Any] = {}
+        for cell in self.books.cells():
+            row = data.setdefault(
+                cell.sku, {"instance_type": self._type(cell), "regions_with_capacity_available": []}
+            )
+            if free[cell.key] > 0:
+                row["regions_with_capacity_available"].append(_region(cell.region))
+        return json_reply({"data": data})
+
+    def _type(self, cell: InventoryItem) -> dict[str, Any]:
+        return {
+            "name": cell.sku,
+            "description": cell.labels["description"],
+            "gpu_description": cell.labels["gpu_description"],
+            "price_cents_per_hour": self._cents(cell),
+            "specs": {
+                "vcpus": int(cell.vcpus or 0),
+                "memory_gib": int(cell.memory_gb or 0),
+                # local disk was not recorded; these sizes are the sandbox's own
+                "storage_gib": 512 * max(1, cell.gpus) * (5 if cell.gpus >= 8 else 1),
+                "gpus": cell.gpus,
+            },
+        }
+
+    def _cents(self, cell: InventoryItem) -> int:
+        return int((self.books.price(cell) * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
+
+    def _regions(self, _: Call) -> Reply:
+        return json_reply({"data": [_region(name) for name in _REGIONS]})
+
+    def _ssh_keys(self, _: Call) -> Reply:
+        key = {"id": "c0ffee00c0ffee00c0ffee00c0ffee00", "name": "sandbox", "public_key": "ssh-ed25519 AAAA"}
+        return json_reply({"data": [key]})
+
+    def _launch(self, call: Call) -> Reply:
+        body = call.json_object()
+        cell = self._wanted(body)
+        if self.books.free(cell) < 1:
+            raise Refusal(_no_capacity())
+        entry = self.books.sell(
+            cell,
+            body.get("name") or _first_tag(body),
+            Tariff(Decimal(self._cents(cell)) / 100, increment_s=60),
+            {"request": body},
+            instance_id=self.world.new_id(self.name, 32),
+            fails=call.loses_capacity,
+        )
+        return json_reply({"data": {"instance_ids": [entry.instance_id]}})
+
+    def _wanted(self, body: dict[str, Any]) -> InventoryItem:
+        keys = body.get("ssh_key_names")
+        if not isinstance(keys, list) or len(keys) != 1:
+            raise Refusal(_invalid("ssh_key_names must name exactly one SSH key."))
+        if len(str(body.get("name") or "")) > 64:
+            raise Refusal(_invalid("name must be at most 64 characters."))
+        if body.get("quantity", 1) != 1:
+            raise Refusal(_invalid("quantity is not a parameter of launch."))
+        sku, region = body.get("instance_type_name"), body.get("region_name")
+        cells = [cell for cell in self.books.cells() if cell.sku == sku]
+        if not cells:
+            raise Refusal(_invalid(f"instance_type_name: no type {sku!r}."))
+        if region not in _REGIONS:
+            raise Refusal(_invalid(f"region_name: no region {region!r}."))
+        for cell in cells:
+            if cell.region == region:
+                return cell
+        raise Refusal(_no_capacity())
+
+    def _terminate(self, call: Call) -> Reply:
+        ids = call.json_object().get("instance_ids")
+        if not isinstance(ids, list) or not ids:
+            raise Refusal(_invalid("instance_ids must be a list that is not empty."))
+        entries = [self._live(str(instance_id)) for instance_id in ids]
+        ended = [self.books.give_back(entry) for entry in entries]
+        rows = [{**self._row(entry), "status": "terminating"} for entry in ended]
+        return json_reply({"data": {"terminated_instances": rows}})
+
+    def _live(self, instance_id: str) -> Entry:
+        entry = self.world.ledger.find(self.name, instance_id)
+        if entry is None or self._status(entry) == "terminated":
+            raise Refusal(_error(404, "global/object-does-not-exist", "Specified instance does not exist."))
+        return entry
+
+    def _instances(self, _: Call) -> Reply:
+        entries = self.world.ledger.entries(self.name)
+        rows = [self._row(entry) for entry in entries if self._status(entry) != "terminated"]
+        return json_reply({"data": rows})
+
+    def _instance(self, call: Call) -> Reply:
+        entry = self.world.ledger.find(self.name, call.parts["id"])
+        if entry is None:
+            raise Refusal(_error(404, "global/object-does-not-exist", "Specified instance does not exist."))
+        return json_reply({"data": self._row(entry)})
+
+    def _status(self, entry: Entry) -> str:
+        if entry.failed(self.now) or self.books.is_gone(entry):
+            return "terminated"
+        if entry.released_at is not None:
+            return "terminating"
+        return "booting" if self.books.booted(entry) < 1 else "active"
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        cells = [cell for cell in self.books.cells() if cell.sku == entry.sku]
+        request = entry.detail["request"]
+        status = self._status(entry)
+        row: dict[str, Any] = {
+            "id": entry.instance_id,
+            "name": request.get("name"),
+            "hostname": request.get("hostname"),
+            "status": status,
+            "ssh_key_names": request["ssh_key_names"],
+            "file_system_names": request.get("file_system_names", []),
+            "region": _region(entry.region),
+            "instance_type": self._type(cells[0]),
+            "tags": request.get("tags", []),
+            "actions": _actions(status),
+        }
+        if status == "active":
+            row["ip"] = "198.51.100.7"
+            row["private_ip"] = "10.19.60.24"
+        return row
+
+
+def _actions(status: str) -> dict[str, Any]:
+    """Which actions are open now: of a machine that boots only its end, of one that is going none."""
+    why = {"booting": "vm-has-not-launched", "active": None}.get(status, "vm-is-terminating")
+    rows: dict[str, Any] = {}
+    for name in ("migrate", "rebuild", "restart", "cold_reboot", "terminate"):
+        is_open = why is None or (name == "terminate" and status == "booting")
+        reason = {} if is_open else {"reason_code": why, "reason_description": f"{name} is not possible now"}
+        rows[name] = {"available": is_open, **reason}
+    return rows
+
+
+def _region(name: str) -> dict[str, str]:
+    return {"name": name, "description": _REGIONS[name]}
+
+
+def _first_tag(body: dict[str, Any]) -> str:
+    tags = body.get("tags") or [{}]
+    return str(tags[0].get("value", ""))
+
+
+def _error(status: int, code: str, message: str) -> Reply:
+    return json_reply({"error": {"code": code, "message": message}}, status)
+
+
+def _invalid(message: str) -> Reply:
+    return _error(400, "global/invalid-parameters", message)
+
+
+def _no_capacity() -> Reply:
+    return json_reply(
+        {
+            "error": {
+                "code": "instance-operations/launch/insufficient-capacity",
+                "message": "Not enough capacity to fulfill launch request.",
+                "suggestion": "Choose an instance type with more availability, or try again later.",
+            }
+        },
+        400,
+    )

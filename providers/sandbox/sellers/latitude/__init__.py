@@ -1,0 +1,1 @@
+"""Latitude in the sandbox market: its protocol and what it sells there."""

@@ -1,0 +1,323 @@
+"""Latitude.sh's API of 2023-06-01, under ``/latitude``.
+
+JSON:API: ``data``, ``attributes``, ``meta``; errors are a list. Prices are dollars of the whole server by
+region (hour, month, year by currency), stock is said by site. One create makes one server, whose host name
+the caller chooses; a deleted server is gone at once. What is paid by the month is scheduled for deletion.
+Billed by the hour begun, or by the month (730 hours) begun. Sources: latitudesh SDK for Python 3.4.6,
+recordings of its Terraform provider. The sandbox's own: bodies of 401 and 429, and that a plain delete of a
+monthly server is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.latitude.market import PLANS, SITES, latitude_cells
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+
+MEDIA_TYPE = "application/vnd.api+json"
+MONTH = timedelta(hours=730)
+_CENT = Decimal("0.01")
+_LONGEST_HOSTNAME = 32
+_TERMS = {"hourly": "on_demand", "monthly": "committed"}
+_SYSTEMS = ("ubuntu_22_04_x64_lts", "ubuntu_24_04_x64_lts", "ubuntu24_ml_in_a_box", "debian_12", "debian_13")
+
+
+class Latitude(KeyedWire):
+    """Plans, servers, scheduled deletions."""
+
+    name = "latitude"
+    ends_at_once = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(latitude_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("GET", "/plans", "list", self._plans),
+            Route("GET", "/plans/virtual_machines", "list", self._no_virtual_machines),
+            Route("GET", "/plans/{id}", "list", self._plan),
+            Route("POST", "/servers", "create", self._create),
+            Route("GET", "/servers", "get", self._servers),
+            Route("GET", "/servers/{id}", "get", self._server),
+            Route("DELETE", "/servers/{id}", "delete", self._delete),
+            Route("POST", "/servers/{id}/schedule_deletion", "delete", self._schedule),
+            Route("DELETE", "/servers/{id}/schedule_deletion", "other", self._unschedule),
+        )
+
+    def errors(self) -> ErrorForms:
+        """Errors are lists of objects with code, status, title and detail."""
+        return ErrorForms(
+            no_key=_error(401, "unauthorized", "Unauthorized"),
+            no_path=_error(404, "not_found", "Not Found"),
+            bad_body=lambda reason: _error(400, "bad_request", "Bad Request", reason),
+            rate_limited=_error(429, "too_many_requests", "Too Many Requests"),
+            no_capacity=_out_of_stock(),
+            failed=_error(500, "internal_server_error", "Internal Server Error"),
+        )
+
+    def key(self, call: Call) -> str | None:
+        """A key, with or without the word Bearer."""
+        key = call.headers.get("authorization", "").strip()
+        return None if key in {"", "Bearer"} else key
+
+    def _plans(self, call: Call) -> Reply:
+        rows = [self._plan_row(slug) for slug in PLANS]
+        return _document([row for row in rows if _is_asked_for(row["attributes"], call.query)])
+
+    def _plan(self, call: Call) -> Reply:
+        wanted = call.parts["id"]
+        for slug in PLANS:
+            if wanted in {slug, _plan_id(slug)}:
+                return _document(self._plan_row(slug))
+        raise Refusal(_not_found())
+
+    def _no_virtual_machines(self, _: Call) -> Reply:
+        return _document([])
+
+    def _plan_row(self, slug: str) -> dict[str, Any]:
+        cells = self.books.cells(sku=slug)
+        names = [name for name in SITES if any(cell.labels["region"] == name for cell in cells)]
+        regions = [
+            self._region(name, [cell for cell in cells if cell.labels["region"] == name]) for name in names
+        ]
+        attributes = {
+            "slug": slug,
+            "name": PLANS[slug].name,
+            "features": ["ssh", "raid", "user_data"],
+            "specs": PLANS[slug].specs(),
+            "regions": regions,
+            "available_operating_systems": list(_SYSTEMS),
+        }
+        return {"id": _plan_id(slug), "type": "plans", "attributes": attributes}
+
+    def _region(self, name: str, cells: list[InventoryItem]) -> dict[str, Any]:
+        sites = list(dict.fromkeys(cell.region for cell in cells))
+        free = {cell.region: self.books.free(cell) for cell in cells}
+        stocked = [site for site in sites if free[site] > 0]
+        prices = {cell.tier: self.books.price(cell) for cell in cells}
+        return {
+            "name": name,
+            "deploys_instantly": ["ubuntu_24_04_x64_lts"] if stocked else [],
+            "locations": {
+                "available": sites,
+                "in_stock": stocked,
+                "in_stock_count": {site: free[site] for site in stocked},
+            },
+            "stock_level": _level(sum(free[site] for site in stocked)),
+            "pricing": {
+                "USD": {
+                    "hour": _dollars(prices.get("on_demand")),
+                    "month": _dollars(prices.get("committed"), 730),
+                    "year": None,
+                }
+            },
+        }
+
+    def _create(self, call: Call) -> Reply:
+        wish = _attributes(call.json_object())
+        for name in ("project", "plan", "site", "operating_system", "hostname"):
+            if not wish.get(name):
+                raise Refusal(_invalid(f"{name} can't be blank"))
+        if len(wish["hostname"]) > _LONGEST_HOSTNAME:
+            raise Refusal(_invalid(f"hostname is too long (maximum is {_LONGEST_HOSTNAME} characters)"))
+        cell = self._wanted(wish)
+        if self.books.free(cell) < 1:
+            raise Refusal(_out_of_stock())
+        monthly = cell.tier == "committed"
+        month = (self.books.price(cell) * 730).quantize(_CENT)
+        tariff = Tariff(month / 730, 730 * 3600) if monthly else Tariff(self.books.price(cell), 3600)
+        entry = self.books.sell(
+            cell,
+            wish["hostname"],
+            tariff,
+            {"request": wish, "billing": "monthly" if monthly else "hourly"},
+            instance_id=f"sv_{self.world.new_id(self.name, 13)}",
+            fails=call.loses_capacity,
+        )
+        return _document(self._row(entry), 201)
+
+    def _wanted(self, wish: Mapping[str, Any]) -> InventoryItem:
+        tier = _TERMS.get(wish.get("billing") or "hourly")
+        if tier is None:
+            raise Refusal(_invalid("billing is not available for on demand projects"))
+        if wish["operating_system"] not in _SYSTEMS:
+            raise Refusal(_invalid("operating_system is invalid"))
+        slugs = [slug for slug, plan in PLANS.items() if wish["plan"] in {slug, plan.name, _plan_id(slug)}]
+        if not slugs:
+            raise Refusal(_invalid("plan is invalid"))
+        if not any(wish["site"] in sites for sites in SITES.values()):
+            raise Refusal(_invalid("site is invalid"))
+        for cell in self.books.cells(sku=slugs[0]):
+            if (cell.region, cell.tier) == (wish["site"], tier) and self.books.price(cell):
+                return cell
+        raise Refusal(_out_of_stock())
+
+    def _servers(self, call: Call) -> Reply:
+        rows = [row for row in map(self._row, self.books.kept()) if _is_meant(row["attributes"], call.query)]
+        size = int(call.query.get("page[size]") or 20)
+        first = (int(call.query.get("page[number]") or 1) - 1) * size
+        if size < 1 or first < 0:
+            raise Refusal(_error(400, "bad_request", "Bad Request", "page is invalid"))
+        meta = {"stats": {"total": {"count": len(rows)}}} if "stats[total]" in call.query else {}
+        return _document(rows[first : first + size], meta=meta)
+
+    def _found(self, call: Call) -> Entry:
+        entry = self.books.find(call.parts["id"])
+        if entry is None:
+            raise Refusal(_not_found())
+        return entry
+
+    def _server(self, call: Call) -> Reply:
+        return _document(self._row(self._found(call)))
+
+    def _status(self, entry: Entry) -> str:
+        if entry.failed(self.now):
+            return "failed_deployment"
+        booted = self.books.booted(entry)
+        if booted < 0.25:
+            return "starting_deploy"
+        return "deploying" if booted < 1 else "on"
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request, status = entry.detail["request"], self._status(entry)
+        region = next(name for name, sites in SITES.items() if entry.region in sites)
+        attributes = {
+            "tags": [],
+            "hostname": request["hostname"],
+            "label": "",
+            "price": float(entry.tariff.usd_per_hour),
+            "status": status,
+            "ipmi_status": "Normal" if status == "on" else "Unavailable",
+            "role": "Bare Metal",
+            "site": entry.region,
+            "locked": False,
+            "primary_ipv4": "198.51.100.31" if status == "on" else None,
+            "created_at": zulu(entry.created_at),
+            "scheduled_deletion_at": None if entry.ends_at is None else zulu(entry.ends_at),
+            "plan": {
+                "id": _plan_id(entry.sku),
+                "name": PLANS[entry.sku].name,
+                "slug": entry.sku,
+                "billing": entry.detail["billing"],
+            },
+            "region": {
+                "city": region,
+                "country": region,
+                "site": {"name": entry.region, "slug": entry.region},
+            },
+            "project": {"id": "proj_sandbox", "name": request["project"], "slug": request["project"]},
+        }
+        return {"id": entry.instance_id, "type": "servers", "attributes": attributes}
+
+    def _delete(self, call: Call) -> Reply:
+        entry = self._found(call)
+        if entry.detail["billing"] == "monthly" and not entry.failed(self.now):
+            raise Refusal(_error(422, "unprocessable_entity", "Schedule the deletion of a monthly server"))
+        self.books.give_back(entry)
+        return Reply(204, b"")
+
+    def _schedule(self, call: Call) -> Reply:
+        entry = self._found(call)
+        if entry.detail["billing"] != "monthly":
+            raise Refusal(_error(422, "unprocessable_entity", "Only monthly servers are scheduled"))
+        paid_until = entry.ends_at or _paid_until(entry, self.now)
+        self.world.ledger.write(replace(entry, ends_at=paid_until))
+        schedule = {"server_id": entry.instance_id, "scheduled_deletion_at": zulu(paid_until)}
+        return _document({"id": entry.instance_id, "type": "schedule_deletion", "attributes": schedule}, 201)
+
+    def _unschedule(self, call: Call) -> Reply:
+        self.world.ledger.write(replace(self._found(call), ends_at=None))
+        return Reply(204, b"")
+
+
+def _paid_until(entry: Entry, now: datetime) -> datetime:
+    """The end of the month that has begun."""
+    return entry.created_at + MONTH * ((now - entry.created_at) // MONTH + 1)
+
+
+def _plan_id(slug: str) -> str:
+    return f"plan_{slug.replace('-', '')[:13]}"
+
+
+def _dollars(usd_per_hour: Decimal | None, hours: int = 1) -> float | None:
+    """A price as the list shows it; none where nothing is asked."""
+    return float((usd_per_hour * hours).quantize(_CENT)) if usd_per_hour else None
+
+
+def _level(free: int) -> str:
+    if free == 0:
+        return "unavailable"
+    return "low" if free < 3 else "medium" if free < 8 else "high"
+
+
+def _is_asked_for(attributes: Mapping[str, Any], query: Mapping[str, str]) -> bool:
+    """Whether a plan passes the filters of the query that the sandbox knows."""
+    regions = attributes["regions"]
+    stocked = {site for region in regions for site in region["locations"]["in_stock"]}
+    known = {site for region in regions for site in region["locations"]["available"]}
+    has_gpu = bool(attributes["specs"]["gpu"])
+    levels = {region["stock_level"] for region in regions}
+    passed = {
+        "filter[gpu]": has_gpu == (query.get("filter[gpu]") == "true"),
+        "filter[in_stock]": bool(stocked) == (query.get("filter[in_stock]") == "true"),
+        "filter[location]": query.get("filter[location]") in known,
+        "filter[slug]": query.get("filter[slug]") == attributes["slug"],
+        "filter[name]": query.get("filter[name]") == attributes["name"],
+        "filter[stock_level]": query.get("filter[stock_level]") in levels,
+    }
+    return all(passed[name] for name in passed if name in query)
+
+
+def _is_meant(attributes: Mapping[str, Any], query: Mapping[str, str]) -> bool:
+    """Whether a server passes the filters of the query that the sandbox knows."""
+    found = {
+        "filter[hostname]": attributes["hostname"],
+        "filter[hostname][eql]": attributes["hostname"],
+        "filter[status]": attributes["status"],
+        "filter[project]": attributes["project"]["slug"],
+    }
+    return all(query[name] == value for name, value in found.items() if name in query)
+
+
+def _attributes(document: Mapping[str, Any]) -> dict[str, Any]:
+    data = document.get("data")
+    if (
+        not isinstance(data, dict)
+        or data.get("type") != "servers"
+        or not isinstance(data["attributes"], dict)
+    ):
+        raise ValueError("data must be of type servers and have attributes")
+    return dict(data["attributes"])
+
+
+def _document(data: Any, status: int = 200, meta: Mapping[str, Any] | None = None) -> Reply:
+    return replace(json_reply({"data": data, "meta": dict(meta or {})}, status), media_type=MEDIA_TYPE)
+
+
+def _error(status: int, code: str, title: str, detail: str | None = None) -> Reply:
+    row = {"code": code, "status": str(status), "title": title, "detail": detail or title, "meta": {}}
+    return replace(json_reply({"errors": [row]}, status), media_type=MEDIA_TYPE)
+
+
+def _not_found() -> Reply:
+    return _error(404, "not_found", "Specified Record Not Found")
+
+
+def _invalid(detail: str) -> Reply:
+    return _error(422, "VALIDATION_ERROR", "Validation failed", detail)
+
+
+def _out_of_stock() -> Reply:
+    return _error(
+        422, "SERVERS_OUT_OF_STOCK", "Servers out of stock", "The plan is out of stock at this site"
+    )

@@ -1,0 +1,362 @@
+"""Mithril's API v2, under ``/mithril/v2``.
+
+Auctions and bids: prices are strings with a dollar sign, per instance and hour. A bid that is below the
+auction's price, or that finds no instances, stays open and costs nothing. Reservations are windows of 3 to
+336 whole hours, paid upfront and never given back. Errors are FastAPI's. Lists of what is held have cursors.
+Sources: models of mithril-client 0.1.0rc3; Mithril's documentation of reservations. What a refusal for want
+of capacity looks like is documented nowhere: the sandbox answers 400 with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
+from providers.sandbox.market import WINDOW, InventoryItem
+from providers.sandbox.sellers.mithril.market import (
+    BY_NAME,
+    HOUR,
+    Kind,
+    free_steps,
+    is_free,
+    mithril_cells,
+    type_fid,
+)
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+
+_SHORTEST_H, _LONGEST_H = 3, 336
+_PAGE = 20
+_IN_BODY = ("project", "region", "instance_type", "instance_quantity", "name", "launch_specification")
+
+
+class Mithril(KeyedWire):
+    """Market data, bids, reservations."""
+
+    name = "mithril"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(mithril_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("GET", "/v2/instance-types", "list", self._types),
+            Route("GET", "/v2/spot/availability", "list", self._auctions),
+            Route("GET", "/v2/pricing/current", "list", self._prices),
+            Route("GET", "/v2/reservation/availability", "list", self._availability),
+            Route("GET", "/v2/projects", "other", self._projects),
+            Route("GET", "/v2/ssh-keys", "other", lambda _: json_reply([])),
+            Route("POST", "/v2/spot/bids", "create", self._bid),
+            Route("GET", "/v2/spot/bids", "get", self._bids),
+            Route("GET", "/v2/spot/bids/{fid}", "get", self._one_bid),
+            Route("DELETE", "/v2/spot/bids/{fid}", "delete", self._cancel),
+            Route("POST", "/v2/reservation", "create", self._reserve),
+            Route("GET", "/v2/reservation", "get", self._reservations),
+        )
+
+    def errors(self) -> ErrorForms:
+        """Errors have a ``detail``."""
+        return ErrorForms(
+            no_key=_error(401, "Not authenticated"),
+            no_path=_error(404, "Not Found"),
+            bad_body=lambda reason: _invalid("__root__", reason),
+            rate_limited=_error(429, "Rate limit exceeded"),
+            no_capacity=_no_capacity(),
+            failed=_error(500, "Internal Server Error"),
+        )
+
+    # Market data
+
+    def _types(self, _: Call) -> Reply:
+        rows = [_type_row(BY_NAME[cell.sku], cell.region) for cell in self.books.cells(tier="spot")]
+        return json_reply(rows)
+
+    def _auctions(self, _: Call) -> Reply:
+        free = self.books.free_by_key()
+        rows = [
+            {
+                "fid": f"auct_{type_fid(cell.sku, cell.region)[3:]}",
+                "instance_type": type_fid(cell.sku, cell.region),
+                "region": cell.region,
+                "capacity": free[cell.key],
+                "last_instance_price": f"${self.books.price(cell):.2f}",
+                "lowest_allocated_price": None,
+                "adjustable_memory": False,
+                "default_image_version": None,
+            }
+            for cell in self.books.cells(tier="spot")
+        ]
+        return json_reply(rows)
+
+    def _prices(self, call: Call) -> Reply:
+        spot = self._cell(call.query, "spot")
+        reserved = self._window_cell(spot)
+        free = self.books.free(spot)
+        cents = int(self.books.price(spot) * 100)
+        body = {
+            "spot_price_cents": cents,
+            "reserved_price_cents": None if reserved is None else int(self.books.price(reserved) * 100),
+            "minimum_price_cents": 100 * BY_NAME[spot.sku].gpus,
+            "lowest_allocated_bid_cents": cents,
+            "dynamic_win_price_cents": cents,
+            "available_capacity": free,
+            "total_capacity": self.world.market.capacity(spot),
+        }
+        return json_reply(body)
+
+    def _window_cell(self, spot: InventoryItem) -> InventoryItem | None:
+        cells = self.books.cells(tier=WINDOW)
+        return next((c for c in cells if (c.sku, c.region) == (spot.sku, spot.region)), None)
+
+    def _cell(self, asked: Any, tier: str) -> InventoryItem:
+        """The cell of an instance type's FID; 404 for an unknown one, also in another region."""
+        fid, region = asked.get("instance_type"), asked.get("region")
+        for cell in self.books.cells(tier=tier):
+            if type_fid(cell.sku, cell.region) == fid and region in {None, cell.region}:
+                return cell
+        raise Refusal(_error(404, f"Instance type {fid} not found in region {region}"))
+
+    def _availability(self, call: Call) -> Reply:
+        query = call.query
+        for name in ("project", "instance_type", "region"):
+            if not query.get(name):
+                raise Refusal(_invalid(name, "Field required", place="query"))
+        cell = self._cell(query, WINDOW)
+        mode = query.get("mode", "latest_end_time")
+        if mode == "slots":
+            return json_reply(self._slots(cell, query))
+        start, quantity = _instant(query, "start_time"), int(query.get("quantity", "1"))
+        if mode == "check":
+            free = is_free(self.world, cell, start, _instant(query, "end_time"), quantity)
+            return json_reply({"available": free})
+        latest = start
+        while latest < start + _LONGEST_H * HOUR and is_free(
+            self.world, cell, start, latest + HOUR, quantity
+        ):
+            latest += HOUR
+        found = latest >= start + _SHORTEST_H * HOUR
+        return json_reply({"latest_end_time": zulu(latest) if found else None, "available": found})
+
+    def _slots(self, cell: InventoryItem, query: Any) -> list[dict[str, Any]]:
+        earliest = _instant(query, "earliest_start_time")
+        until = _instant(query, "latest_end_time").replace(minute=0, second=0)
+        if until <= earliest:
+            raise Refusal(_invalid("latest_end_time", "must be after earliest_start_time", place="query"))
+        return [
+            {"start_time": zulu(start), "end_time": zulu(end), "quantity": nodes}
+            for start, end, nodes in free_steps(self.world, cell, until)
+            if end > earliest
+        ]
+
+    def _projects(self, _: Call) -> Reply:
+        return json_reply([{"fid": "proj_sandbox", "name": "sandbox", "created_at": "2026-01-01T00:00:00Z"}])
+
+    # Bids
+
+    def _bid(self, call: Call) -> Reply:
+        body = _required(call.json_object(), (*_IN_BODY, "limit_price"))
+        cell, quantity = self._cell(body, "spot"), _quantity(body)
+        limit, price = _dollars(body["limit_price"]), self.books.price(cell)
+        wins = not call.loses_capacity and limit >= price
+        wins = wins and self.books.free(cell) >= quantity
+        entry = self.books.sell(
+            cell,
+            body["name"],
+            Tariff(price * quantity) if wins else Tariff(),
+            {"request": body, "wins": wins},
+            instance_id=f"bid_{self.world.new_id('mithril-bid', 16)}",
+            nodes=quantity,
+            units=quantity if wins else 0,
+        )
+        return json_reply(self._bid_row(entry), 201)
+
+    def _bid_status(self, entry: Entry) -> str:
+        if entry.released_at is not None:
+            return "Terminated"
+        return "Allocated" if entry.detail["wins"] and self.books.booted(entry) >= 1 else "Open"
+
+    def _bid_row(self, entry: Entry) -> dict[str, Any]:
+        status = self._bid_status(entry)
+        shown = range(entry.nodes) if status == "Allocated" else ()
+        return {
+            **_held_row(entry),
+            "limit_price": entry.detail["request"]["limit_price"],
+            "instances": [f"inst_{entry.instance_id[4:]}{number}" for number in shown],
+            "status": status,
+            "deactivated_at": None if entry.released_at is None else zulu(entry.released_at),
+        }
+
+    def _entries(self, *, bids: bool) -> list[Entry]:
+        entries = self.world.ledger.entries(self.name)
+        return [entry for entry in entries if entry.instance_id.startswith("bid_") == bids]
+
+    def _bids(self, call: Call) -> Reply:
+        wanted = call.query.get("name")
+        rows = [self._bid_row(entry) for entry in self._entries(bids=True)]
+        return _page(call, [row for row in rows if wanted in {None, row["name"]}])
+
+    def _one_bid(self, call: Call) -> Reply:
+        return json_reply(self._bid_row(self._known(call.parts["fid"])))
+
+    def _known(self, fid: str) -> Entry:
+        entry = self.world.ledger.find(self.name, fid)
+        if entry is None or not fid.startswith("bid_"):
+            raise Refusal(_error(404, f"Bid {fid} not found"))
+        return entry
+
+    def _cancel(self, call: Call) -> Reply:
+        entry = self._known(call.parts["fid"])
+        if entry.released_at is not None:
+            raise Refusal(_error(404, f"Bid {entry.instance_id} is not active"))
+        self.books.give_back(entry)
+        return Reply(204, b"")
+
+    # Reservations
+
+    def _reserve(self, call: Call) -> Reply:
+        body = _required(call.json_object(), (*_IN_BODY, "start_time", "end_time"))
+        cell, quantity, now = self._cell(body, WINDOW), _quantity(body), self.now
+        start, end = _instant(body, "start_time"), _instant(body, "end_time")
+        hours = (end - start) / HOUR
+        if hours != int(hours) or not _SHORTEST_H <= hours <= _LONGEST_H:
+            raise Refusal(_invalid("end_time", "Reservations last 3 hours to 2 weeks in steps of one hour"))
+        if start < now.replace(minute=0, second=0, microsecond=0):
+            raise Refusal(_invalid("start_time", "start_time must not be in the past"))
+        if not is_free(self.world, cell, start, end, quantity):
+            raise Refusal(_no_capacity())
+        lost = call.loses_capacity
+        unit = self.books.price(cell)
+        entry = Entry(
+            provider=self.name,
+            instance_id=f"res_{self.world.new_id('mithril-res', 16)}",
+            tag=str(body["name"]),
+            sku=cell.sku,
+            region=cell.region,
+            zone="",
+            tier=cell.tier,
+            nodes=quantity,
+            units=0 if lost else quantity,
+            stock_key=cell.stock_key,
+            created_at=now,
+            starts_at=start,
+            ends_at=end,
+            failed_at=now + timedelta(seconds=self.world.durations.boot_s) if lost else None,
+            tariff=Tariff(upfront_usd=unit * quantity * int(hours)),
+            detail={"request": body, "unit_usd": str(unit)},
+        )
+        return json_reply(self._reservation_row(self.world.ledger.write(entry)), 201)
+
+    def _reservation_status(self, entry: Entry) -> str:
+        now = self.now
+        if entry.failed(now):
+            return "Canceled"
+        if entry.ends_at is not None and now >= entry.ends_at:
+            return "Ended"
+        return "Active" if now >= entry.starts_at else "Pending"
+
+    def _reservation_row(self, entry: Entry) -> dict[str, Any]:
+        status = self._reservation_status(entry)
+        shown = range(entry.nodes) if status == "Active" else ()
+        over = entry.over_at if status in {"Canceled", "Ended"} else None
+        return {
+            **_held_row(entry),
+            "instances": [f"inst_{entry.instance_id[4:]}{number}" for number in shown],
+            "status": status,
+            "start_time": zulu(entry.starts_at),
+            "end_time": zulu(entry.ends_at or entry.starts_at),
+            "total_price": f"${entry.tariff.upfront_usd:.2f}",
+            "unit_price": f"${Decimal(entry.detail['unit_usd']):.2f}",
+            "deactivated_at": None if over is None else zulu(over),
+        }
+
+    def _reservations(self, call: Call) -> Reply:
+        if not call.query.get("project"):
+            raise Refusal(_invalid("project", "Field required", place="query"))
+        return _page(call, [self._reservation_row(entry) for entry in self._entries(bids=False)])
+
+
+def _type_row(kind: Kind, region: str) -> dict[str, Any]:
+    return {
+        "fid": type_fid(kind.name, region),
+        "name": kind.name,
+        "num_cpus": kind.cpus,
+        "cpu_type": "Intel Xeon",
+        "ram_gb": kind.ram_gb,
+        "num_gpus": kind.gpus,
+        "gpu_type": kind.gpu_type,
+        "gpu_memory_gb": kind.gpu_gb,
+        "gpu_socket": kind.socket,
+        "local_storage_gb": 850 * max(kind.gpus, 1),
+        "ib_count": kind.ib_count,
+        "bridge_count": 0,
+        "network_type": "InfiniBand" if kind.ib_count else None,
+    }
+
+
+def _held_row(entry: Entry) -> dict[str, Any]:
+    request = entry.detail["request"]
+    return {
+        "fid": entry.instance_id,
+        "name": entry.tag,
+        "project": request["project"],
+        "created_by": "user_sandbox",
+        "created_at": zulu(entry.created_at),
+        "instance_quantity": entry.nodes,
+        "instance_type": request["instance_type"],
+        "region": entry.region,
+        "launch_specification": request["launch_specification"],
+    }
+
+
+def _page(call: Call, rows: list[dict[str, Any]]) -> Reply:
+    """One page; the cursor is the number of the first row of the next."""
+    first = int(call.query.get("next_cursor", "0"))
+    size = max(1, min(int(call.query.get("limit", str(_PAGE))), _PAGE))
+    more = first + size < len(rows)
+    return json_reply(
+        {"data": rows[first : first + size], "next_cursor": str(first + size) if more else None}
+    )
+
+
+def _required(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    for name in names:
+        if body.get(name) in (None, ""):
+            raise Refusal(_invalid(name, "Field required"))
+    return body
+
+
+def _quantity(body: dict[str, Any]) -> int:
+    value = body["instance_quantity"]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Refusal(_invalid("instance_quantity", "Input should be greater than or equal to 1"))
+    return value
+
+
+def _dollars(text: object) -> Decimal:
+    if not isinstance(text, str) or not text.startswith("$"):
+        raise Refusal(_invalid("limit_price", "Price must be a string like $8.00"))
+    return Decimal(text[1:])
+
+
+def _instant(values: Any, name: str) -> datetime:
+    try:
+        return instant_of(values.get(name))
+    except ValueError:
+        raise Refusal(_invalid(name, "Input should be a valid datetime")) from None
+
+
+def _no_capacity() -> Reply:
+    return _error(400, "Insufficient capacity for the requested window or instances")
+
+
+def _invalid(name: str, message: str, *, place: str = "body") -> Reply:
+    return json_reply({"detail": [{"loc": [place, name], "msg": message, "type": "value_error"}]}, 422)
+
+
+def _error(status: int, detail: str) -> Reply:
+    return json_reply({"detail": detail}, status)

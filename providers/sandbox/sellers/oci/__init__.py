@@ -1,0 +1,1 @@
+"""Oracle Cloud in the sandbox market: its protocol and what it sells there."""

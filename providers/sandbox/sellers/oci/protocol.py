@@ -1,0 +1,393 @@
+"""OCI's price list, identity lists and compute capacity, under ``/oci/{host}`` with the real hosts' names.
+
+Prices are USD per GPU-hour and part; calls of compute and identity are signed (``oci_signing``). A capacity
+reservation is CREATING, ACTIVE, then DELETING and DELETED. No capacity is a 500 ``InternalError``. A retry
+token repeats a create for 24 hours; once what it made is deleted, it is a 409. There is no documented state
+for capacity that is lost after a create: here the reservation then goes from CREATING to DELETED.
+Sources: models and paths of the oci SDK 2.189, OCI documentation ("API Errors", "Request Signatures").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from providers.sandbox.faults import FaultKind
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.oci import signing as oci_signing
+from providers.sandbox.sellers.oci.market import DOMAINS, OTHER_PARTS, PARTS, PREFIX, Part, oci_cells
+from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+
+RETRY_TOKEN_LIFE = timedelta(hours=24)
+BILLING_SLICE_S = 3600
+LONGEST_PAGE = 1000
+_KEYS, _TOKENS = "oci_key", "oci_token"
+_HOST = re.compile(r"(?:iaas|identity)\.([a-z0-9-]+)\.(?:oci\.)?oraclecloud\.com")
+_MISSING = "Authorization failed or requested resource not found."
+
+
+class Oci(ProviderWire):
+    """Prices for everybody; reports and reservations for signed calls."""
+
+    name = "oci"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(oci_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the three hosts that the sandbox serves."""
+        api = "/{host}/20160918"
+        held = f"{api}/computeCapacityReservations"
+        return (
+            Route("GET", "/{host}/pls/apex/cetools/api/v1/products", "list", self._products, public=True),
+            Route("GET", f"{api}/tenancies/{{id}}/regionSubscriptions", "other", self._subscriptions),
+            Route("GET", f"{api}/regions", "other", self._regions),
+            Route("GET", f"{api}/availabilityDomains", "other", self._domains),
+            Route("POST", f"{api}/users/{{id}}/apiKeys", "other", self._upload_key),
+            Route("GET", f"{api}/shapes", "list", self._shapes),
+            Route("POST", f"{api}/computeCapacityReports", "list", self._report),
+            Route("POST", held, "create", self._create),
+            Route("GET", held, "get", self._reservations),
+            Route("GET", f"{held}/{{id}}", "get", self._reservation),
+            Route("DELETE", f"{held}/{{id}}", "delete", self._delete),
+        )
+
+    def authorise(self, call: Call) -> None:
+        """A signature of the right form, and of the right key where that key was uploaded."""
+        try:
+            oci_signing.check(call, self._uploaded_key)
+        except oci_signing.BadSignature as error:
+            message = f"The required information to complete authentication was not provided: {error}"
+            raise Refusal(_error(401, "NotAuthenticated", message)) from error
+
+    def _uploaded_key(self, fingerprint: str) -> RSAPublicKey | None:
+        known = self.world.store.document(_KEYS, fingerprint)
+        return None if known is None else oci_signing.public_key(known["pem"])
+
+    def unknown_path(self) -> Reply:
+        """404 in the API's form."""
+        return _error(404, "NotFound", "The requested path does not exist")
+
+    def malformed_body(self, reason: str) -> Reply:
+        """400 for a body that cannot be read."""
+        return _error(400, "CannotParseRequest", f"Incorrectly formatted request: {reason}")
+
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+        """Every error has a code and a message."""
+        if kind is FaultKind.RATE_LIMITED:
+            return _error(429, "TooManyRequests", "Too many requests for the user")
+        if kind is FaultKind.OUT_OF_CAPACITY:
+            return _no_capacity()
+        return _error(500, "InternalServerError", "An internal server error occurred.")
+
+    def _products(self, call: Call) -> Reply:
+        if call.query.get("currencyCode", "USD") != "USD":
+            raise Refusal(_error(400, "InvalidParameter", "the sandbox knows the currency USD only"))
+        items = [_item(*other) for other in OTHER_PARTS]
+        for part in PARTS:
+            price = float(self._usd_per_gpu_hour(part))
+            items.append(_item(part.number, part.display_name, "GPU Per Hour", "Compute - GPU", price))
+        wanted = call.query.get("partNumber")
+        shown = [item for item in items if wanted in {None, item["partNumber"]}]
+        return json_reply({"lastUpdated": zulu_ms(self.now), "items": shown})
+
+    def _usd_per_gpu_hour(self, part: Part) -> Decimal:
+        """What the market asks for the part's shapes; a shape whose price was changed decides for all."""
+        cells = [cell for cell in self.world.market.cells(self.name) if cell.sku in part.shapes]
+        prices = [(self.world.market.price(cell) or Decimal(0), cell) for cell in cells]
+        changed = [(usd, cell) for usd, cell in prices if usd != cell.usd_per_hour]
+        usd, cell = (changed or prices)[0]
+        return usd / cell.gpus
+
+    def _subscriptions(self, _: Call) -> Reply:
+        rows = [
+            {"regionKey": _key(name), "regionName": name, "status": "READY", "isHomeRegion": not i}
+            for i, name in enumerate(DOMAINS)
+        ]
+        return json_reply([*rows, {**rows[0], "regionName": "mx-queretaro-1", "status": "IN_PROGRESS"}])
+
+    def _regions(self, _: Call) -> Reply:
+        return json_reply([{"key": _key(name), "name": name} for name in DOMAINS])
+
+    def _domains(self, call: Call) -> Reply:
+        compartment = _needed(call.query, "compartmentId")
+        names = [f"{PREFIX}:{domain}" for domain in DOMAINS[_region(call)]]
+        return json_reply(
+            [
+                {"name": n, "id": f"ocid1.availabilitydomain.oc1..{n}", "compartmentId": compartment}
+                for n in names
+            ]
+        )
+
+    def _upload_key(self, call: Call) -> Reply:
+        pem = str(_needed(call.json_object(), "key"))
+        printed = oci_signing.fingerprint(oci_signing.public_key(pem))
+        self.world.store.put_document(_KEYS, printed, {"pem": pem})
+        user = call.parts["id"]
+        return json_reply(
+            {
+                "keyId": f"tenancy/{user}/{printed}",
+                "keyValue": pem,
+                "fingerprint": printed,
+                "userId": user,
+                "timeCreated": zulu_ms(self.now),
+                "lifecycleState": "ACTIVE",
+            }
+        )
+
+    def _cells(self, call: Call, domain: str | None) -> list[InventoryItem]:
+        region = _region(call)
+        cells = [cell for cell in self.world.market.cells(self.name) if cell.region == region]
+        return [cell for cell in cells if domain in {None, cell.zone}]
+
+    def _shapes(self, call: Call) -> Reply:
+        _needed(call.query, "compartmentId")
+        cells = self._cells(call, call.query.get("availabilityDomain"))
+        by_sku = {cell.sku: cell for cell in cells if cell.labels["supported"]}
+        rows = [_shape(cell) for cell in by_sku.values()] + [_CPU_SHAPE]
+        return self._page(call, rows)
+
+    def _report(self, call: Call) -> Reply:
+        body = call.json_object()
+        _needed(body, "compartmentId")
+        domain = str(_needed(body, "availabilityDomain"))
+        self._require_domain(call, domain)
+        cells = {cell.sku: cell for cell in self._cells(call, domain)}
+        free = self.world.market.free_by_key(self.name, self.now)
+        rows = []
+        for wanted in _needed(body, "shapeAvailabilities"):
+            cell = cells.get(wanted["instanceShape"])
+            there = 0 if cell is None else free[cell.key]
+            supported = cell is not None and (cell.labels["supported"] or there > 0)
+            status = "AVAILABLE" if there else "OUT_OF_HOST_CAPACITY"
+            rows.append(
+                {
+                    "faultDomain": wanted.get("faultDomain"),
+                    "instanceShape": wanted["instanceShape"],
+                    "instanceShapeConfig": None,
+                    "availableCount": there if supported else None,
+                    "availabilityStatus": status if supported else "HARDWARE_NOT_SUPPORTED",
+                }
+            )
+        return json_reply(
+            {
+                "compartmentId": body["compartmentId"],
+                "availabilityDomain": domain,
+                "shapeAvailabilities": rows,
+                "timeCreated": zulu_ms(self.now),
+            }
+        )
+
+    def _require_domain(self, call: Call, domain: str) -> None:
+        if domain not in {f"{PREFIX}:{name}" for name in DOMAINS[_region(call)]}:
+            raise Refusal(
+                _error(400, "InvalidParameter", f"availabilityDomain {domain} is not in this region")
+            )
+
+    def _create(self, call: Call) -> Reply:
+        body = call.json_object()
+        token = call.headers.get("opc-retry-token", "")
+        repeated = self._repeated(token)
+        if repeated is not None:
+            return self._shown(repeated)
+        _needed(body, "compartmentId")
+        domain = str(_needed(body, "availabilityDomain"))
+        self._require_domain(call, domain)
+        configs: Sequence[dict[str, Any]] = _needed(body, "instanceReservationConfigs")
+        if len(configs) != 1:
+            raise Refusal(_error(400, "InvalidParameter", "the sandbox reserves one shape at a time"))
+        shape, count = configs[0].get("instanceShape"), int(configs[0].get("reservedCount", 0))
+        if count < 1:
+            raise Refusal(_error(400, "InvalidParameter", "reservedCount must be at least 1"))
+        cells = [cell for cell in self._cells(call, domain) if cell.sku == shape]
+        if not cells:
+            raise Refusal(_error(400, "InvalidParameter", f"instanceShape {shape} is not valid here"))
+        entry = self._reserve(call, body, cells[0], count)
+        if token:
+            kept = {"id": entry.instance_id, "at": self.now.isoformat()}
+            self.world.store.put_document(_TOKENS, token, kept)
+        return self._shown(entry)
+
+    def _repeated(self, token: str) -> Entry | None:
+        known = self.world.store.document(_TOKENS, token) if token else None
+        if known is None or self.now - datetime.fromisoformat(known["at"]) > RETRY_TOKEN_LIFE:
+            return None
+        entry = self.world.ledger.find(self.name, known["id"])
+        if entry is None or self._state(entry) in {"DELETING", "DELETED"}:
+            message = "The provided retry token was used in an earlier request whose resource has changed."
+            raise Refusal(_error(409, "InvalidatedRetryToken", message))
+        return entry
+
+    def _reserve(self, call: Call, body: dict[str, Any], cell: InventoryItem, count: int) -> Entry:
+        now = self.now
+        if self.world.market.free(cell, now) < count:
+            raise Refusal(_no_capacity())
+        part = next(part for part in PARTS if cell.sku in part.shapes)
+        lost_at = now + timedelta(seconds=self.world.durations.boot_s) if call.loses_capacity else None
+        return self.world.ledger.write(
+            Entry(
+                provider=self.name,
+                instance_id=f"ocid1.capacityreservation.oc1..{self.world.new_id(self.name, 60)}",
+                tag=str(body.get("displayName", "")),
+                sku=cell.sku,
+                region=cell.region,
+                zone=cell.zone,
+                tier=cell.tier,
+                nodes=count,
+                units=0 if call.loses_capacity else count,
+                stock_key=cell.stock_key,
+                created_at=now,
+                starts_at=now,
+                failed_at=lost_at,
+                tariff=Tariff(self._usd_per_gpu_hour(part) * cell.gpus * count, BILLING_SLICE_S),
+                detail={"request": body},
+            )
+        )
+
+    def _state(self, entry: Entry) -> str:
+        durations, now = self.world.durations, self.now
+        if entry.failed(now):
+            return "DELETED"
+        if entry.released_at is not None:
+            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
+            return "DELETING" if now < gone_at else "DELETED"
+        ready_at = entry.created_at + timedelta(seconds=durations.boot_s)
+        return "CREATING" if now < ready_at else "ACTIVE"
+
+    def _shown(self, entry: Entry) -> Reply:
+        request = entry.detail["request"]
+        config = request["instanceReservationConfigs"][0]
+        body = {
+            **self._summary(entry),
+            "instanceReservationConfigs": [
+                {**config, "reservedCount": entry.nodes, "usedCount": 0},
+            ],
+            "timeUpdated": zulu_ms(entry.created_at),
+        }
+        return json_reply(
+            body, headers={"etag": entry.instance_id[-8:], "opc-request-id": self._request_id()}
+        )
+
+    def _summary(self, entry: Entry) -> dict[str, Any]:
+        request = entry.detail["request"]
+        return {
+            "id": entry.instance_id,
+            "compartmentId": request["compartmentId"],
+            "displayName": request.get("displayName", ""),
+            "definedTags": request.get("definedTags") or {},
+            "freeformTags": request.get("freeformTags") or {},
+            "lifecycleState": self._state(entry),
+            "availabilityDomain": entry.zone,
+            "reservedInstanceCount": entry.nodes,
+            "usedInstanceCount": 0,
+            "isDefaultReservation": bool(request.get("isDefaultReservation")),
+            "timeCreated": zulu_ms(entry.created_at),
+        }
+
+    def _request_id(self) -> str:
+        return self.world.new_id("oci-request", 32).upper()
+
+    def _reservations(self, call: Call) -> Reply:
+        compartment, region = _needed(call.query, "compartmentId"), _region(call)
+        rows = [
+            self._summary(entry)
+            for entry in self.world.ledger.entries(self.name)
+            if entry.region == region and entry.detail["request"]["compartmentId"] == compartment
+        ]
+        names = {"displayName", "lifecycleState", "availabilityDomain"} & set(call.query)
+        shown = [row for row in rows if all(row[name] == call.query[name] for name in names)]
+        return self._page(call, shown)
+
+    def _page(self, call: Call, rows: list[dict[str, Any]]) -> Reply:
+        """``limit`` rows from where ``page`` says; the next page's token is in a header."""
+        start = int(call.query.get("page", "0"))
+        end = start + min(LONGEST_PAGE, max(1, int(call.query.get("limit", "100"))))
+        headers = {"opc-next-page": str(end)} if end < len(rows) else {}
+        return json_reply(rows[start:end], headers={**headers, "opc-request-id": self._request_id()})
+
+    def _find(self, call: Call) -> Entry:
+        entry = self.world.ledger.find(self.name, call.parts["id"])
+        if entry is None or entry.region != _region(call):
+            raise Refusal(_error(404, "NotAuthorizedOrNotFound", _MISSING))
+        return entry
+
+    def _reservation(self, call: Call) -> Reply:
+        return self._shown(self._find(call))
+
+    def _delete(self, call: Call) -> Reply:
+        entry = self._find(call)
+        state = self._state(entry)
+        if state == "DELETED":
+            raise Refusal(_error(404, "NotAuthorizedOrNotFound", _MISSING))
+        if state != "ACTIVE":
+            raise Refusal(_error(409, "IncorrectState", f"The capacity reservation is {state}."))
+        self.world.ledger.write(replace(entry, released_at=self.now))
+        work = f"ocid1.coreservicesworkrequest.oc1..{self.world.new_id('oci-work', 60)}"
+        return Reply(204, b"", headers={"opc-work-request-id": work, "opc-request-id": self._request_id()})
+
+
+_CPU_SHAPE = {
+    "shape": "BM.Standard.E5.192",
+    "ocpus": 192.0,
+    "memoryInGBs": 2304.0,
+    "gpus": 0,
+    "gpuDescription": None,
+    "isFlexible": False,
+    "billingType": "PAID",
+}
+
+
+def _shape(cell: InventoryItem) -> dict[str, Any]:
+    return {
+        "shape": cell.sku,
+        "ocpus": (cell.vcpus or 0) / 2,
+        "memoryInGBs": cell.memory_gb,
+        "gpus": cell.gpus,
+        "gpuDescription": f"{cell.gpus}x {cell.gpu}",
+        "isFlexible": False,
+        "billingType": "PAID",
+    }
+
+
+def _item(number: str, name: str, metric: str, category: str, usd: float) -> dict[str, Any]:
+    prices = [{"model": "PAY_AS_YOU_GO", "value": usd}]
+    return {
+        "partNumber": number,
+        "displayName": name,
+        "metricName": metric,
+        "serviceCategory": category,
+        "currencyCodeLocalizations": [{"currencyCode": "USD", "prices": prices}],
+    }
+
+
+def _region(call: Call) -> str:
+    found = _HOST.fullmatch(call.parts["host"])
+    if found is None or found[1] not in DOMAINS:
+        raise Refusal(_error(404, "NotFound", f"no service of OCI answers at {call.parts['host']}"))
+    return found[1]
+
+
+def _key(region: str) -> str:
+    return "".join(part[0] for part in region.split("-")).upper() + region[-1]
+
+
+def _needed(values: Any, name: str) -> Any:
+    if not values.get(name):
+        raise Refusal(_error(400, "MissingParameter", f"{name} is missing"))
+    return values[name]
+
+
+def _no_capacity() -> Reply:
+    return _error(500, "InternalError", "Out of host capacity.")
+
+
+def _error(status: int, code: str, message: str) -> Reply:
+    return json_reply({"code": code, "message": message}, status)

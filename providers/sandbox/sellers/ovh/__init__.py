@@ -1,0 +1,1 @@
+"""OVHcloud in the sandbox market: its protocol and what it sells there."""

@@ -1,0 +1,252 @@
+"""OVHcloud's API, under ``/ovh/v1`` and ``/ovh/1.0``: the public catalogue and Public Cloud instances.
+
+Catalogue prices are integers of 1e-8 EUR per instance and hour; the plan by the month stands beside the
+one by the hour. Signed calls: of any signature the form is checked; of the application key ``sandbox``,
+whose secret and consumer key are ``sandbox`` too, the signature itself. An instance without capacity is
+taken and turns to ERROR. Sources: OVH's API description as its typed clients carry it, the ovh Python
+client, sc-crawler. The words of refusals are composed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.ovh.market import BY_NAME, REGIONS, USD_PER_EUR, Flavor, ovh_cells
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+
+KNOWN_KEY = "sandbox"
+HOURS_A_MONTH = 360
+"""A month costs so many hours' price (illustrative)."""
+_UNIT = Decimal(10) ** 8
+_IMAGES = ("Ubuntu 22.04", "Ubuntu 24.04", "Debian 12")
+_SIGNATURE = re.compile(r"\$1\$[0-9a-f]{40}")
+
+
+class Ovh(KeyedWire):
+    """Catalogue, flavors, images, instances."""
+
+    name = "ovh"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(ovh_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves, under both of its prefixes."""
+        for prefix in ("/v1", "/1.0"):
+            project = f"{prefix}/cloud/project"
+            mine = f"{project}/{{project}}"
+            yield Route("GET", f"{prefix}/auth/time", "other", self._time, public=True)
+            catalogue = f"{prefix}/order/catalog/public/cloud"
+            yield Route("GET", catalogue, "list", self._catalogue, public=True)
+            yield Route("GET", f"{prefix}/me", "other", lambda _: json_reply({"nichandle": "sandbox-ovh"}))
+            yield Route("GET", project, "other", lambda _: json_reply(["sandbox"]))
+            yield Route("GET", f"{mine}/flavor", "list", self._flavors)
+            yield Route("GET", f"{mine}/image", "other", self._images)
+            yield Route("GET", f"{mine}/region", "other", lambda _: json_reply(list(REGIONS)))
+            yield Route("POST", f"{mine}/instance", "create", self._create)
+            yield Route("GET", f"{mine}/instance", "get", self._instances)
+            yield Route("GET", f"{mine}/instance/{{id}}", "get", self._instance)
+            yield Route("DELETE", f"{mine}/instance/{{id}}", "delete", self._delete)
+
+    def errors(self) -> ErrorForms:
+        """Errors have a class and a message."""
+        return ErrorForms(
+            no_key=_error(403, "Client::Forbidden", "You must login first", "NOT_CREDENTIAL"),
+            no_path=_error(404, "Client::NotFound", "Got an invalid (or empty) URL"),
+            bad_body=lambda reason: _error(400, "Client::BadRequest", reason),
+            rate_limited=_error(429, "Client::TooManyRequests", "Too many requests"),
+            no_capacity=_error(400, "Client::BadRequest", "No more capacity for this flavor in the region"),
+            failed=_error(500, "Server::InternalServerError", "Internal server error"),
+        )
+
+    def authorise(self, call: Call) -> None:
+        """Application, consumer, time and signature."""
+        headers = call.headers
+        application, sent = headers.get("x-ovh-application", ""), headers.get("x-ovh-signature", "")
+        if not application or not headers.get("x-ovh-consumer"):
+            raise Refusal(self.errors().no_key)
+        formed = headers.get("x-ovh-timestamp", "").isdecimal() and _SIGNATURE.fullmatch(sent) is not None
+        if not formed or (application == KNOWN_KEY and sent != _signature(call)):
+            raise Refusal(_error(400, "Client::BadRequest", "Invalid signature", "INVALID_SIGNATURE"))
+
+    def _time(self, _: Call) -> Reply:
+        return json_reply(int(self.now.timestamp()))
+
+    # Market data
+
+    def _catalogue(self, call: Call) -> Reply:
+        if not call.query.get("ovhSubsidiary"):
+            raise ValueError("[ovhSubsidiary] Missing argument")
+        first = {cell.sku: cell for cell in reversed(self.books.cells())}
+        addons = [row for flavor in BY_NAME.values() for row in self._plans(flavor, first[flavor.name])]
+        addons.append({"planCode": "volume.classic.consumption", "product": "publiccloud-volume"})
+        locale = {"currencyCode": "EUR", "subsidiary": call.query["ovhSubsidiary"], "taxRate": 20}
+        return json_reply({"catalogId": 42, "locale": locale, "plans": [], "addons": addons})
+
+    def _plans(self, flavor: Flavor, cell: InventoryItem) -> Iterable[dict[str, Any]]:
+        hourly = int((self.books.price(cell) / USD_PER_EUR * _UNIT).to_integral_value())
+        for code, unit, price, kind in (
+            ("consumption", "hour", hourly, "consumption"),
+            ("monthly.postpaid", "month", hourly * HOURS_A_MONTH, "rental"),
+        ):
+            yield {
+                "planCode": f"{flavor.name}.{code}",
+                "invoiceName": flavor.name,
+                "product": "publiccloud-instance",
+                "pricingType": kind,
+                "pricings": [{"interval": 1, "intervalUnit": unit, "price": price, "tax": 0, "type": kind}],
+                "blobs": {"technical": _technical(flavor), "tags": ["active"]},
+            }
+
+    def _flavors(self, call: Call) -> Reply:
+        free, wanted = self.books.free_by_key(), call.query.get("region")
+        rows = [
+            {
+                "id": _flavor_id(cell.sku, cell.region),
+                "name": cell.sku,
+                "region": cell.region,
+                "available": free[cell.key] > 0,
+                "vcpus": BY_NAME[cell.sku].cores,
+                "ram": BY_NAME[cell.sku].ram_gb,
+                "disk": BY_NAME[cell.sku].disk_gb,
+                "osType": BY_NAME[cell.sku].family,
+                "type": "ovh.gpu",
+                "quota": free[cell.key],
+                "planCodes": {
+                    "hourly": f"{cell.sku}.consumption",
+                    "monthly": f"{cell.sku}.monthly.postpaid",
+                },
+            }
+            for cell in self.books.cells()
+            if wanted in {None, cell.region}
+        ]
+        return json_reply(rows)
+
+    def _images(self, call: Call) -> Reply:
+        wanted = call.query.get("region")
+        rows = [
+            {"id": _image_id(name, region), "name": name, "region": region, "status": "active"}
+            for region in REGIONS
+            for name in _IMAGES
+            if wanted in {None, region}
+        ]
+        return json_reply(rows)
+
+    # Instances
+
+    def _create(self, call: Call) -> Reply:
+        body = call.json_object()
+        for name in ("flavorId", "name", "region"):
+            if not body.get(name):
+                raise ValueError(f"[{name}] Missing argument")
+        cell = self._wanted(body)
+        if body.get("imageId") not in {_image_id(name, cell.region) for name in _IMAGES}:
+            raise Refusal(_error(404, "Client::NotFound", "Image does not exist"))
+        short = call.loses_capacity or self.books.free(cell) < 1
+        detail = {"request": body, "project": call.parts["project"]}
+        tariff, units = Tariff(self.books.price(cell), 3600), 0 if short else 1
+        entry = self.books.sell(cell, body["name"], tariff, detail, units=units, fails=short)
+        return json_reply(self._single(entry))
+
+    def _wanted(self, body: dict[str, Any]) -> InventoryItem:
+        for cell in self.books.cells():
+            if _flavor_id(cell.sku, cell.region) == body["flavorId"] and cell.region == body["region"]:
+                return cell
+        raise Refusal(_error(404, "Client::NotFound", "Flavor does not exist in this region"))
+
+    def _status(self, entry: Entry) -> str:
+        """BUILD, then ACTIVE or ERROR; DELETING, then gone."""
+        if entry.released_at is not None:
+            return "DELETING"
+        if entry.failed(self.now):
+            return "ERROR"
+        return "ACTIVE" if self.books.booted(entry) >= 1 else "BUILD"
+
+    def _listed(self, entry: Entry) -> dict[str, Any]:
+        """An instance in the list: its flavor and image by their ids alone."""
+        request = entry.detail["request"]
+        return self._row(entry) | {"flavorId": request["flavorId"], "imageId": request["imageId"]}
+
+    def _single(self, entry: Entry) -> dict[str, Any]:
+        """An instance that was asked for alone or was just made: its flavor in full."""
+        flavor = BY_NAME[entry.sku]
+        told = {"id": entry.detail["request"]["flavorId"], "name": flavor.name, "vcpus": flavor.cores}
+        return self._row(entry) | {"flavor": told}
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        return {
+            "id": entry.instance_id,
+            "name": entry.tag,
+            "region": entry.region,
+            "status": self._status(entry),
+            "created": zulu(entry.created_at),
+            "planCode": f"{entry.sku}.consumption",
+            "ipAddresses": [],
+            "monthlyBilling": None,
+        }
+
+    def _entries(self, call: Call) -> list[Entry]:
+        return [e for e in self.books.kept() if e.detail["project"] == call.parts["project"]]
+
+    def _instances(self, call: Call) -> Reply:
+        wanted = call.query.get("region")
+        rows = [self._listed(entry) for entry in self._entries(call)]
+        return json_reply([row for row in rows if wanted in {None, row["region"]}])
+
+    def _known(self, call: Call) -> Entry:
+        for entry in self._entries(call):
+            if entry.instance_id == call.parts["id"]:
+                return entry
+        raise Refusal(_error(404, "Client::NotFound", "Instance does not exist"))
+
+    def _instance(self, call: Call) -> Reply:
+        return json_reply(self._single(self._known(call)))
+
+    def _delete(self, call: Call) -> Reply:
+        self.books.give_back(self._known(call))
+        return json_reply(None)
+
+
+def _technical(flavor: Flavor) -> dict[str, Any]:
+    gpu = {
+        "model": flavor.model,
+        "number": flavor.gpus,
+        "memory": {"size": flavor.gpu_gb, "interface": "HBM"},
+    }
+    return {
+        "cpu": {"cores": flavor.cores, "frequency": 3.0, "type": "vCore"},
+        "memory": {"size": flavor.ram_gb},
+        "storage": {"disks": [{"number": 1, "capacity": flavor.disk_gb, "technology": "NVMe"}]},
+        "os": {"family": flavor.family},
+        **({"gpu": gpu} if flavor.gpus else {}),
+    }
+
+
+def _flavor_id(name: str, region: str) -> str:
+    return str(uuid5(NAMESPACE_URL, f"ovh-flavor-{name}-{region}"))
+
+
+def _image_id(name: str, region: str) -> str:
+    return str(uuid5(NAMESPACE_URL, f"ovh-image-{name}-{region}"))
+
+
+def _signature(call: Call) -> str:
+    """What the known key must have sent: secrets, method, whole URL, body, time."""
+    url = f"http://{call.headers.get('host', '')}{call.target}"
+    timestamp = call.headers["x-ovh-timestamp"]
+    text = "+".join((KNOWN_KEY, KNOWN_KEY, call.method, url, call.body.decode("utf-8", "replace"), timestamp))
+    return f"$1${hashlib.sha1(text.encode()).hexdigest()}"  # noqa: S324  the scheme is OVH's
+
+
+def _error(status: int, kind: str, message: str, code: str | None = None) -> Reply:
+    body = {"class": kind, "message": message, "httpCode": str(status)}
+    return json_reply(body | ({"errorCode": code} if code else {}), status)

@@ -1,0 +1,1 @@
+"""Prime Intellect in the sandbox market: its protocol and what it sells there."""

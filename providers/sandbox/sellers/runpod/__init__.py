@@ -1,0 +1,1 @@
+"""RunPod in the sandbox market: its protocol and what it sells there."""

@@ -1,0 +1,131 @@
+"""RunPod's stock and pods, the same for both of its surfaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.books import Books
+from providers.sandbox.ledger import Entry, Tariff
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.runpod.market import GPU_TYPES
+from providers.sandbox.wire import World
+
+NO_MACHINE = (
+    "There are no longer any instances available with the requested specifications."
+    " Please refresh and try again."
+)
+
+
+class CannotDeploy(Exception):
+    """Why an order is refused, in RunPod's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodOrder:
+    """What a pod or cluster takes: ``pods`` × ``gpus`` GPUs of a type, in one of ``places`` (None: any)."""
+
+    gpu_id: str
+    gpus: int
+    cloud: str
+    tier: str
+    name: str
+    image: str
+    places: tuple[str, ...] | None = None
+    pods: int = 1
+    bid_usd: Decimal | None = None
+
+
+class Desk:
+    """Cells, stock and held pods of one account."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._books = Books(world, "runpod", ending_s=0)
+
+    def all_cells(self) -> list[InventoryItem]:
+        """Every (type, place, cloud, tier)."""
+        return self._books.cells()
+
+    def cells(self, gpu_id: str, tier: str) -> list[InventoryItem]:
+        """Places of a type and tier."""
+        return self._books.cells(sku=gpu_id, tier=tier)
+
+    def stock(self, count: int) -> dict[str, int]:
+        """GPUs free by cell, 0 where fewer than ``count``; spot and on demand share their GPUs."""
+        free = self._books.free_by_key()
+        return {key: units if units >= count else 0 for key, units in free.items()}
+
+    def price(self, cell: InventoryItem | None) -> float:
+        """USD per GPU and hour; 0 for a cloud that does not have the type."""
+        return 0.0 if cell is None else float(self._books.price(cell))
+
+    def deploy(self, order: PodOrder, kind: str, loses_capacity: bool) -> Entry:
+        """Takes the GPUs from the place with the most; CannotDeploy without any. ``kind``: pod or cluster."""
+        if order.gpu_id not in GPU_TYPES:
+            raise CannotDeploy(f"Unknown GPU type {order.gpu_id}.")
+        stock = self.stock(order.gpus * order.pods)
+        fitting = [
+            cell
+            for cell in self.cells(order.gpu_id, order.tier)
+            if cell.zone == order.cloud and (order.places is None or cell.region in order.places)
+        ]
+        free = [cell for cell in fitting if stock[cell.key] > 0]
+        if not free:
+            raise CannotDeploy(NO_MACHINE)
+        cell = max(free, key=lambda found: stock[found.key])
+        price = self._books.price(cell)
+        if order.bid_usd is not None and order.bid_usd < price:
+            raise CannotDeploy("Your bid is below the minimum bid.")
+        usd_per_hour = (order.bid_usd or price) * order.gpus * order.pods
+        return self._books.sell(
+            cell,
+            order.name,
+            Tariff(usd_per_hour),
+            {"kind": kind, "image": order.image, "gpus": order.gpus},
+            instance_id=self._world.new_id("runpod", 14),
+            nodes=order.pods,
+            units=order.gpus * order.pods,
+            fails=loses_capacity,
+        )
+
+    def held(self, kind: str) -> list[Entry]:
+        """Pods or clusters that were not deleted."""
+        return [entry for entry in self._books.kept() if entry.detail["kind"] == kind]
+
+    def status(self, entry: Entry) -> str:
+        """PROVISIONING, STARTING, RUNNING; ERROR where capacity was lost."""
+        if entry.failed(self._world.clock.now()):
+            return "ERROR"
+        booted = self._books.booted(entry)
+        if booted < 0.5:
+            return "PROVISIONING"
+        return "STARTING" if booted < 1 else "RUNNING"
+
+    def release(self, entry: Entry) -> None:
+        """Ends a pod or a cluster."""
+        self._books.give_back(entry)
+
+    def age_s(self, entry: Entry) -> float:
+        """Seconds since it was bought."""
+        return (self._world.clock.now() - entry.created_at).total_seconds()
+
+
+def level(gpus: int) -> str:
+    """RunPod's levels; the limits are the sandbox's own."""
+    if gpus <= 0:
+        return "NONE"
+    if gpus <= 8:
+        return "LOW"
+    return "MEDIUM" if gpus <= 24 else "HIGH"
+
+
+def center(region: str) -> dict[str, str]:
+    """A data center's id and name."""
+    return {"id": region, "name": region.replace("-", " ")}
+
+
+def places(value: Any) -> tuple[str, ...] | None:
+    """A list of places from a body; None for any."""
+    return tuple(str(place) for place in value) if isinstance(value, list) and value else None

@@ -1,0 +1,1 @@
+"""Scaleway in the sandbox market: its protocol and what it sells there."""

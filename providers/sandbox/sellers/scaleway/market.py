@@ -1,0 +1,101 @@
+"""What Scaleway sells in the sandbox: commercial types by zone, priced in euros.
+
+Prices were recorded in one zone; the sandbox asks the same in the others where it sells the type. Euros
+come from the dollars of the recording by the rate that its source names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    InventoryItem,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
+
+HOME = "fr-par-2"
+ZONES = ("fr-par-1", HOME, "fr-par-3", "nl-ams-1", "nl-ams-2", "pl-waw-1", "pl-waw-2", "it-mil-1")
+_OTHERS = ("fr-par-1", "nl-ams-1", "pl-waw-2")
+_NAMES = {
+    "B300-SXM-288GB": "B300-SXM",
+    "H100-PCIe-80GB": "H100-PCIe",
+    "H100-SXM-80GB": "H100-SXM",
+    "L4": "L4",
+    "L40S": "L40S",
+}
+_EUROS = re.compile(r"EUR ([0-9.]+) x ([0-9.]+) USD/EUR")
+_RATE = Decimal("1.1643")
+_ODD = (
+    ("DEV1-S", "", 0, 0, 2, 2, "0.0088"),
+    ("POP2-HN-3", "", 0, 0, 2, 4, "0.2554"),
+    ("RENDER-S", "P100", 1, 16, 10, 42, "1.221"),
+    ("L40S-2-48G", "L40S", 2, 48, 16, 192, "0"),
+)
+"""Type, GPU, GPUs, GiB each, cores, GiB, euros: two without a GPU, an unknown one, a price of zero."""
+
+
+def dollars_per_euro(row: Recorded) -> Decimal:
+    """The rate that the recording was turned into dollars with."""
+    found = _EUROS.search(row.source)
+    return Decimal(found.group(2)) if found else _RATE
+
+
+@drawn_once
+def scaleway_cells(seed: int) -> Iterator[InventoryItem]:
+    """A cell per type and zone; what was recorded is sold in its own zone and, drawn, in others."""
+    for row in recorded_prices("scaleway"):
+        zones = (HOME, *(zone for zone in _OTHERS if draw(seed, "scaleway", row.sku, zone) < 0.5))
+        for zone in zones:
+            yield _cell(seed, row, zone)
+    for odd in _ODD:
+        yield _odd_cell(*odd)
+
+
+def _cell(seed: int, row: Recorded, zone: str) -> InventoryItem:
+    stocked = row.sku == "H100-1-80G" or draw(seed, row.sku, zone, "stocked") < 0.75
+    return InventoryItem(
+        provider="scaleway",
+        sku=row.sku,
+        region=zone.rpartition("-")[0],
+        zone=zone,
+        tier=row.tier,
+        gpu=row.gpu,
+        gpus=row.gpus,
+        usd_per_hour=row.usd_per_node_hour,
+        capacity=draw_count(1, 9, seed, row.sku, zone) if stocked else 0,
+        recorded_on=row.recorded_on,
+        source=row.source,
+        price_key=f"scaleway|{row.sku}",
+        gpu_memory_gb=row.gpu_memory_gb,
+        vcpus=row.vcpus,
+        memory_gb=row.memory_gb,
+        labels={"gpu_name": _NAMES[row.gpu], "dollars_per_euro": str(dollars_per_euro(row))},
+    )
+
+
+def _odd_cell(sku: str, gpu: str, gpus: int, gpu_gb: int, cores: int, gib: int, euros: str) -> InventoryItem:
+    return InventoryItem(
+        provider="scaleway",
+        sku=sku,
+        region="fr-par",
+        zone=HOME,
+        tier="on_demand",
+        gpu=gpu,
+        gpus=gpus,
+        usd_per_hour=Decimal(euros) * _RATE,
+        capacity=4,
+        recorded_on="",
+        source=ILLUSTRATIVE,
+        price_key=f"scaleway|{sku}",
+        gpu_memory_gb=gpu_gb,
+        vcpus=cores,
+        memory_gb=gib,
+        labels={"gpu_name": gpu, "dollars_per_euro": str(_RATE)},
+    )

@@ -1,0 +1,399 @@
+"""Scaleway's Instance API v1, under ``/scaleway/instance/v1`` (and the deletion of block volumes).
+
+Prices are euros per Instance and hour; memory is in bytes. Types and stock are two objects by name. A
+server is created stopped, holds its place from then on here, and costs from the moment it is powered on.
+``terminate`` ends a running server, ``DELETE`` a stopped one; block volumes outlive both. Errors carry a
+``type``. Totals are in the header ``X-Total-Count``. Billed by the hour begun. Sources: Scaleway's Python
+and Go SDKs, captured lists, users' reports of 412 ``out_of_stock``; what refuses an action in a wrong
+state is not confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from providers.sandbox.faults import FaultKind
+from providers.sandbox.ledger import Entry, Tariff
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.scaleway.market import ZONES, scaleway_cells
+from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+
+MOST_ROWS = 100
+SCARCE_BELOW = 3
+BYTES_PER_GIB = 2**30
+_ZONE = "/instance/v1/zones/{zone}"
+_ORGANISATION = "0a0b0c0d-0000-4000-8000-000000000000"
+
+
+def _kind_of_action(call: Call) -> str:
+    """Ending is a delete; powering on belongs to an order that was counted already."""
+    return "delete" if b"terminate" in call.body else "other"
+
+
+class Scaleway(ProviderWire):
+    """Types, stock, servers and their actions, block volumes."""
+
+    name = "scaleway"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(scaleway_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        server = f"{_ZONE}/servers/{{id}}"
+        return (
+            Route("GET", f"{_ZONE}/products/servers", "list", self._types),
+            Route("GET", f"{_ZONE}/products/servers/availability", "list", self._availability),
+            Route("POST", f"{_ZONE}/servers", "create", self._create),
+            Route("GET", f"{_ZONE}/servers", "get", self._servers),
+            Route("GET", server, "get", self._server),
+            Route("DELETE", server, "delete", self._delete),
+            Route("POST", f"{server}/action", _kind_of_action, self._act),
+            Route("GET", f"{server}/action", "get", self._actions),
+            Route("DELETE", f"{_ZONE}/volumes/{{id}}", "other", self._delete_volume),
+            Route("GET", "/block/v1/zones/{zone}/volumes", "other", self._volumes),
+            Route("PATCH", "/block/v1/zones/{zone}/volumes/{id}", "other", self._tag_volume),
+            Route("DELETE", "/block/v1/zones/{zone}/volumes/{id}", "other", self._delete_volume),
+        )
+
+    def authorise(self, call: Call) -> None:
+        """A secret key in the header X-Auth-Token."""
+        if not call.headers.get("x-auth-token", "").strip():
+            raise Refusal(
+                _error(401, "denied_authentication", "authentication is denied", method="api_key", reason="")
+            )
+
+    def unknown_path(self) -> Reply:
+        """404 in the API's form."""
+        return _error(404, "unknown_resource", "resource is not found")
+
+    def malformed_body(self, reason: str) -> Reply:
+        """400 for a body that is no JSON object."""
+        return _error(400, "invalid_request_error", f"Validation Error: {reason}", fields={})
+
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+        """Every error has a type; a missing stock names its resource."""
+        if kind is FaultKind.RATE_LIMITED:
+            return _error(429, "too_many_requests", "too many requests")
+        if kind is FaultKind.OUT_OF_CAPACITY:
+            return _out_of_stock(str(_body(call).get("commercial_type", "")))
+        return _error(500, "internal_error", "internal error")
+
+    def _zone(self, call: Call) -> str:
+        zone = call.parts["zone"]
+        if zone not in ZONES:
+            raise Refusal(_error(404, "unknown_resource", f'zone "{zone}" not found'))
+        return zone
+
+    def _cells(self, zone: str) -> list[InventoryItem]:
+        return [cell for cell in self.world.market.cells(self.name) if cell.zone == zone]
+
+    def _types(self, call: Call) -> Reply:
+        rows = {cell.sku: self._type(cell) for cell in self._cells(self._zone(call))}
+        return _page(call, "servers", list(rows.items()), keyed=True)
+
+    def _type(self, cell: InventoryItem) -> dict[str, Any]:
+        euros = (self._price(cell) / Decimal(cell.labels["dollars_per_euro"])).quantize(Decimal("0.000001"))
+        gpu = {
+            "gpu_manufacturer": "NVIDIA",
+            "gpu_name": cell.labels["gpu_name"],
+            "gpu_memory": cell.gpu_memory_gb * BYTES_PER_GIB,
+        }
+        return {
+            "alt_names": [],
+            "arch": "x86_64",
+            "ncpus": int(cell.vcpus or 0),
+            "ram": int((cell.memory_gb or 0) * BYTES_PER_GIB),
+            "gpu": cell.gpus,
+            "gpu_info": gpu if cell.gpus else None,
+            "mig_profile": None,
+            "volumes_constraint": {"min_size": 0, "max_size": 0},
+            "scratch_storage_max_size": None,
+            "scratch_storage_max_volumes_count": 0,
+            "hourly_price": float(euros),
+            "monthly_price": float(euros * 730),
+            "capabilities": {"block_storage": True, "boot_types": ["local", "rescue"]},
+            "network": {"interfaces": [], "ipv6_support": True, "sum_internet_bandwidth": 10**10},
+            "block_bandwidth": 2147483648,
+            "end_of_service": False,
+        }
+
+    def _price(self, cell: InventoryItem) -> Decimal:
+        return self.world.market.price(cell) or Decimal(0)
+
+    def _availability(self, call: Call) -> Reply:
+        free = self.world.market.free_by_key(self.name, self.now)
+        cells = self._cells(self._zone(call))
+        rows = [(cell.sku, {"availability": _level(free[cell.key])}) for cell in cells]
+        return _page(call, "servers", rows, keyed=True)
+
+    def _create(self, call: Call) -> Reply:
+        zone, body = self._zone(call), call.json_object()
+        for name in ("commercial_type", "image"):
+            if not isinstance(body.get(name), str) or not body[name]:
+                details = [{"argument_name": name, "reason": "required"}]
+                raise Refusal(_error(400, "invalid_arguments", "invalid argument(s)", details=details))
+        sku, now = body["commercial_type"], self.now
+        cell = next((cell for cell in self._cells(zone) if cell.sku == sku), None)
+        if cell is None:
+            raise Refusal(_error(404, "unknown_resource", f'commercial type "{sku}" not found'))
+        if self.world.market.free(cell, now) < 1:
+            raise Refusal(_out_of_stock(sku))
+        server_id = self._new_uuid()
+        entry = Entry(
+            provider=self.name,
+            instance_id=server_id,
+            tag=str(body.get("name") or f"srv-{server_id[:8]}"),
+            sku=sku,
+            region=cell.region,
+            zone=zone,
+            tier=cell.tier,
+            nodes=1,
+            units=1,
+            stock_key=cell.stock_key,
+            created_at=now,
+            starts_at=now,
+            tariff=Tariff(Decimal(0)),
+            detail={
+                "request": body,
+                "volume": self._new_uuid(),
+                "usd_per_hour": str(self._price(cell)),
+                "changed_at": now.isoformat(),
+                "powered": False,
+                "loses_capacity": call.loses_capacity,
+            },
+        )
+        return json_reply({"server": self._row(self.world.ledger.write(entry))}, 201)
+
+    def _new_uuid(self) -> str:
+        return str(UUID(hex=self.world.new_id(self.name, 32)))
+
+    def _servers(self, call: Call) -> Reply:
+        zone = self._zone(call)
+        name, wanted_tags = call.query.get("name", ""), call.query.get("tags", "")
+        rows = [self._row(entry) for entry in self.world.ledger.entries(self.name) if self._is_here(entry)]
+        shown = [
+            row
+            for row in rows
+            if row["zone"] == zone
+            and name in row["name"]
+            and set(filter(None, wanted_tags.split(","))) <= set(row["tags"])
+        ]
+        return _page(call, "servers", shown)
+
+    def _is_here(self, entry: Entry) -> bool:
+        """Whether it still shows; a terminated server stops for a moment first."""
+        if entry.released_at is None:
+            return True
+        ends = entry.released_at + timedelta(seconds=self.world.durations.terminate_s)
+        return bool(entry.detail["powered"]) and self.now < ends
+
+    def _found(self, call: Call) -> Entry:
+        entry = self.world.ledger.find(self.name, call.parts["id"])
+        if entry is None or entry.zone != self._zone(call) or not self._is_here(entry):
+            raise Refusal(_error(404, "unknown_resource", f'"{call.parts["id"]}" not found'))
+        return entry
+
+    def _server(self, call: Call) -> Reply:
+        return json_reply({"server": self._row(self._found(call))})
+
+    def _state(self, entry: Entry) -> str:
+        """Stopped until powered on, then starting and running; stopping once terminated."""
+        if entry.released_at is not None:
+            return "stopping"
+        if not entry.detail["powered"] or entry.failed(self.now):
+            return "stopped"
+        up_at = entry.starts_at + timedelta(seconds=self.world.durations.boot_s)
+        return "starting" if self.now < up_at else "running"
+
+    def _act(self, call: Call) -> Reply:
+        entry, action = self._found(call), call.json_object().get("action")
+        if action not in self._allowed(entry):
+            if action not in {"poweron", "terminate"}:
+                raise Refusal(_error(400, "invalid_arguments", f"action {action!r} is not served here"))
+            raise Refusal(_busy(entry, self._state(entry)))
+        now = self.now
+        if action == "terminate":
+            self.world.ledger.write(replace(entry, released_at=now))
+        else:
+            up_at = now + timedelta(seconds=self.world.durations.boot_s)
+            loses = entry.detail["loses_capacity"]
+            started = replace(
+                entry,
+                starts_at=now,
+                tariff=Tariff(Decimal(entry.detail["usd_per_hour"]), increment_s=3600),
+                failed_at=up_at if loses else None,
+            )
+            changed_at = up_at if loses else now
+            self.world.ledger.write(started.with_detail(powered=True, changed_at=changed_at.isoformat()))
+        return json_reply({"task": self._task(entry, str(action))}, 202)
+
+    def _allowed(self, entry: Entry) -> list[str]:
+        state = self._state(entry)
+        return {"stopped": ["poweron"], "running": ["terminate"]}.get(state, [])
+
+    def _task(self, entry: Entry, action: str) -> dict[str, Any]:
+        return {
+            "id": self._new_uuid(),
+            "description": f"server_{action}",
+            "progress": 0,
+            "status": "pending",
+            "href_from": f"/servers/{entry.instance_id}/action",
+            "href_result": f"/servers/{entry.instance_id}",
+            "started_at": self.now.isoformat(),
+            "terminated_at": None,
+            "zone": entry.zone,
+        }
+
+    def _actions(self, call: Call) -> Reply:
+        return json_reply({"actions": self._allowed(self._found(call))})
+
+    def _delete(self, call: Call) -> Reply:
+        entry = self._found(call)
+        if self._state(entry) != "stopped":
+            raise Refusal(_busy(entry, self._state(entry)))
+        self.world.ledger.write(replace(entry, released_at=self.now).with_detail(powered=False))
+        return Reply(204, b"")
+
+    def _kept_volumes(self, zone: str) -> list[Entry]:
+        """Servers, also gone ones, whose block volume still is, and is billed."""
+        entries = self.world.ledger.entries(self.name)
+        return [entry for entry in entries if entry.zone == zone and not entry.detail.get("volume_gone")]
+
+    def _with_volume(self, call: Call) -> Entry:
+        for entry in self._kept_volumes(self._zone(call)):
+            if entry.detail["volume"] == call.parts["id"]:
+                return entry
+        raise Refusal(_error(404, "not_found", "", resource="volume", resource_id=call.parts["id"]))
+
+    def _volumes(self, call: Call) -> Reply:
+        wanted = set(filter(None, call.query.get("tags", "").split(",")))
+        rows = [self._volume(entry) for entry in self._kept_volumes(self._zone(call))]
+        found = [row for row in rows if not wanted or wanted & set(row["tags"])]
+        size = min(MOST_ROWS, max(1, int(call.query.get("page_size") or 50)))
+        start = (max(1, int(call.query.get("page") or 1)) - 1) * size
+        return json_reply({"volumes": found[start : start + size], "total_count": len(found)})
+
+    def _volume(self, entry: Entry) -> dict[str, Any]:
+        created = entry.created_at.isoformat()
+        return {
+            "id": entry.detail["volume"],
+            "name": "root",
+            "type": "sbs_5k",
+            "size": 100 * 10**9,
+            "project_id": _ORGANISATION,
+            "created_at": created,
+            "updated_at": created,
+            "references": [],
+            "parent_snapshot_id": None,
+            "status": "in_use" if self._is_here(entry) else "available",
+            "tags": entry.detail.get("volume_tags", []),
+            "zone": entry.zone,
+            "specs": {"perf_iops": 5000, "class": "sbs"},
+            "last_detached_at": None,
+        }
+
+    def _tag_volume(self, call: Call) -> Reply:
+        entry, tags = self._with_volume(call), call.json_object().get("tags")
+        if isinstance(tags, list):
+            entry = self.world.ledger.write(entry.with_detail(volume_tags=[str(tag) for tag in tags]))
+        return json_reply(self._volume(entry))
+
+    def _delete_volume(self, call: Call) -> Reply:
+        entry = self._with_volume(call)
+        if self._is_here(entry):
+            raise Refusal(_error(412, "precondition_failed", "volume is attached to a server"))
+        self.world.ledger.write(entry.with_detail(volume_gone=True))
+        return Reply(204, b"")
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request, state = entry.detail["request"], self._state(entry)
+        created = entry.created_at.isoformat()
+        changed = min(datetime.fromisoformat(entry.detail["changed_at"]), self.now).isoformat()
+        volume = {
+            "id": entry.detail["volume"],
+            "name": "root",
+            "volume_type": "sbs_volume",
+            "zone": entry.zone,
+            "boot": True,
+        }
+        tags = request.get("tags")
+        return {
+            "id": entry.instance_id,
+            "name": entry.tag,
+            "organization": _ORGANISATION,
+            "project": request.get("project") or _ORGANISATION,
+            "allowed_actions": self._allowed(entry),
+            "tags": tags if isinstance(tags, list) else [],
+            "commercial_type": entry.sku,
+            "creation_date": created,
+            "modification_date": changed,
+            "dynamic_ip_required": bool(request.get("dynamic_ip_required", False)),
+            "routed_ip_enabled": True,
+            "enable_ipv6": False,
+            "hostname": entry.tag,
+            "image": None,
+            "protected": False,
+            "public_ip": None,
+            "public_ips": [],
+            "private_ip": None,
+            "private_nics": [],
+            "mac_address": "de:00:00:00:00:01",
+            "state": state,
+            "state_detail": "booting kernel" if state == "starting" else "",
+            "boot_type": "local",
+            "volumes": {"0": volume},
+            "security_group": None,
+            "maintenances": [],
+            "arch": "x86_64",
+            "placement_group": None,
+            "zone": entry.zone,
+            "end_of_service": False,
+        }
+
+
+def _body(call: Call) -> dict[str, Any]:
+    try:
+        return call.json_object()
+    except ValueError:
+        return {}
+
+
+def _level(free: int) -> str:
+    if free < 1:
+        return "shortage"
+    return "scarce" if free < SCARCE_BELOW else "available"
+
+
+def _page(call: Call, key: str, rows: list[Any], *, keyed: bool = False) -> Reply:
+    """One page, as a list or as an object by name."""
+    size = min(MOST_ROWS, max(1, int(call.query.get("per_page") or 50)))
+    start = (max(1, int(call.query.get("page") or 1)) - 1) * size
+    shown = rows[start : start + size]
+    total = str(len(rows))
+    return json_reply({key: dict(shown) if keyed else shown}, headers={"X-Total-Count": total})
+
+
+def _busy(entry: Entry, state: str) -> Reply:
+    return _error(
+        409,
+        "transient_state",
+        f"server is {state}",
+        resource="server",
+        resource_id=entry.instance_id,
+        current_state=state,
+    )
+
+
+def _out_of_stock(sku: str) -> Reply:
+    return _error(412, "out_of_stock", "", resource=sku)
+
+
+def _error(status: int, kind: str, message: str, **more: Any) -> Reply:
+    return json_reply({"type": kind, **({"message": message} if message else {}), **more}, status)

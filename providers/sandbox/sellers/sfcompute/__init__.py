@@ -1,0 +1,1 @@
+"""SF Compute in the sandbox market: its protocol and what it sells there."""

@@ -1,0 +1,108 @@
+"""What Shadeform sells in the sandbox: other clouds' instance types by region, on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    InventoryItem,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_cell,
+    recorded_prices,
+)
+
+_WORDS: dict[str, tuple[str, str | None]] = {
+    "A10": ("A10", "pcie"),
+    "A100-PCIe-80GB": ("A100_80G", "pcie"),
+    "A100-SXM-40GB": ("A100", "sxm4"),
+    "A100-SXM-80GB": ("A100_80G", "sxm4"),
+    "Gaudi2-96GB": ("Gaudi2", None),
+    "H100-PCIe-80GB": ("H100", "pcie"),
+    "H100-SXM-80GB": ("H100", "sxm5"),
+    "H200-SXM-141GB": ("H200", "sxm5"),
+    "L4": ("L4", "pcie"),
+    "L40S": ("L40S", "pcie"),
+    "RTX-6000-Ada": ("RTX6000Ada", "pcie"),
+    "RTX-A6000": ("A6000", "pcie"),
+    "RTX-PRO-6000-Server": ("RTXPro6000", "pcie"),
+}
+"""Recorded GPU: its ``gpu_type`` and ``interconnect`` on the wire."""
+
+_ODD_TYPES = (
+    ("massedcompute_cpu_large", "", None, 0, 0, 32, 128, "0.64", 2, "vm"),
+    ("boostrun_Q9000x4", "Q9000", "pcie", 4, 64, 64, 512, "3.10", 2, "vm"),
+    ("digitalocean_H100x8", "H100", "sxm5", 8, 80, 160, 1920, "0", 2, "vm"),
+    ("voltagepark_H100_sxm5x8", "H100", "sxm5", 8, 640, 208, 1800, "20.00", 2, "vm"),
+    ("hydra_H100x2", "H100", None, 2, 80, 48, 360, "5.00", 2, "vm"),
+    ("latitude_H100_sxm5x8", "H100", "sxm5", 8, 80, 208, 2048, "19.92", 3, "baremetal"),
+    ("whitefiber_L40S", "L40S", "pcie", 1, 48, 8, 96, "1.20", 0, "vm"),
+)
+"""No GPU, an unknown GPU, a zero price, memory in total, no socket, bare metal, sold out."""
+_ODD_REGION = "dallas-usa-3"
+
+
+@drawn_once
+def shadeform_cells(seed: int) -> Iterator[InventoryItem]:
+    """Cells by (type, region).
+
+    The API has one price for a type wherever it runs, so a recorded type stands in every region in
+    which its cloud was recorded; where it has stock is drawn.
+    """
+    rows = recorded_prices("shadeform")
+    regions: dict[str, set[str]] = {}
+    for row in rows:
+        regions.setdefault(_cloud(row.sku), set()).add(row.region)
+    for sku, row in {row.sku: row for row in rows}.items():
+        for region in sorted(regions[_cloud(sku)]):
+            yield _cell(seed, row, region)
+    for odd in _ODD_TYPES:
+        yield _odd_cell(*odd)
+
+
+def _cloud(sku: str) -> str:
+    return sku.partition("_")[0]
+
+
+def _cell(seed: int, row: Recorded, region: str) -> InventoryItem:
+    lot = (seed, row.sku, region)
+    gpu_type, interconnect = _WORDS[row.gpu]
+    labels = {"gpu_type": gpu_type, "interconnect": interconnect, "deployment": "vm"}
+    capacity = 0 if draw(*lot, "none") < 0.3 else draw_count(1, 6, *lot)
+    return recorded_cell(row, region, capacity, tier="on_demand", labels=labels)
+
+
+def _odd_cell(
+    sku: str,
+    gpu_type: str,
+    interconnect: str | None,
+    gpus: int,
+    gpu_gb: int,
+    cores: int,
+    gb: int,
+    usd: str,
+    capacity: int,
+    deployment: str,
+) -> InventoryItem:
+    return InventoryItem(
+        provider="shadeform",
+        sku=sku,
+        region=_ODD_REGION,
+        zone="",
+        tier="on_demand",
+        gpu=gpu_type,
+        gpus=gpus,
+        usd_per_hour=Decimal(usd),
+        capacity=capacity,
+        recorded_on="",
+        source=ILLUSTRATIVE,
+        price_key=f"shadeform|{sku}",
+        gpu_memory_gb=gpu_gb,
+        vcpus=cores,
+        memory_gb=gb,
+        labels={"gpu_type": gpu_type, "interconnect": interconnect, "deployment": deployment},
+    )

@@ -1,0 +1,235 @@
+"""Shadeform's API v1, under ``/shadeform/v1``.
+
+Prices are whole US cents per instance and hour, one for all regions of a type; each region says whether it
+has some. A create is answered with an id at once; what goes wrong later shows as status ``error``. Errors
+are mostly 409 with ``error_code`` and ``error``. Deleting is a POST answered with nothing. Not documented:
+what an unknown instance and a rate limit answer (404 and 429 in the same form here), and how billing is
+rounded (whole hours here). Sources: Shadeform OpenAPI description 1.0.0 and its production clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.shadeform.market import shadeform_cells
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+
+BILLING_INCREMENT_S = 3600
+_NEEDED = ("cloud", "region", "shade_instance_type", "shade_cloud", "name")
+
+
+class Shadeform(KeyedWire):
+    """Types and instances."""
+
+    name = "shadeform"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(shadeform_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("GET", "/v1/instances/types", "list", self._types),
+            Route("POST", "/v1/instances/create", "create", self._create),
+            Route("GET", "/v1/instances", "get", self._instances),
+            Route("GET", "/v1/instances/{id}/info", "get", self._instance),
+            Route("POST", "/v1/instances/{id}/delete", "delete", self._delete),
+            Route("GET", "/v1/clusters/types", "list", self._no_cluster_types),
+            Route("GET", "/v1/clusters", "get", self._no_clusters),
+            Route("GET", "/v1/sshkeys", "other", self._ssh_keys),
+        )
+
+    def errors(self) -> ErrorForms:
+        """Every error has a code and a text."""
+        return ErrorForms(
+            no_key=_error(401, "UNAUTHORIZED", "Missing or invalid API key"),
+            no_path=_error(404, "NOT_FOUND", "path not found"),
+            bad_body=lambda reason: _error(400, "INVALID_REQUEST", reason),
+            rate_limited=_error(429, "RATE_LIMITED", "Too many requests"),
+            no_capacity=_out_of_stock(),
+            failed=_error(500, "INTERNAL_ERROR", "Internal server error"),
+        )
+
+    def key(self, call: Call) -> str | None:
+        """The header ``X-API-KEY``."""
+        return call.headers.get("x-api-key", "").strip() or None
+
+    def _types(self, call: Call) -> Reply:
+        free = self.books.free_by_key()
+        by_sku: dict[str, list[InventoryItem]] = {}
+        for cell in self.books.cells():
+            by_sku.setdefault(cell.sku, []).append(cell)
+        rows = [self._type(cells, free) for cells in by_sku.values()]
+        shown = [row for row in rows if _is_wanted(row, call)]
+        if call.query.get("sort") == "price":
+            shown.sort(key=lambda row: row["hourly_price"])
+        return json_reply({"instance_types": shown})
+
+    def _type(self, cells: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
+        cell = cells[0]
+        cloud, _, shade_type = cell.sku.partition("_")
+        places = [
+            {"region": each.region, "available": free[each.key] > 0, "display_name": _display(each.region)}
+            for each in cells
+        ]
+        return {
+            "cloud": cloud,
+            "shade_instance_type": shade_type,
+            "cloud_instance_type": f"{cloud}-{shade_type}".lower(),
+            "hourly_price": self._cents(cell),
+            "deployment_type": cell.labels["deployment"],
+            "configuration": _configuration(cell),
+            "availability": places,
+            "boot_time": {"min_boot_in_sec": 180, "max_boot_in_sec": 300},
+        }
+
+    def _cents(self, cell: InventoryItem) -> int:
+        return int((self.books.price(cell) * 100).to_integral_value(ROUND_HALF_EVEN))
+
+    def _create(self, call: Call) -> Reply:
+        body = call.json_object()
+        missing = [name for name in _NEEDED if body.get(name) in {None, ""}]
+        if missing:
+            raise Refusal(_error(400, "INVALID_REQUEST", f"{missing[0]} is required"))
+        cell = self._wanted(body)
+        if self.books.free(cell) < 1:
+            raise Refusal(_out_of_stock())
+        tags = body.get("tags") or []
+        entry = self.books.sell(
+            cell,
+            tags[0] if tags else body["name"],
+            Tariff(Decimal(self._cents(cell)) / 100, BILLING_INCREMENT_S),
+            {"request": body, "configuration": _configuration(cell)},
+            units=0 if call.loses_capacity else 1,
+            fails=call.loses_capacity,
+        )
+        return json_reply({"id": entry.instance_id})
+
+    def _wanted(self, body: dict[str, Any]) -> InventoryItem:
+        sku = f"{body['cloud']}_{body['shade_instance_type']}"
+        known = self.books.cells(sku=sku)
+        if not known:
+            raise Refusal(_error(400, "INVALID_REQUEST", f"no instance type {sku}"))
+        for cell in known:
+            if cell.region == body["region"]:
+                return cell
+        raise Refusal(_error(400, "INVALID_REQUEST", f"{sku} is not sold in {body['region']}"))
+
+    def _instances(self, _: Call) -> Reply:
+        return json_reply({"instances": [self._row(entry) for entry in self.books.kept()]})
+
+    def _instance(self, call: Call) -> Reply:
+        return json_reply(self._row(self._known(call)))
+
+    def _known(self, call: Call) -> Entry:
+        """The instance that is meant, unless it is deleted."""
+        entry = self.books.find(call.parts["id"])
+        if entry is None:
+            raise Refusal(_error(404, "NOT_FOUND", "Instance not found"))
+        return entry
+
+    def _delete(self, call: Call) -> Reply:
+        self.books.give_back(self._known(call))
+        return Reply(200, b"")
+
+    def _status(self, entry: Entry) -> str:
+        """creating, pending_provider, pending, then active or error; deleting."""
+        if entry.released_at is not None:
+            return "deleting"
+        if entry.failed(self.now):
+            return "error"
+        booted = self.books.booted(entry)
+        if booted >= 1:
+            return "active"
+        return ("creating", "pending_provider", "pending")[min(2, int(booted * 3))]
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request, status = entry.detail["request"], self._status(entry)
+        cloud, _, shade_type = entry.sku.partition("_")
+        return {
+            "id": entry.instance_id,
+            "cloud": cloud,
+            "region": entry.region,
+            "shade_instance_type": shade_type,
+            "cloud_instance_type": f"{cloud}-{shade_type}".lower(),
+            "cloud_assigned_id": None,
+            "shade_cloud": True,
+            "name": request["name"],
+            "configuration": entry.detail["configuration"],
+            "ip": "198.51.100.40" if status == "active" else "",
+            "ssh_user": "shadeform",
+            "ssh_port": 22,
+            "status": status,
+            "status_details": "out of capacity at the cloud" if status == "error" else None,
+            "cost_estimate": str(entry.billed_usd(self.now)),
+            "hourly_price": int(entry.tariff.usd_per_hour * 100),
+            "tags": request.get("tags") or [],
+            "created_at": zulu_ms(entry.created_at),
+            "deleted_at": None if entry.released_at is None else zulu_ms(entry.released_at),
+        }
+
+    def _no_cluster_types(self, _: Call) -> Reply:
+        return json_reply({"cluster_types": []})
+
+    def _no_clusters(self, _: Call) -> Reply:
+        return json_reply({"clusters": []})
+
+    def _ssh_keys(self, _: Call) -> Reply:
+        key = {
+            "id": "78a0dd5a-dbb1-4568-b55c-5e7e0a8b0c40",
+            "name": "sandbox",
+            "public_key": "ssh-ed25519 A",
+            "is_default": True,
+        }
+        return json_reply({"ssh_keys": [key]})
+
+
+def _is_wanted(row: dict[str, Any], call: Call) -> bool:
+    config, query = row["configuration"], call.query
+    facts = {
+        "cloud": row["cloud"],
+        "shade_instance_type": row["shade_instance_type"],
+        "gpu_type": config["gpu_type"],
+        "num_gpus": str(config["num_gpus"]),
+    }
+    places = [place for place in row["availability"] if query.get("region") in {None, place["region"]}]
+    if not places or any(query[name] != value for name, value in facts.items() if name in query):
+        return False
+    wish = query.get("available")
+    return wish is None or any(place["available"] for place in places) == (wish.lower() == "true")
+
+
+def _configuration(cell: InventoryItem) -> dict[str, Any]:
+    interconnect = cell.labels["interconnect"]
+    config: dict[str, Any] = {
+        "memory_in_gb": int(cell.memory_gb or 0),
+        "storage_in_gb": 500,
+        "vcpus": int(cell.vcpus or 0),
+        "num_gpus": cell.gpus,
+        "gpu_type": cell.labels["gpu_type"],
+        "gpu_manufacturer": "intel" if cell.labels["gpu_type"].startswith("Gaudi") else "nvidia",
+        "vram_per_gpu_in_gb": cell.gpu_memory_gb,
+        "os_options": ["ubuntu22.04_cuda12.2_shade_os"],
+    }
+    if interconnect is not None:
+        config |= {"interconnect": interconnect, "nvlink": interconnect.startswith("sxm")}
+    return config
+
+
+def _display(region: str) -> str:
+    city, _, rest = region.partition("-")
+    return f"{rest.partition('-')[0].title()}, {city.title()}"
+
+
+def _out_of_stock() -> Reply:
+    return _error(409, "OUT_OF_STOCK", "The instance type is out of stock in the selected region.")
+
+
+def _error(status: int, code: str, message: str) -> Reply:
+    return json_reply({"error_code": code, "error": message}, status)

@@ -1,0 +1,1 @@
+"""TensorDock in the sandbox market: its protocol and what it sells there."""

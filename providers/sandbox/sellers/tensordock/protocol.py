@@ -1,0 +1,263 @@
+"""TensorDock's API v2, under ``/tensordock``.
+
+Machines are made on a host (or at a location) from GPUs, cores, memory and disk; what is wrong with an
+order comes with HTTP 200 and ``{"error", "status"}``. Billed by the second. Sources: the requests and
+answers that the public clients of API v2 know. The sandbox's own: the form of the list of machines, all
+words but "Hostnode unavailable", every price, cores and memory beside a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.tensordock.market import tensordock_cells
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
+
+_PORTS = [22022, 22080, 22443]
+
+
+class TensorDock(KeyedWire):
+    """Locations, hosts, machines."""
+
+    name = "tensordock"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        cells = world.market.add(tensordock_cells(world.seed))
+        self._hosts = {cell.zone: cell for cell in cells}
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("GET", "/locations", "list", self._locations, public=True),
+            Route("GET", "/hostnodes", "list", self._hostnodes),
+            Route("GET", "/hostnodes/{id}", "list", self._hostnode),
+            Route("POST", "/instances", "create", self._create),
+            Route("GET", "/instances", "get", self._machines),
+            Route("GET", "/instances/{id}", "get", self._machine),
+            Route("DELETE", "/instances/{id}", "delete", self._delete),
+        )
+
+    def errors(self) -> ErrorForms:
+        """Faults of the service have their HTTP status, a lack of hosts does not."""
+        return ErrorForms(
+            no_key=text_reply("Unauthorized", 401),
+            no_path=text_reply("Not Found", 404),
+            bad_body=lambda reason: _error(f"Invalid request: {reason}"),
+            rate_limited=text_reply("Too Many Requests", 429),
+            no_capacity=_error("Hostnode unavailable"),
+            failed=text_reply("Internal Server Error", 500),
+        )
+
+    def _free(self) -> dict[str, int]:
+        free = self.books.free_by_key()
+        return {host: free[cell.key] for host, cell in self._hosts.items()}
+
+    def _locations(self, _: Call) -> Reply:
+        """At each location, of each type of GPU, the host that has most of it."""
+        free, best = self._free(), dict[tuple[str, str], InventoryItem]()
+        for host, cell in self._hosts.items():
+            before = best.get((cell.region, cell.sku))
+            if free[host] > (free[before.zone] if before else 0):
+                best[cell.region, cell.sku] = cell
+        rows: dict[str, dict[str, Any]] = {}
+        for cell in best.values():
+            city, state, country = cell.labels["place"]
+            place = {"id": _location_id(city), "city": city, "stateprovince": state, "country": country}
+            row = rows.setdefault(city, {**place, "tier": 3, "gpus": []})
+            row["gpus"].append(self._located(cell, free[cell.zone]))
+        return json_reply({"data": {"locations": list(rows.values())}})
+
+    def _located(self, cell: InventoryItem, free: int) -> dict[str, Any]:
+        vcpus, ram = cell.labels["per_gpu"]
+        return {
+            "v0Name": cell.sku,
+            "displayName": cell.labels["name"],
+            "max_count": free,
+            "price_per_hr": float(self.books.price(cell)),
+            "resources": {"max_vcpus": vcpus * free, "max_ram_gb": ram * free, "max_storage_gb": 4000},
+            "pricing": _pricing(cell),
+            "network_features": {
+                "dedicated_ip_available": cell.labels["address"],
+                "port_forwarding_available": True,
+                "network_storage_available": False,
+            },
+        }
+
+    def _hostnodes(self, call: Call) -> Reply:
+        free, wanted = self._free(), call.query.get("gpu_model")
+        rows = [
+            self._host(cell, free[host]) for host, cell in self._hosts.items() if wanted in {None, cell.sku}
+        ]
+        return json_reply({"data": {"hostnodes": [*rows, *([] if wanted else [_without_gpus()])]}})
+
+    def _hostnode(self, call: Call) -> Reply:
+        cell = self._hosts.get(call.parts["id"])
+        if cell is None:
+            raise Refusal(text_reply("Not Found", 404))
+        return json_reply({"data": self._host(cell, self._free()[cell.zone])})
+
+    def _host(self, cell: InventoryItem, free: int) -> dict[str, Any]:
+        city, state, country = cell.labels["place"]
+        vcpus, ram = cell.labels["per_gpu"]
+        return {
+            "id": cell.zone,
+            "location_id": _location_id(city),
+            "engine": "kvm",
+            "uptime_percentage": 99.5,
+            "available_resources": {
+                "gpus": [
+                    {
+                        "v0Name": cell.sku,
+                        "availableCount": free,
+                        "price_per_hr": float(self.books.price(cell)),
+                    }
+                ],
+                "vcpu_count": vcpus * free,
+                "ram_gb": ram * free,
+                "storage_gb": 500 * free,
+                "max_vcpus_per_gpu": vcpus,
+                "max_ram_per_gpu": ram,
+                "available_ports": _PORTS,
+                "has_public_ip_available": cell.labels["address"],
+            },
+            "pricing": _pricing(cell),
+            "location": {
+                "uuid": _location_id(city),
+                "city": city,
+                "stateprovince": state,
+                "country": country,
+                "has_network_storage": False,
+                "network_speed_gbps": 10,
+                "network_speed_upload_gbps": 10,
+                "organizationName": cell.labels["owner"],
+                "tier": 3,
+            },
+        }
+
+    def _create(self, call: Call) -> Reply:
+        wish = _attributes(call.json_object())
+        for name in ("name", "image", "resources"):
+            if not wish.get(name):
+                raise Refusal(_error(f"{name} is required"))
+        if bool(wish.get("ssh_key")) == bool(wish.get("ssh_key_id")):
+            raise Refusal(_error("Either ssh_key or ssh_key_id is required"))
+        if "hostnode_id" in wish and not (wish.get("useDedicatedIp") or wish.get("port_forwards")):
+            raise Refusal(_error("A port forward or a dedicated IP is required"))
+        resources = wish["resources"]
+        cell, gpus = self._wanted(wish, resources)
+        vcpus, ram, disk = (int(resources.get(name) or 0) for name in ("vcpu_count", "ram_gb", "storage_gb"))
+        if vcpus < 2 or ram < 2 or disk < 100:
+            raise Refusal(_error("At least 2 vCPUs, 2 GB of RAM and 100 GB of storage are required"))
+        most_vcpus, most_ram = cell.labels["per_gpu"]
+        too_large = vcpus > most_vcpus * gpus or ram > most_ram * gpus
+        if too_large or self.books.free(cell) < gpus:
+            raise Refusal(_error("Hostnode unavailable"))
+        parts = zip((vcpus, ram, disk), cell.labels["parts"], strict=True)
+        usd = gpus * self.books.price(cell) + sum((units * price for units, price in parts), Decimal(0))
+        entry = self.books.sell(
+            cell,
+            wish["name"],
+            Tariff(usd),
+            {"resources": resources},
+            sku=f"{cell.sku}_{gpus}x{vcpus}v{ram}gb",
+            units=gpus,
+            fails=call.loses_capacity,
+        )
+        made = {"id": entry.instance_id, "name": entry.tag, "status": "queued"}
+        return json_reply({"data": made})
+
+    def _wanted(self, wish: Mapping[str, Any], resources: Mapping[str, Any]) -> tuple[InventoryItem, int]:
+        """The host that is named, or one of the location that has enough; and how many GPUs of it."""
+        ((word, count),) = dict(resources["gpus"]).items()
+        gpus, free = int(count["count"]), self._free()
+        if wish.get("hostnode_id"):
+            found = [cell for host, cell in self._hosts.items() if host == wish["hostnode_id"]]
+        else:
+            place = wish.get("location_id")
+            here = [cell for cell in self._hosts.values() if _location_id(cell.region) == place]
+            found = [cell for cell in here if cell.sku == word and free[cell.zone] >= gpus]
+        fitting = [cell for cell in found if cell.sku == word]
+        if not fitting or gpus < 1:
+            raise Refusal(_error("Hostnode unavailable"))
+        return fitting[0], gpus
+
+    def _machines(self, _: Call) -> Reply:
+        rows = [self._row(entry) for entry in self.books.kept()]
+        return json_reply({"data": {"instances": rows}})
+
+    def _found(self, call: Call) -> Entry:
+        entry = self.books.find(call.parts["id"])
+        if entry is None:
+            raise Refusal(text_reply("Not Found", 404))
+        return entry
+
+    def _machine(self, call: Call) -> Reply:
+        return json_reply({"data": self._row(self._found(call))})
+
+    def _status(self, entry: Entry) -> str:
+        if entry.released_at is not None:
+            return "deleting"
+        if entry.failed(self.now):
+            return "error"
+        booted = self.books.booted(entry)
+        if booted < 0.25:
+            return "queued"
+        return "deploying" if booted < 1 else "running"
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        status = self._status(entry)
+        return {
+            "id": entry.instance_id,
+            "name": entry.tag,
+            "status": status,
+            "ipAddress": "198.51.100.81" if status == "running" else "",
+            "portForwards": [],
+            "resources": entry.detail["resources"],
+            "rateHourly": float(entry.tariff.usd_per_hour),
+        }
+
+    def _delete(self, call: Call) -> Reply:
+        entry = self._found(call)
+        if entry.released_at is not None:
+            raise Refusal(_error("Instance already deleted"))
+        self.books.give_back(entry)
+        return json_reply({"success": True})
+
+
+def _location_id(city: str) -> str:
+    return f"loc-{city.lower().replace(' ', '-')}"
+
+
+def _pricing(cell: InventoryItem) -> dict[str, float]:
+    vcpu, ram, disk = cell.labels["parts"]
+    return {"per_vcpu_hr": float(vcpu), "per_gb_ram_hr": float(ram), "per_gb_storage_hr": float(disk)}
+
+
+def _without_gpus() -> dict[str, Any]:
+    """A host that sells cores alone."""
+    return {
+        "id": "host-odd-cpu",
+        "location_id": "loc-ashburn",
+        "engine": "kvm",
+        "uptime_percentage": 99.5,
+        "available_resources": {"gpus": [], "vcpu_count": 64, "ram_gb": 256, "storage_gb": 4000},
+        "pricing": {"per_vcpu_hr": 0.003, "per_gb_ram_hr": 0.002, "per_gb_storage_hr": 0.00005},
+        "location": {"uuid": "loc-ashburn", "city": "Ashburn", "country": "USA", "tier": 3},
+    }
+
+
+def _attributes(document: Mapping[str, Any]) -> dict[str, Any]:
+    data = document.get("data")
+    if not isinstance(data, dict) or not isinstance(data.get("attributes"), dict):
+        raise ValueError("data.attributes is missing")
+    return dict(data["attributes"])
+
+
+def _error(text: str) -> Reply:
+    return json_reply({"error": text, "status": 400})

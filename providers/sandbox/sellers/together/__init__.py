@@ -1,0 +1,1 @@
+"""Together in the sandbox market: its protocol and what it sells there."""

@@ -1,0 +1,1 @@
+"""Vast.ai in the sandbox market: its protocol and what it sells there."""

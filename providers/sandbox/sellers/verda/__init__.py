@@ -1,0 +1,1 @@
+"""Verda in the sandbox market: its protocol and what it sells there."""

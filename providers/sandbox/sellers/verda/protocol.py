@@ -1,0 +1,309 @@
+"""Verda's API v1, under ``/verda/v1``.
+
+Prices are strings, USD per hour of the whole instance; GPU memory is the instance's total. Availability
+is a list of its own, by location. A create is answered with the bare id; when there is no capacity the
+instance says so afterwards (status ``no_capacity``). Every type has a spot price (the usual one
+where none was recorded, and then no spot stock). What is still provisioning cannot be deleted.
+Billed in slices of ten minutes. Sources: verda-cloud sdk-python and sdk-go, gpuhunt's recorded rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.verda.market import verda_cells
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
+
+TOKEN_LIFE_S = 3600
+BILLING_SLICE_S = 600
+_TOKEN = "sandbox-access-"  # noqa: S105  a prefix
+_LOCATIONS = {"FIN-01": "Finland", "FIN-02": "Finland", "FIN-03": "Finland"}
+
+
+class Verda(KeyedWire):
+    """Tokens, catalogue, availability, instances."""
+
+    name = "verda"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(verda_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("POST", "/v1/oauth2/token", "other", self._token, public=True),
+            Route("GET", "/v1/instance-types", "list", self._types),
+            Route("GET", "/v1/instance-availability", "list", self._availability),
+            Route("GET", "/v1/instance-availability/{type}", "list", self._type_availability),
+            Route("GET", "/v1/cluster-types", "list", self._no_clusters),
+            Route("GET", "/v1/cluster-availability", "list", self._no_clusters),
+            Route("GET", "/v1/clusters", "get", self._no_clusters),
+            Route("GET", "/v1/locations", "list", self._locations),
+            Route("GET", "/v1/sshkeys", "other", self._ssh_keys),
+            Route("GET", "/v1/ssh-keys", "other", self._ssh_keys),
+            Route("GET", "/v1/images", "other", self._images),
+            Route("POST", "/v1/instances", "create", self._create),
+            Route("GET", "/v1/instances", "get", self._instances),
+            Route("GET", "/v1/instances/{id}", "get", self._instance),
+            Route("PUT", "/v1/instances", "delete", self._act),
+        )
+
+    def errors(self) -> ErrorForms:
+        """Every error has a code and a message."""
+        return ErrorForms(
+            no_key=_error(401, "unauthorized_request", "Access token is missing or invalid"),
+            no_path=_error(404, "not_found", "Not Found"),
+            bad_body=lambda reason: _error(400, "invalid_request", reason),
+            rate_limited=_error(429, "too_many_requests", "Too many requests"),
+            no_capacity=_no_capacity(),
+            failed=_error(500, "server_error", "Internal Server Error"),
+        )
+
+    def key(self, call: Call) -> str | None:
+        """A bearer token; one of ours only until it expires."""
+        key = call.key()
+        return None if key is None or self._expired(key) else key
+
+    def _expired(self, key: str) -> bool:
+        if not key.startswith(_TOKEN):
+            return False
+        until = key.removeprefix(_TOKEN).partition("-")[0]
+        return not until.isdecimal() or int(until) <= self.now.timestamp()
+
+    def _token(self, call: Call) -> Reply:
+        body = call.json_object()
+        grant = body.get("grant_type")
+        if grant == "client_credentials":
+            complete = bool(body.get("client_id")) and bool(body.get("client_secret"))
+        else:
+            complete = grant == "refresh_token" and bool(body.get("refresh_token"))
+        if not complete:
+            raise Refusal(_error(401, "unauthorized_request", "Invalid client id or client secret"))
+        until = int(self.now.timestamp()) + TOKEN_LIFE_S
+        token = {
+            "access_token": f"{_TOKEN}{until}-{self.world.new_id('verda-token', 16)}",
+            "refresh_token": f"sandbox-refresh-{self.world.new_id('verda-token', 16)}",
+            "scope": "cloud-api-v1",
+            "token_type": "Bearer",
+            "expires_in": TOKEN_LIFE_S,
+        }
+        return json_reply(token)
+
+    def _types(self, call: Call) -> Reply:
+        if call.query.get("currency", "usd") != "usd":
+            raise Refusal(_error(400, "invalid_request", "the sandbox knows the currency usd only"))
+        spot = {cell.sku: cell for cell in self.books.cells(tier="spot")}
+        on_demand = {cell.sku: cell for cell in self.books.cells(tier="on_demand")}
+        return json_reply([self._type(cell, spot.get(sku)) for sku, cell in on_demand.items()])
+
+    def _type(self, cell: InventoryItem, spot: InventoryItem | None) -> dict[str, Any]:
+        count, labels = cell.gpus, cell.labels
+        return {
+            **_hardware(cell),
+            "id": str(uuid5(NAMESPACE_URL, cell.sku)),
+            "instance_type": cell.sku,
+            "model": labels["model"],
+            "name": labels["name"],
+            "display_name": None,
+            "manufacturer": "NVIDIA" if count else "AMD",
+            "p2p": labels["p2p"],
+            "price_per_hour": self._price(cell),
+            "spot_price": self._price(spot or cell),
+            "currency": "usd",
+            "description": "Dedicated Hardware Instance",
+            "best_for": [],
+            "deploy_warning": None,
+            "supported_os": ["ubuntu-22.04", "ubuntu-24.04"],
+        }
+
+    def _price(self, cell: InventoryItem) -> str:
+        price = self.books.price(cell)
+        cents = price.quantize(Decimal("0.01"))
+        return str(cents) if cents == price else f"{price.normalize():f}"
+
+    def _availability(self, call: Call) -> Reply:
+        wanted = call.query.get("location_code")
+        free = self.books.free_by_key()
+        rows = []
+        for location in _LOCATIONS:
+            if wanted in {None, location}:
+                cells = self.books.cells(tier=_tier(call), region=location)
+                found = sorted(cell.sku for cell in cells if free[cell.key] > 0)
+                rows.append({"location_code": location, "availabilities": found})
+        return json_reply(rows)
+
+    def _type_availability(self, call: Call) -> Reply:
+        wanted = call.query.get("location_code")
+        free = self.books.free_by_key()
+        cells = self.books.cells(tier=_tier(call), sku=call.parts["type"])
+        return json_reply(any(free[cell.key] > 0 for cell in cells if wanted in {None, cell.region}))
+
+    def _no_clusters(self, _: Call) -> Reply:
+        return json_reply([])
+
+    def _locations(self, _: Call) -> Reply:
+        return json_reply(
+            [{"code": code, "name": code, "country_code": "FI"} for code in _LOCATIONS],
+        )
+
+    def _ssh_keys(self, _: Call) -> Reply:
+        return json_reply(
+            [{"id": "c0ffee00-0000-4000-8000-000000000000", "name": "sandbox", "key": "ssh-ed25519 A"}]
+        )
+
+    def _images(self, _: Call) -> Reply:
+        return json_reply([{"id": "ubuntu-24.04", "image_type": "ubuntu-24.04", "name": "Ubuntu 24.04"}])
+
+    def _create(self, call: Call) -> Reply:
+        body = call.json_object()
+        for name in ("instance_type", "image", "hostname", "description"):
+            if not body.get(name):
+                raise Refusal(_error(400, "invalid_request", f"{name} should not be empty"))
+        cell = self._wanted(body)
+        short = call.loses_capacity or self.books.free(cell) < 1
+        tariff = Tariff(Decimal(self._price(cell)), BILLING_SLICE_S)
+        units = 0 if short else 1
+        entry = self.books.sell(cell, body["hostname"], tariff, {"request": body}, units=units, fails=short)
+        return text_reply(entry.instance_id, 202)
+
+    def _wanted(self, body: dict[str, Any]) -> InventoryItem:
+        location = body.get("location_code", "FIN-01")
+        tier = "spot" if body.get("is_spot") else "on_demand"
+        known = self.books.cells(sku=body["instance_type"])
+        if not known:
+            raise Refusal(_error(400, "invalid_request", "Invalid instance type"))
+        if location not in _LOCATIONS:
+            raise Refusal(_error(400, "invalid_request", "Invalid location code"))
+        for cell in known:
+            if (cell.region, cell.tier) == (location, tier):
+                return cell
+        raise Refusal(_no_capacity())
+
+    def _instances(self, call: Call) -> Reply:
+        wanted = call.query.get("status")
+        rows = [self._row(entry) for entry in self.world.ledger.entries(self.name)]
+        shown = [
+            row for row in rows if wanted == row["status"] or (not wanted and row["status"] != "discontinued")
+        ]
+        return json_reply(shown)
+
+    def _instance(self, call: Call) -> Reply:
+        entry = self.world.ledger.find(self.name, call.parts["id"])
+        if entry is None:
+            raise Refusal(_error(404, "not_found", "Instance not found"))
+        return json_reply(self._row(entry))
+
+    def _status(self, entry: Entry) -> str:
+        """ordered, provisioning, then running or no_capacity; deleting, then discontinued."""
+        if entry.released_at is not None:
+            return "discontinued" if self.books.is_gone(entry) else "deleting"
+        if entry.failed(self.now):
+            return "no_capacity"
+        booted = self.books.booted(entry)
+        if booted < 0.25:
+            return "ordered"
+        return "provisioning" if booted < 1 else "running"
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request = entry.detail["request"]
+        status = self._status(entry)
+        spot = entry.tier == "spot"
+        cell = next(cell for cell in self.books.cells(sku=entry.sku))
+        return {
+            **_hardware(cell),
+            "id": entry.instance_id,
+            "instance_type": entry.sku,
+            "image": request["image"],
+            "price_per_hour": str(entry.tariff.usd_per_hour),
+            "location": entry.region,
+            "hostname": request["hostname"],
+            "description": request["description"],
+            "ip": "198.51.100.20" if status == "running" else None,
+            "status": status,
+            "created_at": zulu_ms(entry.created_at),
+            "ssh_key_ids": request.get("ssh_key_ids", []),
+            "os_volume_id": None,
+            "is_spot": spot,
+            "contract": request.get("contract") or ("SPOT" if spot else "PAY_AS_YOU_GO"),
+            "pricing": request.get("pricing", "FIXED_PRICE"),
+            "volume_ids": [],
+        }
+
+    def _act(self, call: Call) -> Reply:
+        body = call.json_object()
+        ids = body.get("id")
+        wanted = [ids] if isinstance(ids, str) else ids
+        if not isinstance(wanted, list) or not wanted:
+            raise Refusal(_error(400, "invalid_request", "id should not be empty"))
+        if body.get("action") not in {"delete", "discontinue"}:
+            raise Refusal(
+                _error(400, "invalid_request", "the sandbox knows the actions delete and discontinue")
+            )
+        problems = [self._discontinue(str(instance_id)) for instance_id in wanted]
+        if not any(problems):
+            return Reply(204, b"")
+        if len(wanted) == 1:
+            raise Refusal(_error(400, "invalid_request", problems[0]))
+        results = [
+            _result(body["action"], instance_id, problem)
+            for instance_id, problem in zip(wanted, problems, strict=True)
+        ]
+        return json_reply(results, 207)
+
+    def _discontinue(self, instance_id: str) -> str:
+        """Ends an instance; a reason when it cannot be."""
+        entry = self.world.ledger.find(self.name, instance_id)
+        if entry is None:
+            return "Invalid instance id"
+        status = self._status(entry)
+        if status in {"ordered", "provisioning"}:
+            return "Can't discontinue a provisioning instance"
+        if status in {"deleting", "discontinued"}:
+            return "Can't discontinue a discontinued instance"
+        self.books.give_back(entry)
+        return ""
+
+
+def _hardware(cell: InventoryItem) -> dict[str, Any]:
+    """What types and instances say of a machine; GPU memory is the total."""
+    count, total_gb = cell.gpus, cell.gpus * cell.gpu_memory_gb
+    cores, memory_gb = int(cell.vcpus or 0), int(cell.memory_gb or 0)
+    name = cell.labels["name"]
+    return {
+        "cpu": {"description": f"{cores} CPU", "number_of_cores": cores},
+        "gpu": {"description": f"{count}x {name}" if count else "", "number_of_gpus": count},
+        "gpu_memory": {
+            "description": f"{total_gb}GB GPU RAM" if count else "",
+            "size_in_gigabytes": total_gb,
+        },
+        "memory": {"description": f"{memory_gb}GB RAM", "size_in_gigabytes": memory_gb},
+        "storage": {"description": "dynamic"},
+    }
+
+
+def _no_capacity() -> Reply:
+    message = "Not enough resources to deploy the requested instance"
+    return _error(503, "service_unavailable", message)
+
+
+def _tier(call: Call) -> str:
+    asked = call.query.get("is_spot") or call.query.get("isSpot") or "false"
+    return "spot" if asked.lower() == "true" else "on_demand"
+
+
+def _result(action: str, instance_id: str, problem: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"action": action, "instanceId": instance_id, "status": "success"}
+    if problem:
+        row |= {"status": "error", "error": problem, "statusCode": 400}
+    return row
+
+
+def _error(status: int, code: str, message: str) -> Reply:
+    return json_reply({"code": code, "message": message}, status)

@@ -1,0 +1,261 @@
+"""Vultr's API v2, under ``/vultr/v2``.
+
+Prices are dollars per plan and hour; ``location_cost`` names the regions with another one. A plan lists
+the regions that have it. Lists page by an opaque cursor. Virtual machines and bare metals have paths of
+their own. Errors are ``{"error", "status"}``, and capacity, limits and bad orders are all 400. A machine
+that is being set up is locked against deletion. Billed by the hour begun. Sources: Vultr's API v2
+reference, its Go client and its Python client of 2023, its plan rows in gpuhunt's tests, error texts in
+users' reports.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.market import InventoryItem
+from providers.sandbox.sellers.vultr.market import (
+    METAL,
+    PLANS,
+    REGIONS,
+    Plan,
+    list_of,
+    vultr_cells,
+    vultr_plans,
+)
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+
+MOST_ROWS = 500
+_KINDS = {"instance": ("instances", PLANS), "bare_metal": ("bare_metals", METAL)}
+_SOLD_OUT = "plan is not available in the selected region"
+
+
+class Vultr(KeyedWire):
+    """Plans, regions, instances, bare metals."""
+
+    name = "vultr"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._plans = vultr_plans(world.seed)
+        world.market.add(vultr_cells(world.seed, self._plans))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        machines = (("instances", "instance"), ("bare-metals", "bare_metal"))
+        return (
+            Route("GET", "/v2/plans", "list", lambda call: self._list_plans(call, PLANS), public=True),
+            Route("GET", "/v2/plans-metal", "list", lambda call: self._list_plans(call, METAL), public=True),
+            Route("GET", "/v2/regions", "list", self._regions, public=True),
+            Route("GET", "/v2/regions/{id}/availability", "list", self._availability, public=True),
+            Route("GET", "/v2/os", "other", self._systems, public=True),
+            Route("GET", "/v2/ssh-keys", "other", self._ssh_keys),
+            *(route for path, kind in machines for route in self._machine_routes(f"/v2/{path}", kind)),
+        )
+
+    def _machine_routes(self, path: str, kind: str) -> tuple[Route, ...]:
+        return (
+            Route("POST", path, "create", lambda call: self._create(call, kind)),
+            Route("GET", path, "get", lambda call: self._machines(call, kind)),
+            Route("GET", f"{path}/{{id}}", "get", lambda call: self._machine(call, kind)),
+            Route("DELETE", f"{path}/{{id}}", "delete", lambda call: self._delete(call, kind)),
+        )
+
+    def errors(self) -> ErrorForms:
+        """Every error has a text and repeats its status."""
+        return ErrorForms(
+            no_key=_error(401, "Invalid API token."),
+            no_path=_error(404, "Invalid resource."),
+            bad_body=lambda reason: _error(400, f"Unable to parse the request: {reason}"),
+            rate_limited=_error(429, "Rate limit exceeded"),
+            no_capacity=_error(400, _SOLD_OUT),
+            failed=_error(500, "Internal Server Error"),
+        )
+
+    def _list_plans(self, call: Call, which: str) -> Reply:
+        wanted = call.query.get("type", "all")
+        free = self.books.free_by_key()
+        rows = [self._plan(plan, free) for plan in self._plans if list_of(plan.sku) == which]
+        return _page(call, which, [row for row in rows if which == METAL or wanted in {"all", row["type"]}])
+
+    def _plan(self, plan: Plan, free: dict[str, int]) -> dict[str, Any]:
+        cells = self.books.cells(sku=plan.sku)
+        field = "hourly_cost" if plan.on_demand else "hourly_cost_preemptible"
+        usual = self.books.price(cells[0])
+        costs = {"hourly_cost": plan.prices[0], "hourly_cost_preemptible": plan.prices[1], field: usual}
+        others = {
+            c.region: {field: _number(self.books.price(c))} for c in cells if self.books.price(c) != usual
+        }
+        row: dict[str, Any] = {
+            "id": plan.sku,
+            "ram": round(plan.memory_gb * 1024),
+            "disk": 1400 if list_of(plan.sku) == PLANS else 3576,
+            "disk_count": 1 if list_of(plan.sku) == PLANS else 8,
+            "bandwidth": 10240,
+            **{name: _number(cost) for name, cost in costs.items()},
+            **{name.replace("hourly", "monthly"): _number(cost * 672) for name, cost in costs.items()},
+            "invoice_type": "hourly",
+            "locations": [cell.region for cell in cells if free[cell.key] > 0],
+            "location_cost": others or [],
+            "deploy_ondemand": plan.on_demand,
+            "deploy_preemptible": not plan.on_demand,
+            "gpu_brand": plan.word.partition("_")[0] if plan.word else "NVIDIA" if plan.gpus else "none",
+        }
+        return row | _size(plan) | _gpu_fields(plan)
+
+    def _regions(self, call: Call) -> Reply:
+        rows = [
+            {"id": name, "city": city, "country": country, "continent": "", "options": []}
+            for name, (city, country) in REGIONS.items()
+        ]
+        return _page(call, "regions", rows)
+
+    def _availability(self, call: Call) -> Reply:
+        region = call.parts["id"]
+        if region not in REGIONS:
+            raise Refusal(_error(404, "Invalid region."))
+        free = self.books.free_by_key()
+        cells = self.books.cells(region=region)
+        return json_reply({"available_plans": [cell.sku for cell in cells if free[cell.key] > 0]})
+
+    def _systems(self, call: Call) -> Reply:
+        return _page(
+            call, "os", [{"id": 2284, "name": "Ubuntu 24.04 LTS x64", "arch": "x64", "family": "ubuntu"}]
+        )
+
+    def _ssh_keys(self, call: Call) -> Reply:
+        key = {"id": "c0ffee00-0000-4000-8000-000000000000", "name": "sandbox", "ssh_key": "ssh-ed25519 A"}
+        return _page(call, "ssh_keys", [key])
+
+    def _create(self, call: Call, kind: str) -> Reply:
+        body = call.json_object()
+        cell = self._wanted(body, _KINDS[kind][1])
+        if self.books.free(cell) < 1:
+            raise Refusal(_error(400, _SOLD_OUT))
+        entry = self.books.sell(
+            cell,
+            body.get("label") or "",
+            Tariff(self.books.price(cell), increment_s=3600),
+            {"request": body, "kind": kind},
+            fails=call.loses_capacity,
+        )
+        return json_reply({kind: self._row(entry)}, 202)
+
+    def _wanted(self, body: dict[str, Any], which: str) -> InventoryItem:
+        sku, region = body.get("plan"), body.get("region")
+        if region not in REGIONS:
+            raise Refusal(_error(400, "Invalid location chosen."))
+        cells = self.books.cells(sku=sku) if isinstance(sku, str) and list_of(sku) == which else []
+        if not cells:
+            raise Refusal(_error(400, "Invalid plan chosen."))
+        if not any(body.get(name) for name in ("os_id", "app_id", "image_id", "snapshot_id", "iso_id")):
+            raise Refusal(_error(400, "Must supply one of: os_id, app_id, image_id, snapshot_id."))
+        for cell in cells:
+            if cell.region == region:
+                return cell
+        raise Refusal(_error(400, _SOLD_OUT))
+
+    def _machines(self, call: Call, kind: str) -> Reply:
+        wanted = call.query.get("label")
+        here = [entry for entry in self.books.kept() if entry.detail["kind"] == kind]
+        rows = [self._row(entry) for entry in here if entry.released_at is None]
+        return _page(call, _KINDS[kind][0], [row for row in rows if wanted in {None, row["label"]}])
+
+    def _found(self, call: Call, kind: str) -> Entry:
+        entry = self.books.find(call.parts["id"])
+        if entry is None or entry.detail["kind"] != kind:
+            raise Refusal(_error(404, f"Invalid {kind.replace('_', ' ')}."))
+        return entry
+
+    def _machine(self, call: Call, kind: str) -> Reply:
+        return json_reply({kind: self._row(self._found(call, kind))})
+
+    def _delete(self, call: Call, kind: str) -> Reply:
+        entry = self._found(call, kind)
+        if entry.released_at is not None:
+            message = "Unable to destroy server: Server is already pending destruction."
+            raise Refusal(_error(400, message))
+        if self._status(entry) == ("pending", "none"):
+            message = "Unable to destroy server: Unable to remove VM: Server is currently locked"
+            raise Refusal(_error(500, message))
+        self.books.give_back(entry)
+        return Reply(204, b"")
+
+    def _status(self, entry: Entry) -> tuple[str, str]:
+        """``status`` and ``server_status``: locked and pending first, then booting, then ok."""
+        if entry.failed(self.now):
+            return "failed", "none"
+        booted = self.books.booted(entry)
+        if booted < 0.25:
+            return "pending", "none"
+        return ("pending", "locked") if booted < 1 else ("active", "ok")
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request, kind = entry.detail["request"], entry.detail["kind"]
+        status, server_status = self._status(entry)
+        row: dict[str, Any] = {
+            "id": entry.instance_id,
+            "os": "Ubuntu 24.04 LTS x64",
+            "os_id": request.get("os_id"),
+            "region": entry.region,
+            "plan": entry.sku,
+            "label": entry.tag,
+            "tags": request["tags"] if isinstance(request.get("tags"), list) else [],
+            "main_ip": "198.51.100.40" if status == "active" else "0.0.0.0",  # noqa: S104  what the API says
+            "date_created": zulu(entry.created_at),
+            "status": status,
+        }
+        if kind == "bare_metal":
+            return row
+        return row | {"power_status": "running", "server_status": server_status}
+
+
+def _size(plan: Plan) -> dict[str, Any]:
+    if list_of(plan.sku) == PLANS:
+        kind = "vdm" if plan.gpus and plan.word is None else plan.sku.partition("-")[0]
+        return {"vcpu_count": int(plan.vcpus), "type": kind}
+    threads = int(plan.vcpus)
+    return {"cpu_threads": threads, "cpu_cores": threads // 2, "cpu_count": threads // 2, "type": "NVMe"}
+
+
+def _gpu_fields(plan: Plan) -> dict[str, Any]:
+    if plan.word is None:
+        return {}
+    return {"gpu_type": plan.word, "gpu_vram_gb": plan.vram_gb, "gpu_count": plan.count}
+
+
+def _number(amount: Decimal) -> float:
+    return float(round(amount, 6))
+
+
+def _page(call: Call, key: str, rows: list[dict[str, Any]]) -> Reply:
+    """One page: ``per_page`` rows from where the cursor says."""
+    size = min(MOST_ROWS, max(1, int(call.query.get("per_page") or 100)))
+    start = _offset(call.query.get("cursor") or "")
+    after, before = start + size, max(0, start - size)
+    links = {
+        "next": _cursor(after) if after < len(rows) else "",
+        "prev": _cursor(before) if start > 0 else "",
+    }
+    return json_reply({key: rows[start:after], "meta": {"total": len(rows), "links": links}})
+
+
+def _cursor(offset: int) -> str:
+    return base64.b64encode(f"next__{offset}".encode()).decode()
+
+
+def _offset(cursor: str) -> int:
+    if not cursor:
+        return 0
+    try:
+        return max(0, int(base64.b64decode(cursor, validate=True).decode().partition("__")[2]))
+    except ValueError:
+        raise Refusal(_error(400, "Invalid cursor.")) from None
+
+
+def _error(status: int, message: str) -> Reply:
+    return json_reply({"error": message, "status": status}, status)
