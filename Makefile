@@ -11,13 +11,14 @@ ifeq ($(shell command -v $(PYTHON) 2>/dev/null),)
 PYTHON := python3
 endif
 
-.PHONY: help run quick test nightly browser peers check lint types arrows bench errors format clean
+.PHONY: help run quick test nightly browser peers check lint types arrows docs bench errors format clean
 
 help:
 	@echo "make run    install, plan the bundled examples on the sandbox market, serve API and pages"
 	@echo "make test   install, then every gate: format, lint, types, import arrows, tests"
 	@echo "make quick  the gates, and the tests nearest to what differs from BASE (main)"
 	@echo "make check  the gates without the tests"
+	@echo "make docs   the documentation as a site, in .site"
 	@echo "make nightly  the slow tests, the proofs of reserving and the drawn examples at full depth (hours)"
 	@echo "make bench  the benchmarks (not part of the tests)"
 	@echo "make errors the error tables of docs/performance-model.md"
@@ -62,7 +63,7 @@ nightly: $(DEV_STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup --timeout 3000 -m "not slow" \
 		--ignore tests/faults --ignore tests/e2e --ignore tests/pages
 
-check: lint types arrows
+check: lint types arrows docs
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff format --check .
@@ -73,6 +74,10 @@ types: $(DEV_STAMP)
 
 arrows: $(DEV_STAMP)
 	$(BIN)/lint-imports
+
+# The documentation as a site in .site; a broken link fails.
+docs: $(DEV_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format: $(DEV_STAMP)
 	$(BIN)/ruff format .
