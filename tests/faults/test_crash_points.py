@@ -26,16 +26,17 @@ async def act(uow, reserver, lease):
 """
 
 
-STEPS = ("leasing", "ending", "strays", "buying", "drafting", "next_best")
-"""Modules of ``broker`` that use cases of reserving are made of."""
+HOLDING = "broker.services.holding"
+STEPS = ("lease_service", "releaser", "orphaned_leases", "buyer", "reservation_creator", "next_best")
+"""Modules of ``HOLDING`` that use cases of reserving are made of."""
 
 
 def sources() -> list[Path]:
     """The steps of reserving, and every use case that is made of them."""
-    steps = [ROOT / "broker" / f"{name}.py" for name in STEPS]
-    use_cases = sorted((ROOT / "broker" / "services").rglob("*.py"))
+    steps = [ROOT.joinpath(*HOLDING.split("."), f"{name}.py") for name in STEPS]
+    others = [path for path in sorted((ROOT / "broker" / "services").rglob("*.py")) if path not in steps]
     return steps + [
-        path for path in use_cases if any(f"broker.{name} " in path.read_text() for name in STEPS)
+        path for path in others if any(f"{HOLDING}.{name} " in path.read_text() for name in STEPS)
     ]
 
 
@@ -102,7 +103,7 @@ def test_no_side_effect_lacks_its_points(path: Path) -> None:
 
 def test_the_files_with_side_effects_are_looked_at() -> None:
     found = {path.stem for path in sources() if count_effects(path.read_text())}
-    assert found >= {"leasing", "next_best", "moves", "reconcile", "reservations"}
+    assert found >= {"lease_service", "next_best", "moves", "reconcile", "reservations"}
 
 
 def test_an_effect_without_points_is_found() -> None:
