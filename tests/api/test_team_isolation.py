@@ -1,0 +1,327 @@
+"""What a team has is nobody else's: every route of the OpenAPI document, and every page, with another's key.
+
+The routes come from the application itself, so that a new one without a declared expectation fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from enum import Enum, auto
+from typing import Any
+
+import httpx
+from fastapi.routing import iter_route_contexts
+
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
+from broker.domain.planning.plan import Baseline
+from broker.ports.planning import PlanState
+from tests.api.house import DOCUMENT, Home
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
+
+OWNER, RIVAL = "research", "rivals"
+WORKLOAD, WAITING = "secret-tune", "secret-draft"
+HOUR = timedelta(hours=1)
+
+
+class Expect(Enum):
+    """What another team's key gets."""
+
+    HIDDEN = auto()
+    """404, as for what does not exist."""
+    REFUSED = auto()
+    """403: it says whose it is, or only an administrator may."""
+    SUMS = auto()
+    """What it got before the owner had anything; the owner gets something else."""
+    SHARED = auto()
+    """The market, or what finance did for everybody: the same for all."""
+    OWN = auto()
+    """It acts for the caller's team alone."""
+
+
+E = Expect
+PLAN, FLEET = "/v1/plans/{plan_id}", "/v1/reservations/{reservation_id}"
+LOOK, BUDGET = "/v1/reoptimizations/{reoptimization_id}", "/v1/budgets/{team}/{period}"
+EXPECTED: Mapping[tuple[str, str], Expect] = {
+    ("POST", "/v1/plans"): E.REFUSED,  # the document names its team
+    ("GET", "/v1/plans"): E.SUMS,
+    ("GET", PLAN): E.HIDDEN,
+    ("DELETE", PLAN): E.HIDDEN,
+    ("POST", f"{PLAN}/intend"): E.HIDDEN,
+    ("GET", f"{PLAN}/events"): E.HIDDEN,
+    ("POST", f"{PLAN}/approve"): E.HIDDEN,
+    ("POST", f"{PLAN}/reject"): E.HIDDEN,
+    ("POST", f"{PLAN}/reserve"): E.HIDDEN,
+    ("GET", "/v1/approvals"): E.SUMS,
+    ("POST", "/v1/reservations"): E.OWN,
+    ("GET", "/v1/reservations"): E.SUMS,
+    ("GET", "/v1/reservations/fleets"): E.SUMS,
+    ("GET", "/v1/reservations/shortfalls"): E.SUMS,
+    ("GET", FLEET): E.HIDDEN,
+    ("DELETE", FLEET): E.HIDDEN,
+    ("POST", f"{FLEET}/extend"): E.HIDDEN,
+    ("GET", "/v1/offers/{offer_id}/prices"): E.SHARED,
+    ("GET", "/v1/offers/{offer_id}/forecast"): E.SHARED,
+    ("GET", "/v1/prices"): E.SHARED,
+    ("GET", "/v1/market"): E.SHARED,
+    ("GET", "/v1/offers"): E.SHARED,
+    ("GET", "/v1/offers/{offer_id}"): E.SHARED,
+    ("GET", "/v1/quarantine"): E.SHARED,
+    ("POST", "/v1/quarantine/{offer_id}/release"): E.REFUSED,
+    ("GET", "/v1/providers"): E.SHARED,
+    ("POST", "/v1/reoptimizations"): E.OWN,
+    ("GET", "/v1/reoptimizations"): E.SUMS,
+    ("GET", LOOK): E.HIDDEN,
+    ("POST", f"{LOOK}/accept"): E.HIDDEN,
+    ("POST", f"{LOOK}/reject"): E.HIDDEN,
+    ("GET", "/v1/spend/projection"): E.SUMS,
+    ("GET", "/v1/spend/projection.csv"): E.SUMS,
+    ("GET", "/v1/spend/projection.{form}"): E.SUMS,
+    ("GET", "/v1/spend/projection-rows.csv"): E.SUMS,
+    ("GET", "/v1/spend/projection-rows.{form}"): E.SUMS,
+    ("GET", "/v1/spend/focus.csv"): E.SUMS,
+    ("GET", "/v1/spend/focus.manifest.json"): E.SUMS,
+    ("GET", "/v1/spend/focus.{form}"): E.SUMS,
+    ("GET", "/v1/spend/exports/{export_id}"): E.HIDDEN,
+    ("GET", "/v1/spend/exports/{export_id}/file"): E.HIDDEN,
+    ("GET", "/v1/spend/changes"): E.SUMS,
+    ("GET", "/v1/spend/interval"): E.SUMS,
+    ("GET", "/v1/spend/units"): E.SUMS,
+    ("GET", "/v1/spend/savings"): E.SUMS,
+    ("POST", "/v1/spend/close"): E.REFUSED,
+    ("GET", "/v1/spend/closed"): E.SHARED,
+    ("GET", "/v1/budgets"): E.SUMS,
+    ("GET", BUDGET): E.HIDDEN,
+    ("PUT", BUDGET): E.HIDDEN,
+    ("DELETE", BUDGET): E.HIDDEN,
+    ("POST", "/v1/keys"): E.REFUSED,
+    ("GET", "/v1/keys"): E.SUMS,
+    ("GET", "/v1/keys/{key_id}"): E.HIDDEN,
+    ("DELETE", "/v1/keys/{key_id}"): E.REFUSED,
+    ("POST", "/v1/webhooks"): E.OWN,
+    ("GET", "/v1/webhooks"): E.SUMS,
+    ("GET", "/v1/webhooks/{webhook_id}"): E.HIDDEN,
+    ("DELETE", "/v1/webhooks/{webhook_id}"): E.HIDDEN,
+    ("GET", "/v1/reconciliation"): E.REFUSED,
+    ("GET", "/v1/audit"): E.SUMS,
+}
+
+QUERIES: Mapping[str, tuple[Mapping[str, str], ...]] = {
+    "/v1/spend/changes": (
+        {"from": "2026-10", "to": "2026-11"},
+        {"from": "2026-11", "to": "2026-12"},
+        {"from": "{plan_id}", "to": "{plan_id}"},
+    ),
+    "/v1/prices": ({"gpu": "H100-SXM-80GB", "tier": "on_demand"},),
+    "/v1/spend/close": ({"month": "2026-10"},),
+}
+"""What must be asked; else nothing is."""
+BODIES: Mapping[str, object] = {
+    "/v1/plans": DOCUMENT,  # it names the owner
+    f"{PLAN}/intend": {"intended": True},
+    "/v1/reservations": {"offer_id": "h100-b", "nodes": 1},
+    f"{PLAN}/reject": {"comment": "no"},
+    f"{FLEET}/extend": {"end": "2026-11-25T00:00:00Z"},
+    BUDGET: {"limit_usd": "5"},
+    "/v1/keys": {"name": "mine", "team": OWNER, "scopes": ["plans:read"]},
+    "/v1/webhooks": {"url": "http://127.0.0.1:9/"},
+}
+SCOPING = {"team": OWNER, "plan_id": "plan-held", "object_id": f"{OWNER}/month"}
+"""Query parameters that name somebody's things."""
+
+
+def a_row(name: str, begin: float, end: float, **more: Any) -> Reservation:
+    """Two nodes of the owner; what began before noon is held."""
+    held = begin < 0
+    unit = Unit(0, f"tag-{name}", 2, UnitState.PLANNED)
+    if held:
+        since = NOON + begin * HOUR
+        unit = replace(unit, state=UnitState.HELD, reference=f"i-{name}", ordered_at=since, began_at=since)
+    row = Reservation(
+        reservation_id=f"rsv-{name}",
+        team=OWNER,
+        state=ReservationState.ACTIVE if held else ReservationState.SCHEDULED,
+        offer=an_offer("h100-b", "20.5"),
+        nodes=2,
+        start=NOON + begin * HOUR,
+        end=NOON + end * HOUR,
+        units=(unit,),
+        created_at=NOON - 3 * HOUR,
+        workload=WORKLOAD,
+        plan_id="plan-held",
+        active_at=NOON + begin * HOUR if held else None,
+    )
+    return replace(row, **more)
+
+
+async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
+    """One of everything for the owner; its names by the parameter that takes them."""
+    offer = an_offer("h100-b", "20.5")
+    held = a_plan(a_placement(offer, [a_segment(-2, 8, 2)], WORKLOAD), plan_id="plan-held")
+    held = replace(held, baselines=(Baseline("single_provider", held.cost_usd + 7, "one seller"),))
+    draft = a_plan(a_placement(offer, [a_segment(24, 30)], WAITING), plan_id="plan-draft")
+    move = Move(WORKLOAD, ("h100-b",), ("h100-c",), Decimal(9), "cheaper", leaves=("rsv-held",))
+    look = Reoptimization("look-1", OWNER, "plan-held", "a test", NOON, ProposalState.PROPOSED, moves=(move,))
+    look = replace(look, new_plan_id="plan-next")
+    following = a_plan(a_placement(offer, [a_segment(0, 8, 2)], WORKLOAD), plan_id="plan-next")
+    document = json.dumps({**DOCUMENT, "workloads": [{**DOCUMENT["workloads"][0], "name": WORKLOAD}]})
+    async with home.product.store.unit_of_work() as uow:
+        await uow.plans.add(replace(a_record(held), document=document, reserved_at=NOON - 2 * HOUR))
+        await uow.plans.add(a_record(draft, needs_approval=True))
+        await uow.plans.add(a_record(following, state=PlanState.PROPOSED))
+        await uow.reservations.add(a_row("held", -2, 8))
+        await uow.reservations.add(a_row("short", 0, 8, tries=1, tried_at=NOON, reason="no stock"))
+        await uow.reoptimizations.add(look)
+        await uow.commit()
+    budget = await owner.put(f"/v1/budgets/{OWNER}/month", json={"limit_usd": "400"})
+    assert budget.status_code == 200, budget.text
+    hook = await owner.post("/v1/webhooks", json={"url": "http://127.0.0.1:9/"})
+    key = (await owner.get("/v1/keys")).json()["items"][0]["key_id"]
+    export = await owner.get("/v1/spend/focus.parquet")
+    await finished(owner, export)
+    return {
+        "plan_id": "plan-draft",
+        "reservation_id": "rsv-held",
+        "reoptimization_id": "look-1",
+        "export_id": export.json()["export_id"],
+        "webhook_id": hook.json()["webhook_id"],
+        "key_id": key,
+        "team": OWNER,
+        "period": "month",
+        "form": "parquet",
+        "offer_id": "h100-b",
+    }
+
+
+async def finished(client: httpx.AsyncClient, begun: httpx.Response) -> object:
+    """What a file that is written in the background comes to hold."""
+    assert begun.status_code == 202, begun.text
+    while (job := (await client.get(begun.headers["Location"])).json())["state"] == "running":
+        await asyncio.sleep(0.01)
+    assert job["state"] == "done", job
+    return job["manifest"]
+
+
+def filled(template: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"\{(\w+)(?::path)?\}", lambda found: names[found[1]], template)
+
+
+def asked(path: str, operation: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Queries of a route: the plain ones, and each with what names the owner's things."""
+    scoping = [one["name"] for one in operation.get("parameters", []) if one["name"] in SCOPING]
+    for base in QUERIES.get(path, ({},)):
+        plain = {key: filled(value, names) for key, value in base.items()}
+        yield plain
+        for name in scoping:
+            if f"{{{name}}}" not in path:
+                yield {**plain, name: SCOPING[name]}
+
+
+async def read(home: Home, client: httpx.AsyncClient, names: Mapping[str, str]) -> dict[str, object]:
+    """Every answer to a read that has an expectation other than 404, by what was asked."""
+    found: dict[str, object] = {}
+    paths = home.app.openapi()["paths"]
+    for (method, path), expect in EXPECTED.items():
+        if method != "GET" or expect in (Expect.HIDDEN, Expect.REFUSED):
+            continue
+        for query in asked(path, paths[path]["get"], names):
+            answer = await client.get(filled(path, names), params=query)
+            key = f"{path} {json.dumps(query)}"
+            if answer.status_code == 202:
+                found[key] = await finished(client, answer)
+            else:
+                found[key] = answer.text if answer.status_code == 200 else answer.status_code
+    return found
+
+
+STATIC = {"plan_id": "plan-draft", "team": OWNER, "form": "parquet", "offer_id": "h100-b"}
+SECRETS = (WORKLOAD, WAITING, "plan-held", "plan-draft", "plan-next", "rsv-held", "rsv-short", "look-1")
+
+
+async def test_every_route_says_what_another_team_gets(home: Home) -> None:
+    told = {(method.upper(), path) for path, found in home.app.openapi()["paths"].items() for method in found}
+    assert set(EXPECTED) == told
+
+
+async def test_another_team_reads_what_it_read_before_the_owner_had_anything(home: Home) -> None:
+    owner, rival = await home.team(OWNER), await home.team(RIVAL)
+    before = await read(home, rival, STATIC)
+    names = await settle(home, owner)
+    after, owners = await read(home, rival, names), await read(home, owner, names)
+    for key, answer in after.items():
+        assert answer == before[key], key
+        assert not [word for word in SECRETS if word in str(answer)], key
+        if EXPECTED["GET", key.split(" ")[0]] is Expect.SUMS:
+            assert owners[key] != answer, f"{key} tells the owner nothing: the test would see no leak"
+
+
+async def write(
+    home: Home, client: httpx.AsyncClient, names: Mapping[str, str]
+) -> Iterator[tuple[str, str, Expect, httpx.Response]]:
+    """The answer to everything that has an id, is refused, or changes something."""
+    found = []
+    for (method, path), expect in EXPECTED.items():
+        if method == "GET" and expect not in (Expect.HIDDEN, Expect.REFUSED):
+            continue
+        query = QUERIES.get(path, ({},))[0]
+        body = BODIES.get(path)
+        answer = await client.request(method, filled(path, names), params=query, json=body)
+        found.append((method, path, expect, answer))
+    return iter(found)
+
+
+async def test_what_a_team_has_does_not_exist_for_another(home: Home) -> None:
+    owner, rival = await home.team(OWNER), await home.team(RIVAL)
+    names = await settle(home, owner)
+    before = await read(home, owner, names)
+    for method, path, expect, answer in await write(home, rival, names):
+        if expect is Expect.HIDDEN:
+            assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), (method, path)
+        elif expect is Expect.REFUSED:
+            assert (answer.status_code, answer.json()["code"]) == (403, "not-permitted"), (method, path)
+        else:
+            assert answer.is_success, (method, path, answer.text)
+            assert answer.json().get("team", RIVAL) == RIVAL, (method, path)
+    await home.product.background.stop()
+    after = await read(home, owner, names)
+    changed = {key for key in after if after[key] != before[key]}
+    assert not {key for key in changed if EXPECTED["GET", key.split(" ")[0]] is Expect.SUMS}
+    for method, path, expect, answer in await write(home, owner, names):
+        if expect is Expect.HIDDEN:
+            assert answer.status_code not in (403, 404, 405, 422), f"{method} {path}: {answer.text}"
+
+
+async def test_no_page_shows_what_another_team_has(home: Home) -> None:
+    owner, rival = await home.team(OWNER), await home.team(RIVAL)
+    names = {**await settle(home, owner), "provider": "fake", "gpu": "H100-SXM-80GB"}
+    for client in (owner, rival):
+        signed = await client.post("/signin", data={"key": client.headers["Authorization"].split()[1]})
+        assert signed.status_code == 303, signed.text
+    shown = set()
+    for route in iter_route_contexts(home.app.routes):
+        path = route.path or ""
+        if "GET" not in (route.methods or ()) or path in UNSIGNED or path.startswith("/v1/"):
+            continue
+        here = filled(f"{path}{PAGE_QUERIES.get(path, '')}", names)
+        own, foreign = await owner.get(here), await rival.get(here)
+        assert not [word for word in SECRETS if word in foreign.text and word not in here], path
+        if any(name in path for name in ("plan_id", "reservation_id", "reoptimization_id", "export_id")):
+            assert own.status_code == 200, (path, own.text)
+            assert foreign.status_code == 404, path
+        if any(word in own.text for word in SECRETS):
+            shown.add(path)
+    assert shown >= {"/", "/plans", "/approvals", "/reservations", "/proposals", "/spend"}
+
+
+PAGE_QUERIES = {
+    "/spend": "?group_by=workload",
+    "/spend/changes": "?from={plan_id}&to={plan_id}",
+}
+UNSIGNED = frozenset({"/signin", "/openapi.json", "/healthz", "/readyz", "/metrics"})
