@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.holding.holding_orders import Intent
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.holding.staying import HeldCapacity
-from broker.domain.moving.moving import find_change
+from broker.domain.moving.moving import find_change, handover, overlap
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import held_as_planned, remaining
 from broker.domain.planning.workload import WorkloadKind
@@ -74,3 +78,68 @@ def test_a_run_that_is_over_is_not_asked_for_again() -> None:
         left = remaining(request, plan, held_as_planned(plan, {"a": OFFER}, now), now, MovingTerms())
         assert {workload.name for workload in left.request.workloads} == asked
         assert left.fixed == {"train": NOON + 10 * HOUR}
+
+
+def a_row(name: str, state: ReservationState, start_h: float = -1, *, replaces: str = "") -> Reservation:
+    """Two nodes at $10; what takes another's place was ordered half an hour ago."""
+    ordered = NOON - HOUR / 2 if replaces else NOON - 2 * HOUR
+    kind = UnitState.PLANNED if state is ReservationState.SCHEDULED else UnitState.HELD
+    units = (Unit(0, f"t-{name}", 2, kind, f"i-{name}", ordered),)
+    return Reservation(
+        name, "research", state, OFFER, 2, NOON + start_h * HOUR, NOON + 9 * HOUR, units, NOON,
+        replaces=(replaces,) if replaces else (),
+    )  # fmt: skip
+
+
+R = ReservationState
+OLD = a_row("old", R.ACTIVE)
+
+
+def successor(name: str, state: ReservationState, start_h: float = -0.5) -> Reservation:
+    return a_row(name, state, start_h, replaces="old")
+
+
+READY, BEHIND_IT = successor("one", R.ACTIVE), successor("two", R.HELD)
+LATER = successor("later", R.SCHEDULED, 5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "goes"),
+    [
+        ((), False),
+        ((READY,), True),
+        ((BEHIND_IT,), False),
+        ((READY, BEHIND_IT), False),
+        ((BEHIND_IT, READY), False),
+        ((READY, replace(BEHIND_IT, state=R.ACTIVE)), True),
+        ((READY, LATER), True),
+        ((READY, replace(LATER, state=R.PENDING)), False),
+        ((READY, replace(LATER, state=R.UNKNOWN)), False),
+        ((LATER,), False),
+        ((READY, successor("now", R.SCHEDULED, 0)), False),
+    ],
+)
+def test_the_old_goes_when_all_that_is_due_is_usable(rows: tuple[Reservation, ...], goes: bool) -> None:
+    assert (handover(OLD, rows, rows, NOON) is not None) is goes
+
+
+def test_a_successor_that_its_seller_does_not_show_is_not_usable() -> None:
+    other = replace(BEHIND_IT, state=R.ACTIVE)
+    for seen in ((), (READY,), (other,)):
+        assert handover(OLD, (READY, other), seen, NOON) is None
+    assert handover(replace(OLD, state=R.RELEASING), (READY,), (READY,), NOON) is None
+    assert handover(replace(OLD, state=R.RELEASED), (READY,), (READY,), NOON) is None
+
+
+def test_what_is_not_in_use_yet_goes_once_what_comes_is_bought() -> None:
+    ahead = a_row("old", R.SCHEDULED, 5)
+    assert handover(ahead, (LATER,), (LATER,), NOON) is not None
+
+
+def test_both_were_held_since_the_first_of_the_new_was_bought() -> None:
+    """Two nodes at $10 an hour, for the half hour since."""
+    gone = handover(OLD, (READY, replace(BEHIND_IT, state=R.ACTIVE)), (READY,), NOON)
+    assert gone is None
+    both, usd = overlap(OLD, (READY, replace(BEHIND_IT, state=R.ACTIVE)), NOON)
+    assert (both, usd) == (HOUR / 2, Decimal("10.00"))
+    assert overlap(OLD, (LATER,), NOON) == (timedelta(0), Decimal(0))

@@ -117,3 +117,40 @@ def test_the_rules_of_the_house_load() -> None:
     rules = load_gate_rules()
     assert 0 < rules.least_of_before < 1 < rules.most_of_before
     assert rules.floors_usd_per_gpu_hour["H100-SXM-80GB"] == Decimal("0.021")
+
+
+@pytest.mark.parametrize(("hours", "believed"), [(23.99, False), (24, True), (30, True)])
+def test_a_jump_that_is_polled_again_and_again_is_believed_a_day_after_it_was_first_seen(
+    hours: float, believed: bool
+) -> None:
+    """Each poll is an observation of its own: the doubt is as old as the first of them."""
+    waiting = gated(priced("2"), before=Before({"a": Decimal(20)})).quarantine[0]
+    for hour in (*range(1, int(hours)), hours):
+        polled = replace(priced("2"), observed_at=T0 + timedelta(hours=hour))
+        result = gated(polled, before=Before({}, {"a": waiting}), hours=hour)
+        if result.quarantine:
+            (waiting,) = result.quarantine
+            assert waiting.since == T0
+            assert waiting.offer.observed_at == polled.observed_at
+    assert (result.quarantine == ()) is believed
+    assert (len(result.batch.offers) == 1) is believed
+
+
+@pytest.mark.parametrize(
+    ("usd", "doubted"),
+    [("7.99", True), ("8", False), ("20", False), ("60", False), ("60.01", True)],
+)
+def test_a_jump_is_beyond_its_limits_and_not_at_them(usd: str, doubted: bool) -> None:
+    result = gated(priced(usd), before=Before({"a": Decimal(20)}))
+    assert [entry.doubt for entry in result.quarantine] == ([Doubt.JUMP] if doubted else [])
+
+
+@pytest.mark.parametrize(("usd", "doubted"), [("0.15", True), ("0.16", False)])
+def test_a_price_at_the_electricity_is_believed(usd: str, doubted: bool) -> None:
+    """Eight GPUs draw $0.02 an hour each."""
+    assert bool(gated(priced(usd)).quarantine) is doubted
+
+
+@pytest.mark.parametrize(("days", "doubted"), [(30, False), (30.001, True)])
+def test_a_word_of_the_greatest_age_is_believed(days: float, doubted: bool) -> None:
+    assert bool(gated(priced("20"), hours=24 * days).quarantine) is doubted

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import (
     OPEN_STATES,
     Idempotency,
@@ -23,6 +24,7 @@ from broker.domain.market.offer import CancelRule, Offer
 from broker.domain.reconciling.reconciling import (
     decide,
     find_orphaned_leases,
+    granted_window,
     is_behind,
     lease_of,
     let_go,
@@ -306,3 +308,36 @@ def test_the_provider_has_the_last_word() -> None:
 def test_open_states_are_all_decided() -> None:
     for state in OPEN_STATES:
         assert decide(row(state, U.HELD), sight(A)) is not None
+
+
+def granted(ordinal: int, start_h: float, end_h: float, state: LeaseState = L.ACTIVE) -> Lease:
+    return replace(lease(ordinal, state), window=Window(NOON + start_h * HOUR, NOON + end_h * HOUR))
+
+
+@pytest.mark.parametrize(
+    ("leases", "hours"),
+    [
+        ((), None),
+        ((granted(0, 0, 4),), (0, 4)),
+        ((granted(0, 0, 4), granted(1, 1, 6)), (1, 4)),
+        ((granted(1, 1, 6), granted(0, 0, 4)), (1, 4)),
+        ((granted(0, 0, 6), granted(1, 1, 2)), (1, 2)),
+        ((granted(0, 0, 2), granted(1, 2, 4)), None),
+        ((granted(0, 0, 4), granted(1, 1, 6, L.SCHEDULED)), (1, 4)),
+        ((granted(0, 0, 4), granted(1, 1, 6, L.PROVISIONING)), (0, 4)),
+        ((granted(0, 0, 4), granted(7, 1, 2)), (0, 4)),
+    ],
+)
+def test_several_leases_are_granted_the_time_that_all_of_them_have(
+    leases: tuple[Lease, ...], hours: tuple[int, int] | None
+) -> None:
+    two = row(S.HELD, U.HELD, U.HELD, offer=BLOCK)
+    expected = None if hours is None else Window(NOON + hours[0] * HOUR, NOON + hours[1] * HOUR)
+    assert granted_window(two, leases) == expected
+
+
+@pytest.mark.parametrize("state", list(L))
+def test_a_lease_that_is_ending_or_over_is_no_stray(state: LeaseState) -> None:
+    """Nobody waits for it; what its seller ends already needs no end."""
+    found = find_orphaned_leases([lease(5, state)], [row(S.ACTIVE, U.HELD)], "test")
+    assert bool(found) is (state not in (L.ENDING, L.ENDED, L.FAILED))

@@ -87,3 +87,32 @@ def test_a_run_behind_its_line_must_leave_spot_and_is_asked_for_elsewhere() -> N
     assert isinstance(run, Training)
     assert run.policy.tiers is not None
     assert Tier.SPOT not in run.policy.tiers
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_a_lost_unit_is_as_many_losses_as_it_has_nodes(nodes: int) -> None:
+    kept, gone = lease(None, 4.0).units
+    row = replace(lease(None, 4.0), units=(kept, replace(gone, nodes=nodes)))
+    seen = spot_time(row, NOON + 10 * HOUR)
+    assert seen == SpotTime("fake", "sku-s", "s", 10.0 + 4.0 * nodes, nodes)
+
+
+@pytest.mark.parametrize(
+    ("done", "at_h", "stays"),
+    [
+        (10.0, 29.0, True),  # 11 h until the deadline: 10 of work, and two restarts of half an hour
+        (10.0, 29.001, False),
+        (9.999, 29.0, False),
+        (4.5, 10.0, True),  # the line is at 5 h after 10: one restart behind it is still allowed
+        (4.499, 10.0, False),
+        (0.0, 1.0, True),
+        (0.0, 1.001, False),
+        (20.0, 40.0, True),  # done
+    ],
+)
+def test_a_run_leaves_spot_at_the_edge(done: float, at_h: float, stays: bool) -> None:
+    """20 hours of work in 40; a restart costs half an hour. The reserve rules late, the line early."""
+    progress = Progress(done, 20.0, NOON, NOON + 40 * HOUR, 0.5)
+    if at_h == 29.0 or at_h == 29.001:
+        progress = replace(progress, start=NOON + 20 * HOUR)
+    assert may_stay_on_spot(progress, NOON + at_h * HOUR) is stays

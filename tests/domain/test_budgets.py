@@ -1,0 +1,118 @@
+"""Where a budget stands: its periods over the calendar, the day it runs out, and credits, edge by edge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from broker.domain.basics.webhook import ALL_TEAMS
+from broker.domain.basics.window import Window
+from broker.domain.market.offer import Tier
+from broker.domain.spend.budgets import Budget, BudgetPeriod, standing
+from broker.domain.spend.spend import Charge, ChargeBasis
+from tests.fakes.clock import NOON
+
+INSTANT = timedelta(microseconds=1)
+
+
+def at(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc, arg-type]  # year, month, day, then a time
+
+
+def budget(period: BudgetPeriod, usd: str = "100.00", team: str = "research") -> Budget:
+    return Budget(team, period, Decimal(usd), (50, 100), None, "k", NOON)
+
+
+@pytest.mark.parametrize("year", [2026, 2028])  # 2028 has a leap day
+@pytest.mark.parametrize("month", range(1, 13))
+def test_every_instant_of_a_year_lies_in_its_month_and_quarter(year: int, month: int) -> None:
+    first = (1, 1, 1, 4, 4, 4, 7, 7, 7, 10, 10, 10)[month - 1]
+    quarter = Window(at(year, first, 1), at(year + first // 10, (first + 3) % 12, 1))
+    following = at(year + month // 12, month % 12 + 1, 1)
+    whole = Window(at(year, month, 1), following)
+    for now in (whole.start, whole.start + timedelta(days=27, hours=13), whole.end - INSTANT):
+        assert budget(BudgetPeriod.MONTH).window_at(now) == whole
+        assert budget(BudgetPeriod.QUARTER).window_at(now) == quarter
+
+
+def test_a_leap_day_belongs_to_february() -> None:
+    (february,) = {budget(BudgetPeriod.MONTH).window_at(at(2028, 2, day)) for day in (1, 28, 29)}
+    assert february.duration == timedelta(days=29)
+    assert budget(BudgetPeriod.QUARTER).window_at(at(2028, 2, 29)).duration == timedelta(days=31 + 29 + 31)
+
+
+def charge(
+    usd: str, start: datetime, *, owed: bool = True, team: str = "research", reserved: bool = False
+) -> Charge:
+    return Charge(
+        window=Window(start, start + timedelta(hours=1)),
+        team=team,
+        workload="train",
+        kind=None,
+        provider="fake",
+        sku="s",
+        tier=Tier.ON_DEMAND,
+        usd=Decimal(usd),
+        basis=ChargeBasis.ACTUAL if owed else ChargeBasis.PROJECTED,
+        reservation_id="r-1" if owed or reserved else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("by_day", "reached", "runs_out"),
+    [
+        (("99.99",), None, None),
+        (("100.00",), 20, None),
+        (("100.01",), 20, 20),
+        (("60.00", "40.00"), 21, None),
+        (("60.00", "40.01"), 21, 21),
+        (("60.00", "39.99", "0.01", "0.01"), 22, 23),
+        (("100.01", "-0.01"), 20, None),
+        (("100.01", "-0.01", "0.01"), 20, 22),
+        (("100.01", "-0.02"), None, None),
+        (("100.01", "-0.02", "0.01"), 22, None),
+    ],
+)
+def test_the_day_on_which_the_limit_is_reached_for_good_and_passed_for_good(
+    by_day: tuple[str, ...], reached: int | None, runs_out: int | None
+) -> None:
+    """At the limit exactly it is reached and does not run out; a credit that brings the sum back counts."""
+    charges = [charge(usd, at(2026, 11, 20 + day, 12)) for day, usd in enumerate(by_day)]
+    found = standing(budget(BudgetPeriod.MONTH), charges, at(2026, 11, 26))
+    whole = next(one for one in found.thresholds if one.percent == 100)
+    assert whole.reached_on == whole.expected_on == (None if reached is None else at(2026, 11, reached))
+    assert found.runs_out_on == (None if runs_out is None else at(2026, 11, runs_out))
+    assert found.expected_usd == found.owed_usd == sum(map(Decimal, by_day))
+
+
+def test_what_is_expected_reaches_a_threshold_before_it_is_owed() -> None:
+    charges = [
+        charge("50.00", at(2026, 11, 20)),
+        charge("30.00", at(2026, 11, 24), owed=False, reserved=True),
+        charge("20.01", at(2026, 11, 25), owed=False),
+    ]
+    found = standing(budget(BudgetPeriod.MONTH), charges, NOON)
+    half, whole = found.thresholds
+    assert (half.reached_on, half.expected_on) == (at(2026, 11, 20), at(2026, 11, 20))
+    assert (whole.reached_on, whole.expected_on) == (None, at(2026, 11, 25))
+    told = (found.owed_usd, found.reserved_usd, found.planned_usd, found.left_usd)
+    assert told == tuple(map(Decimal, ("50.00", "30.00", "20.01", "-0.01")))
+
+
+@pytest.mark.parametrize(
+    ("team", "usd"), [("research", "1"), ("product", "2"), (ALL_TEAMS, "3"), ("no", "0")]
+)
+def test_a_budget_counts_its_own_team_and_period(team: str, usd: str) -> None:
+    edges = Window(at(2026, 11, 1), at(2026, 12, 1))
+    charges = [
+        charge("1", edges.start),
+        charge("2", edges.end - INSTANT, team="product"),
+        *(
+            charge("100", out, team=who)
+            for out in (edges.start - INSTANT, edges.end)
+            for who in ("research", "product")
+        ),
+    ]
+    assert standing(budget(BudgetPeriod.MONTH, team=team), charges, NOON).owed_usd == Decimal(usd)
