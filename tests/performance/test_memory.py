@@ -18,7 +18,12 @@ from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training.activations import activation_bytes, can_start, layer_bytes, stage_layers
 from optimizer.performance.training.layouts import AS_NEEDED, stack_layouts
-from optimizer.performance.training.memory import buffer_bytes, rank_memory, state_bytes
+from optimizer.performance.training.memory import (
+    buffer_bytes,
+    rank_memory,
+    rank_params,
+    state_bytes,
+)
 from optimizer.performance.training.scenario import Run, Scenario
 from tests.performance.builders import rows_of, sku
 
@@ -198,6 +203,20 @@ def test_experts_divide_over_expert_ranks_and_keep_what_was_sent() -> None:
     plain = gpt(ffn=8 * 3072, mlp_mats=3)
     routed, dense = (layer_bytes(scenario(m, "tuned", tp=1.0, fmt="bf16"))[0] for m in (moe, plain))
     assert routed - dense == pytest.approx(2.0 * 8.0 * GPT3.hidden * S)
+
+
+@pytest.mark.parametrize(
+    ("tp", "pp", "ep", "ranks"),
+    [(1, 1, 1, 1), (1, 1, 8, 8), (4, 1, 8, 8), (8, 1, 8, 8), (8, 1, 4, 8), (8, 1, 1, 8), (2, 4, 8, 32)],
+)
+def test_experts_divide_over_the_larger_of_tensor_and_expert_ranks(
+    tp: float, pp: float, ep: float, ranks: float
+) -> None:
+    """Expert ranks are made of the tensor ranks and of data-parallel ones: the two do not multiply."""
+    moe = gpt(experts=64, active_experts=8, moe_ffn=3072, mlp_mats=3)
+    one = scenario(moe, "tuned", tp=float(tp), pp=float(pp), ep=float(ep))
+    experts = float(rank_params(one.shapes, one.layouts)[1][0])
+    assert experts == pytest.approx(float(one.shapes.expert_params) / ranks)
 
 
 def test_eight_bit_products_keep_smaller_inputs() -> None:

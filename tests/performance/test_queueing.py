@@ -185,6 +185,16 @@ def test_cached_prefixes_shorten_prompts_and_keep_their_cache() -> None:
     assert one(loads[1].requests_per_s) > one(loads[0].requests_per_s)
 
 
+@pytest.mark.parametrize(("ranks", "stages"), [(1.0, 1.0), (8.0, 1.0), (1.0, 2.0), (4.0, 2.0)])
+def test_an_engine_takes_its_most_on_every_rank_and_stage(ranks: float, stages: float) -> None:
+    """Each attention rank, and each stage of a pipeline, has a batch of its own."""
+    served, few = CHAT.served(), 2.0
+    wide = replace(served, replica=replace(served.replica, dp=as_array([ranks]), pp=as_array([stages])))
+    held = one(batch_limit(wide, CHAT.lengths(), 1e9))
+    assert few * ranks * stages < held, "the cache is not what limits it"
+    assert one(batch_limit(wide, CHAT.lengths(), few)) == pytest.approx(few * ranks * stages)
+
+
 def test_uneven_lengths_have_longer_tails() -> None:
     served, batch = CHAT.served(), as_array([16.0])
     even, uneven = (load_at(served, CHAT.lengths(cv, cv), batch, NO_HARNESS) for cv in (0.0, 0.8))

@@ -1,0 +1,34 @@
+"""How wide intervals are: what adds up, and what narrows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.domain.basics.estimate import Provenance
+from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.intervals import training_relative, with_interval
+
+CONSTANTS = load_calibration().intervals
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("moe", [False, True])
+def test_hours_may_be_off_by_the_step_and_by_what_failures_cost(moe: bool, measured: bool) -> None:
+    wide = replace(CONSTANTS, goodput=0.25)
+    found = training_relative(moe, True, measured, wide)
+    assert found["hours"] == pytest.approx(found["step_s"] + 0.25)
+    assert found["goodput"] == 0.25
+    assert training_relative(moe, True, measured, replace(CONSTANTS, goodput=0.0))["hours"] == found["step_s"]
+
+
+def test_a_gpu_that_nobody_measured_is_less_sure() -> None:
+    known, unknown = (training_relative(False, seen, False, CONSTANTS) for seen in (True, False))
+    assert unknown["step_s"] == pytest.approx(known["step_s"] + CONSTANTS.training_unseen_gpu)
+
+
+def test_an_interval_is_a_factor_and_shares_end_at_one() -> None:
+    found = with_interval({"hours": 10.0, "mfu": 0.9}, {"hours": 0.25, "mfu": 0.5}, Provenance.MODELLED)
+    assert found.low == pytest.approx({"hours": 8.0, "mfu": 0.6})
+    assert found.high == pytest.approx({"hours": 12.5, "mfu": 1.0})
