@@ -6,6 +6,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from broker.domain.basics.account import Scope
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.staying import held_of
@@ -78,6 +80,41 @@ async def test_a_saving_in_a_budget_that_is_passed_already_needs_no_word(home: H
     assert "budget" not in look["reason"]
     path = f"/v1/reoptimizations/{look['reoptimization_id']}/accept"
     assert (await team.post(path)).status_code < 300
+
+
+@pytest.mark.parametrize(
+    ("usd", "passes_usd"),
+    [("205", "35.00"), ("204", "36.00"), ("239.99", "0.01"), ("240", None), ("300", None)],
+)
+async def test_moves_that_worsen_a_budget_need_a_word_whether_it_is_passed_already_or_not(
+    home: Home, usd: str, passes_usd: str | None
+) -> None:
+    """What is planned costs $205, what is proposed $240."""
+    team = await home.team("research")
+    assert Decimal((await home.plan(team))["cost_usd"]) == 205
+    await team.put("/v1/budgets/research/month", json={"limit_usd": usd})
+    look = await on_sale(home, OFFERS[0])
+    assert look["state"] == "proposed"
+    words = f"would pass its budget of ${Decimal(usd):.2f} a month by ${passes_usd}"
+    assert (words in look["reason"]) is (passes_usd is not None)
+    assert ("budget" in look["reason"]) is (passes_usd is not None)
+
+
+@pytest.mark.parametrize(("limit", "asked"), [("205", False), ("204.99", True)])
+async def test_a_plan_counts_once_in_the_budget_that_it_is_held_to(
+    home: Home, limit: str, asked: bool
+) -> None:
+    """The intended draft is in the projection already when it is reserved."""
+    team = await home.team("research")
+    await home.plan(team)
+    await team.put("/v1/budgets/research/month", json={"limit_usd": "100000"})
+    (record,) = await home.product.planning.find_current_plans(ALICE)
+    assert record.plan is not None
+    gate = home.product.planning._budgets
+    assert gate is not None
+    assert await gate.find_overruns(record, record.plan) == ()
+    await team.put("/v1/budgets/research/month", json={"limit_usd": limit})
+    assert bool(await gate.find_overruns(record, record.plan)) is asked
 
 
 async def left_after_two_hours(old: Offer, cost: MovingCost) -> tuple[list[Charge], list[Charge]]:

@@ -9,10 +9,21 @@ from decimal import Decimal
 
 import pytest
 
+from broker.domain.basics.errors import ApprovalLapsed
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.spend.approvals import SeenFigures, cost_now_usd, lapse, over_limit, plan_sha256
-from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
+from broker.domain.spend.approvals import (
+    Decision,
+    SeenFigures,
+    Verdict,
+    cost_now_usd,
+    lapse,
+    over_limit,
+    plan_sha256,
+)
+from broker.services.spend.approving import require_as_approved
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
 OFFER, OTHER = an_offer("a", "10"), an_offer("b", "20")
 PLAN = a_plan(a_placement(OFFER, [a_segment(0, 5, 2)]), a_placement(OTHER, [a_segment(5, 10)], "chat"))
@@ -91,3 +102,20 @@ def test_a_plan_costs_what_all_of_its_offers_ask() -> None:
 @pytest.mark.parametrize(("limit", "asked"), [("199.99", True), ("200", False), (None, False)])
 def test_a_plan_at_the_limit_needs_no_word(limit: str | None, asked: bool) -> None:
     assert bool(over_limit(PLAN.cost_usd, None if limit is None else Decimal(limit))) is asked
+
+
+@pytest.mark.parametrize("at_approval", ["200", None])
+@pytest.mark.parametrize(("now_usd", "holds"), [("10", True), ("10.01", False)])
+def test_a_plan_is_bought_as_it_was_approved_or_not_at_all(
+    at_approval: str | None, now_usd: str, holds: bool
+) -> None:
+    """Also where an offer was off sale when finance said yes."""
+    word = Decision(Verdict.APPROVED, "finance", NOON, seen=seen(at_approval))
+    record = a_record(PLAN, needs_approval=True).decided(word)
+    offers = {"a": an_offer("a", now_usd), "b": OTHER}
+    if holds:
+        require_as_approved(record, PLAN, offers)
+        return
+    with pytest.raises(ApprovalLapsed, match=r"costs \$200\.10 now, approved was \$200\.00"):
+        require_as_approved(record, PLAN, offers)
+    require_as_approved(replace(record, needs_approval=False), PLAN, offers)

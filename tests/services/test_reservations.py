@@ -159,17 +159,37 @@ async def test_a_plan_is_not_reserved_twice_nor_by_others(house: House) -> None:
     assert len(house.provider.ledger) == 3
 
 
-async def test_a_budget_holds_at_todays_prices(house: House) -> None:
-    fleet_plan(house)
+@pytest.mark.parametrize(
+    ("now_usd", "budget", "refused"),
+    [
+        ("10", "236", False),
+        ("10", "235.99", True),
+        ("10.1", "238", False),  # $2 dearer than planned, which the tolerance allows
+        ("10.1", "237.99", True),
+        ("10.1", "236", True),  # the plan as it was made would fit
+        ("9", "216", False),  # and here it would not
+        ("9", "215.99", True),
+    ],
+)
+async def test_a_budget_holds_at_todays_prices(
+    house: House, now_usd: str, budget: str, refused: bool
+) -> None:
+    assert fleet_plan(house).cost_usd == 236
+    house.sell(an_offer("run", now_usd))
+    house.request = a_request(budget=budget)
     service = ReservationsService(
         house.tables.unit_of_work,
         {"fake": house.provider},
         house.clock,
         house.notifier,
-        read_request=lambda document: a_request(budget="200"),
+        read_request=lambda document: house.request,
     )
-    with pytest.raises(OverBudget, match=r"\$236\.00 now, the budget is \$200\.00"):
+    if not refused:
+        assert await service.reserve_plan(ALICE, "plan-1")
+        return
+    with pytest.raises(OverBudget, match=rf"\$\d+\.00 now, the budget is \${Decimal(budget):.2f}"):
         await service.reserve_plan(ALICE, "plan-1")
+    assert house.provider.ledger == []
 
 
 async def test_a_run_that_begins_late_keeps_its_length_within_patience(house: House) -> None:
