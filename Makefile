@@ -62,6 +62,7 @@ nightly: $(DEV_STAMP)
 	TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadgroup -s tests/faults
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup --timeout 3000 -m "not slow" \
 		--ignore tests/faults --ignore tests/e2e --ignore tests/pages
+	$(BIN)/python -m tests.mutants --seed $$(date +%Y%j) --count 150
 
 check: lint types arrows docs
 
