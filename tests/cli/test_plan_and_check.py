@@ -49,7 +49,10 @@ def test_the_printed_plan_fits_the_terminal(folder: Path, width: int) -> None:
 def test_json_is_one_document_and_progress_goes_elsewhere(folder: Path) -> None:
     made = broker("plan", QUICKSTART, "--market", folder / "market.json", "--time-limit", "5", "--json")
     document = json.loads(made.stdout)
-    assert document["status"] in {"optimal", "feasible"}
+    paid = sum(Decimal(placement["cost_usd"]) for placement in document["placements"])
+    assert Decimal(document["cost_usd"]) == paid == sum(Decimal(line["usd"]) for line in document["spend"])
+    assert {placement["workload"] for placement in document["placements"]} == {"finetune-8b", "assistant-8b"}
+    assert "planning 2 workloads" not in made.stdout
     assert "planning 2 workloads over 4 offers" in made.stderr
     assert "bound" in made.stderr
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,10 +48,14 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_up_once_polls_plans_and_prints(home: Path) -> None:
     printed, told = (home / "out.txt").read_text(), (home / "err.txt").read_text()
-    assert "Placements" in printed
-    assert "finetune-8b" in printed
+    found = re.findall(r"(^cost|^delay|no plan costs less\s+than) +\$([\d,]+\.\d\d)", printed, re.MULTILINE)
+    usd = {words.split()[0]: Decimal(figure.replace(",", "")) for words, figure in found}
+    assert 0 < usd["no"] <= usd["cost"] + usd.get("delay", Decimal(0)), "the bound counts what is late too"
+    placements = printed.partition("Placements")[2]
+    for workload in ("finetune-8b", "assistant-8b"):
+        assert workload in placements
     for provider in ("lambda", "runpod", "vast", "verda", "aws", "sfcompute"):
-        assert provider in told
+        assert re.search(rf"^{provider} +[1-9]\d* ", told, re.MULTILINE), told
 
 
 def test_offers_are_cheapest_first_and_make_a_market_file(home: Path, tmp_path: Path) -> None:

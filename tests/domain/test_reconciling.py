@@ -305,9 +305,12 @@ def test_the_provider_has_the_last_word() -> None:
     assert decide(row(S.HELD, U.HELD), sight(failed)) == Lost((0,), "ended at the provider: no capacity")
 
 
-def test_open_states_are_all_decided() -> None:
-    for state in OPEN_STATES:
-        assert decide(row(state, U.HELD), sight(A)) is not None
+def test_what_is_held_and_shown_usable_is_in_use_whatever_was_stored_before() -> None:
+    ahead = (S.PENDING, S.UNKNOWN, S.HELD, S.SCHEDULED)
+    told = {**dict.fromkeys(ahead, MoveTo(S.ACTIVE)), S.ACTIVE: Wait(), S.RELEASING: Release((A,))}
+    assert {state: decide(row(state, U.HELD), sight(A)) for state in OPEN_STATES} == told
+    for state in set(S) - OPEN_STATES:
+        assert decide(row(state, U.HELD), sight(A)) == Wait()
 
 
 def granted(ordinal: int, start_h: float, end_h: float, state: LeaseState = L.ACTIVE) -> Lease:

@@ -183,8 +183,15 @@ def _difference(left: Any, right: Any, path: str = "plan") -> str:
 
 def test_a_market_that_moved_is_noticed(plan: Plan) -> None:
     dearer = tuple(replace(o, price_usd_per_node_hour=o.price_usd_per_node_hour * 2) for o in OFFERS)
-    assert check_plan(plan, REQUEST, dearer, ESTIMATOR)
-    assert check_plan(plan, REQUEST, OFFERS[:1], ESTIMATOR)
+    found = check_plan(plan, REQUEST, dearer, ESTIMATOR)
+    for index, placement in enumerate(plan.placements):
+        where = f"placements[{index}] ({placement.workload} on {placement.offer_id}): "
+        assert any(words.startswith((f"{where}capacity_usd", f"{where}cost_usd")) for words in found)
+    known = {OFFERS[0].offer_id}
+    gone = check_plan(plan, REQUEST, OFFERS[:1], ESTIMATOR)
+    assert [words.partition("): ")[2] for words in gone] == [
+        f"offer {p.offer_id!r} is not in the market" for p in plan.placements if p.offer_id not in known
+    ]
 
 
 CONSTRAINTS: dict[str, Any] = {
@@ -221,9 +228,36 @@ def _with(request: PlanRequest, index: int, **changes: Any) -> PlanRequest:
     return replace(request, workloads=tuple(rows))
 
 
+REFUSALS = {
+    "region": "matches none of mars-*",
+    "country": "country US is not among DE",
+    "geography": "country US is not in apac",
+    "hosts": "host datacenter is not among community",
+    "reliability": "reliability unknown is below 0.9",
+    "provider": "is not among nobody",
+    "excluded": "is excluded",
+    "tier": "is not among spot",
+    "compliance": "compliance tag hipaa is missing",
+    "budget": "over the budget of 0.01",
+    "deadline": "the run ends",
+    "gpus": "GPUs, asked for 4096 to any",
+    "tokens": "estimate value hours is",
+    "precision": "precision bf16 is not among fp8",
+    "zones": ", 9 are asked",
+    "spares": "requests/s are left after spares",
+    "demand": "chat: at",
+    "batch size": "9000000000 are asked",
+    "pools": "stands on 2 pools, 1 are allowed",
+    "pools by policy": "stands on 2 pools, 1 are allowed",
+    "place lost": "that each carry 100% of the demand",
+    "context": "does not fit this layout",
+}
+
+
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_every_constraint_alone_rejects_the_plan(plan: Plan, name: str) -> None:
-    assert check_plan(plan, CONSTRAINTS[name](REQUEST), OFFERS, ESTIMATOR)
+    found = check_plan(plan, CONSTRAINTS[name](REQUEST), OFFERS, ESTIMATOR)
+    assert any(REFUSALS[name] in words for words in found), found
 
 
 def test_stock_and_fabric_alone_reject_the_plan(plan: Plan) -> None:
@@ -234,9 +268,11 @@ def test_stock_and_fabric_alone_reject_the_plan(plan: Plan) -> None:
             else o
             for o in OFFERS
         )
-        assert check_plan(plan, REQUEST, short, ESTIMATOR)
+        found = check_plan(plan, REQUEST, short, ESTIMATOR)
+        assert any(f"{placement.offer_id}: {placement.nodes} nodes held" in words for words in found), found
     unjoined = tuple(replace(o, sku=replace(o.sku, fabric=None)) for o in OFFERS)
-    assert check_plan(plan, REQUEST, unjoined, ESTIMATOR)
+    found = check_plan(plan, REQUEST, unjoined, ESTIMATOR)
+    assert any("nodes, the fabric joins 1" in words for words in found)
 
 
 def test_community_hosts_alone_reject_the_plan(plan: Plan) -> None:
@@ -382,7 +418,8 @@ def test_a_segment_cannot_be_split_to_hide_a_gap(plan: Plan) -> None:
         Segment(middle + timedelta(hours=1), whole.end + timedelta(hours=1), whole.nodes),
     )
     placements = tuple(replace(p, segments=halves) if p is run else p for p in plan.placements)
-    assert check_plan(replace(plan, placements=placements), REQUEST, OFFERS, ESTIMATOR)
+    found = check_plan(replace(plan, placements=placements), REQUEST, OFFERS, ESTIMATOR)
+    assert any("the run is split over 2 windows but is not interruptible" in words for words in found)
 
 
 def fleet_request(share: float | None = None, **limits: int) -> PlanRequest:
