@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,16 +11,19 @@ import pytest
 
 from broker.domain.basics.account import Scope
 from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.holding.staying import held_of
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import Move, MovingCost, ProposalState, Reoptimization
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.charging import reservation_charges
-from broker.domain.spend.spend import Charge
+from broker.domain.spend.spend import Charge, ChargeBasis
+from broker.services.spend.budget_gate import find_standings_with
 from tests.api.house import OFFERS, Home
 from tests.fakes.clock import NOON, FakeClock
-from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer
+from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_segment, an_offer
 from tests.services.conftest import House as Broker
 
 FINANCE = [Scope.PLANS_READ, Scope.SPEND_READ, Scope.SPEND_APPROVE]
@@ -100,21 +104,51 @@ async def test_moves_that_worsen_a_budget_need_a_word_whether_it_is_passed_alrea
     assert ("budget" in look["reason"]) is (passes_usd is not None)
 
 
-@pytest.mark.parametrize(("limit", "asked"), [("205", False), ("204.99", True)])
-async def test_a_plan_counts_once_in_the_budget_that_it_is_held_to(
-    home: Home, limit: str, asked: bool
-) -> None:
-    """The intended draft is in the projection already when it is reserved."""
+async def test_a_budget_of_another_time_needs_no_word_though_it_is_passed(home: Home) -> None:
+    """Two days ago four hours were owed, $40 of $1. Neither the plan nor its moves cost anything then."""
+    span = {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}
+    begun = NOON - timedelta(days=2)
+    gone = Unit(0, "t", 1, UnitState.GONE, "i-1", begun, gone_at=begun + timedelta(hours=4))
+    row = Reservation(
+        "rsv-old", "research", ReservationState.RELEASED, an_offer("old", "10"), 1, begun, gone.gone_at,
+        (gone,), begun, released_at=gone.gone_at,
+    )  # fmt: skip
+    async with home.product.store.unit_of_work() as uow:
+        await uow.reservations.add(row)
+        await uow.commit()
     team = await home.team("research")
-    await home.plan(team)
-    await team.put("/v1/budgets/research/month", json={"limit_usd": "100000"})
-    (record,) = await home.product.planning.find_current_plans(ALICE)
-    assert record.plan is not None
-    gate = home.product.planning._budgets
-    assert gate is not None
-    assert await gate.find_overruns(record, record.plan) == ()
-    await team.put("/v1/budgets/research/month", json={"limit_usd": limit})
-    assert bool(await gate.find_overruns(record, record.plan)) is asked
+    told = await team.put("/v1/budgets/research/horizon", json={"limit_usd": "1", **span})
+    assert told.json()["left_usd"] == "-39.00", told.text
+    assert not (await home.plan(team))["needs_approval"]
+    look = await on_sale(home, OFFERS[0])
+    assert look["state"] == "proposed"
+    assert "budget" not in look["reason"]
+
+
+def a_charge(usd: int, **changes: Any) -> Charge:
+    base = Charge(
+        Window(NOON, NOON + timedelta(hours=1)), "research", "train", None, "fake", "s", Tier.ON_DEMAND,
+        Decimal(usd), ChargeBasis.PROJECTED, plan_id="plan-2",
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+async def test_a_plan_counts_instead_of_what_it_takes_the_place_of(home: Home) -> None:
+    """The plan costs $100. Its own charges, and another draft of its workload, go."""
+    plan = a_plan(a_placement(an_offer(price="10"), [a_segment(0, 10)], "train"))
+    gone = [
+        a_charge(1, plan_id="plan-1"),
+        a_charge(2, plan_id="plan-1", workload="chat"),
+        a_charge(4, plan_id="plan-1", reservation_id="r-1"),
+        a_charge(8),
+        a_charge(16, team="product"),
+    ]
+    kept = [a_charge(1000, workload="chat"), a_charge(2000, reservation_id="r-2")]
+    team = await home.team("research")
+    await team.put("/v1/budgets/research/month", json={"limit_usd": "1"})
+    async with home.product.store.unit_of_work() as uow:
+        (found,) = await find_standings_with(uow, a_record(plan), plan, (*gone, *kept), NOON)
+    assert found.expected_usd == 3000 + 100
 
 
 async def left_after_two_hours(old: Offer, cost: MovingCost) -> tuple[list[Charge], list[Charge]]:
