@@ -51,7 +51,7 @@ async def test_readiness_comes_with_the_first_pass(house: House) -> None:
         try:
             await until("readiness", lambda: is_ready(client))
         finally:
-            timetable.stop()
+            await timetable.end()
 
 
 async def test_metrics_tell_how_many_plans_wait_and_run(house: House) -> None:
@@ -266,7 +266,7 @@ async def test_what_is_asked_meanwhile_is_made_once(house: House, monkeypatch: p
             actions = [entry["action"] for entry in trail.json()["items"]]
             assert actions == ["plan.done", "plan.run", "plan.request"]
         finally:
-            timetable.stop()
+            await timetable.end()
 
 
 async def has_ended(client: Any, path: str) -> bool:
