@@ -8,7 +8,14 @@ import pytest
 
 from broker.domain.basics.estimate import Provenance
 from optimizer.performance.constants.calibrated import load_calibration
-from optimizer.performance.intervals import training_relative, with_interval
+from optimizer.performance.intervals import (
+    NEAR,
+    SAME,
+    Closeness,
+    provenance_of,
+    training_relative,
+    with_interval,
+)
 
 CONSTANTS = load_calibration().intervals
 
@@ -32,3 +39,19 @@ def test_an_interval_is_a_factor_and_shares_end_at_one() -> None:
     found = with_interval({"hours": 10.0, "mfu": 0.9}, {"hours": 0.25, "mfu": 0.5}, Provenance.MODELLED)
     assert found.low == pytest.approx({"hours": 8.0, "mfu": 0.6})
     assert found.high == pytest.approx({"hours": 12.5, "mfu": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("measured", "known_gpu", "nearness", "shrink", "told"),
+    [
+        (True, False, 0.0, 1.0, Provenance.MEASURED),
+        (False, True, SAME, 1.0, Provenance.MEASURED),
+        (False, True, SAME - 0.001, 1.0, Provenance.CALIBRATED),
+        (False, False, SAME - 0.001, NEAR, Provenance.CALIBRATED),
+        (False, False, SAME - 0.001, NEAR + 0.001, Provenance.MODELLED),
+    ],
+)
+def test_what_counts_as_measured_or_calibrated_begins_at_its_limit(
+    measured: bool, known_gpu: bool, nearness: float, shrink: float, told: Provenance
+) -> None:
+    assert provenance_of(measured, known_gpu, Closeness(nearness, shrink)) is told
