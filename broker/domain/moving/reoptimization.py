@@ -15,7 +15,7 @@ class ProposalState(StrEnum):
     """Where a look stands.
 
     ``unchanged``: nothing better was found by all of its counted work; ``unfinished``: a guard cut it off
-    before, and it is tried again with more time (``broker.domain.moving.unfinished``);
+    before, and it is tried again with more time;
     ``rejected``: better, but under the threshold, or somebody said
     no; ``proposed``: waits for a word; ``accepted``: its moves are under way; ``applied``, ``partly``: all or
     some of them came to be; ``lapsed``: its time was over, or the market moved on; ``failed``: the look

@@ -28,7 +28,7 @@ class ChargeBasis(StrEnum):
 
 class CostView(StrEnum):
     """Whether money counts when it is used (a window or minimum term over its days) or when it is billed (at
-    its purchase); see ``broker.domain.spend.stretches``."""
+    its purchase)."""
 
     AMORTIZED = "amortized"
     CASH = "cash"
