@@ -26,6 +26,7 @@ from optimizer.performance.serving.queueing import (
     client_overhead,
     load_at,
     load_at_rate,
+    met_output_tokens,
     most_under,
 )
 from optimizer.performance.serving.served_model import ServedModel
@@ -183,6 +184,13 @@ def test_cached_prefixes_shorten_prompts_and_keep_their_cache() -> None:
     loads = [load_at(served, lengths, as_array([32.0]), NO_HARNESS) for lengths in (plain, cached)]
     assert one(loads[1].ttft.mean) < one(loads[0].ttft.mean)
     assert one(loads[1].requests_per_s) > one(loads[0].requests_per_s)
+
+
+@pytest.mark.parametrize(("cv", "times"), [(0.0, 1.0), (0.5, 1.25), (1.0, 2.0)])
+def test_answers_in_flight_are_longer_than_answers_are(cv: float, times: float) -> None:
+    """A long one is met as often as it is longer: E[x²]/E[x] = m·(1 + c²)."""
+    lengths = CHAT.lengths(output_cv=cv)
+    assert one(met_output_tokens(CHAT.served(), lengths)) == pytest.approx(times * CHAT.tokens[1])
 
 
 @pytest.mark.parametrize(("ranks", "stages"), [(1.0, 1.0), (8.0, 1.0), (1.0, 2.0), (4.0, 2.0)])

@@ -186,6 +186,16 @@ def test_a_node_that_comes_later_needs_its_cold_start_too(late_s: int, accepted:
     assert accepted or f"at {at(2).isoformat()} 4.0000 requests/s are left" in said["serving"]
 
 
+@pytest.mark.parametrize(("most", "accepted"), [(4.0, True), (4.1, False)])
+def test_a_spare_counts_where_one_replica_stands_in_each_place(most: float, accepted: bool) -> None:
+    """One replica of four requests/s in each of two places: without one of them four are left."""
+    offers = [offer(name, "1.00", nodes=1, zone=name) for name in ("a", "b")]
+    made = plan(request(serving(hourly=[8.0]), hours=4), offers)
+    assert [one.replicas for one in made.placements] == [1, 1]
+    said = refusals((made, request(serving(hourly=[most], spare=1), hours=4), offers))
+    assert ("requests/s are left after spares" in said.get("serving", "")) is not accepted
+
+
 def test_the_second_part_of_a_run_waits_for_its_checkpoint() -> None:
     """The first ends at the sixth hour, the second begins two hours later; a copy takes longer."""
 

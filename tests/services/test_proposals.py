@@ -232,6 +232,22 @@ async def test_never_is_never() -> None:
     assert desk.open_skus() == ["sku-old"]
 
 
+@pytest.mark.parametrize(("seconds", "stands"), [(-1, True), (0, False), (1, False)])
+async def test_a_proposal_is_over_when_its_time_is_and_not_a_second_later(seconds: int, stands: bool) -> None:
+    desk = await Desk().hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    assert look.lapses_at is not None
+    desk.house.clock.advance(seconds=(look.lapses_at - desk.house.clock.now()).total_seconds() + seconds)
+    if stands:
+        assert (await desk.proposals.reject(ALICE, look.reoptimization_id)).state is P.REJECTED
+        return
+    with pytest.raises(Conflict, match="is lapsed"):
+        await desk.proposals.reject(ALICE, look.reoptimization_id)
+    (lapsed,) = await desk.proposals.act()
+    assert lapsed.state is P.LAPSED
+
+
 async def test_rejected_and_lapsed_proposals_are_over() -> None:
     desk = await Desk().hold()
     desk.price("new", "5")
