@@ -47,14 +47,18 @@ class Broker:
         self.runs[record.plan_id] = asyncio.create_task(self.service.run(record.plan_id))
         return record.plan_id
 
-    async def ask_several(self, count: int) -> list[str]:
-        """Plans of which the first is at work and the others wait, in their order."""
-        first = await self.ask()
-        await self.submitted(first)
-        rest = [await self.ask() for _ in range(count - 1)]
-        for plan_id in rest:
-            await self.in_line(plan_id)
-        return [first, *rest]
+    async def ask_several(self, count: int, *, intended: bool = False) -> list[str]:
+        """Plans of which the first is at work and the others wait, in their order.
+
+        Each is in its place before the next is asked: a run that must open a connection to read its plan
+        enters the line after one that finds a connection open.
+        """
+        asked = [await self.ask(intended=intended)]
+        await self.submitted(asked[0])
+        for _ in range(count - 1):
+            asked.append(await self.ask(intended=intended))
+            await self.in_line(asked[-1])
+        return asked
 
     async def submitted(self, plan_id: str) -> Future[object]:
         """The planner's call, once it is made."""
@@ -111,8 +115,7 @@ async def test_an_intention_passes_when_the_later_plan_is_made(broker: Broker) -
     async def is_intended(plan_id: str) -> bool:
         return (await broker.service.find_plan(ALICE, plan_id)).is_intended
 
-    draft, cancelled, made = [await broker.ask(intended=True) for _ in range(3)]
-    await broker.submitted(draft)
+    draft, cancelled, made = await broker.ask_several(3, intended=True)
     broker.slots.end(draft)
     assert (await broker.ended(draft)).is_intended
     await broker.submitted(cancelled)

@@ -31,7 +31,7 @@ _HOLDING = sorted(state.value for state in OPEN_STATES - {ReservationState.RELEA
 PLANS_TURN = 0x706C616E
 """Key of the advisory lock under which a team's plans are counted ("plan" in ASCII)."""
 _ON_THEIR_WAY = [state.value for state in PlanState if state.is_on_its_way]
-_NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
+_BY_AGE = (PlanRow.created_at, PlanRow.plan_id)
 
 
 class SqlPlanRepository:
@@ -63,7 +63,7 @@ class SqlPlanRepository:
         statement = select(PlanRow)
         if team is not None:
             statement = statement.where(PlanRow.team == team)
-        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
+        return await fetch_page(self._session, statement, _BY_AGE, limit, cursor, _record)
 
     async def find_current(
         self, team: str | None = None, known: Collection[PlanRecord] = ()
@@ -122,7 +122,7 @@ class SqlPlanRepository:
         statement = select(PlanRow).where(PlanRow.approval.in_([state.value for state in states]))
         if team is not None:
             statement = statement.where(PlanRow.team == team)
-        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
+        return await fetch_page(self._session, statement, _BY_AGE, limit, cursor, _record)
 
     async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
         """The plan and those whose place it took, one after the other; NotFound."""
@@ -171,7 +171,7 @@ class SqlPlanRepository:
         keys = await claim_rows(
             self._session, PlanRow, PlanRow.plan_id, unfinished, self._worker_id, PLANNING_LEASE
         )
-        statement = select(PlanRow).where(PlanRow.plan_id.in_(keys)).order_by(*_NEWEST_FIRST)
+        statement = select(PlanRow).where(PlanRow.plan_id.in_(keys)).order_by(*_BY_AGE)
         rows = await self._session.scalars(statement.execution_options(populate_existing=True))
         return tuple(_record(row) for row in rows)
 
