@@ -74,6 +74,19 @@ def test_an_end_a_little_earlier_is_not() -> None:
     assert held(found) == ["w"]
 
 
+def test_an_end_a_little_earlier_is_where_it_takes_the_risk_from_the_deadline() -> None:
+    """As above. At its upper end the run takes 111.1 h: the window's ends at 112.1 h,
+    the other at 111.1 h.
+
+    With a deadline at 112 h the premium is paid for all of the overrun; at 105 h for a seventh of it.
+    """
+    offers = [listing("w", 1, 101, "0.992"), offer("b", "1.00")]
+    run = training("run", 100, deadline=at(112))
+    assert held(planned(0.0, offers, run, hours=130)) == ["w"]
+    assert held(planned(0.01, offers, run, hours=130)) == ["b"]
+    assert held(planned(0.01, offers, training("run", 100, deadline=at(105)), hours=130)) == ["w"]
+
+
 def test_no_next_best_that_is_told_costs_less() -> None:
     """The way that lost the near tie is neither the runner-up nor the next best."""
     offers = [offer("slow", "0.40", gpu="MID"), offer("fast", "0.95"), offer("dear", "2.00")]

@@ -44,13 +44,24 @@ def _stretch_rule(candidates: Candidates, run: Run, piece: Piece) -> Iterator[st
 
 
 def _deadline_rule(candidates: Candidates, run: Run, column: Column) -> Iterator[str]:
+    needed, most, left = _until_deadline(candidates, run, column)
+    if most > left + LEAST_OVER_HOURS:
+        yield _both(f"the deadline leaves {duration(left)}", needed, most)
+
+
+def overrun_hours(candidates: Candidates, run: Run, column: Column) -> float:
+    """Hours by which the upper end of the run's 80 % interval passes its deadline; 0 where it does not."""
+    _, most, left = _until_deadline(candidates, run, column)
+    return most - left if most > left + LEAST_OVER_HOURS else 0.0
+
+
+def _until_deadline(candidates: Candidates, run: Run, column: Column) -> tuple[float, float, float]:
+    """From the run's begin on: hours that it needs, needs at the upper end, and has until its deadline."""
     begin = _begin_s(candidates, run, column.pieces[0])
     left = (deadline_s(candidates.problem, run) - begin) / 3600
     needed = (column.end_s - begin) / 3600
     each = (_hours(candidates, run, piece) for piece in column.pieces)
-    most = needed + sum(high - value for value, high in each)
-    if most > left + LEAST_OVER_HOURS:
-        yield _both(f"the deadline leaves {duration(left)}", needed, most)
+    return needed, needed + sum(high - value for value, high in each), left
 
 
 def _memory_rule(candidates: Candidates, run: Training, piece: Piece) -> Iterator[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool
+from optimizer.placement.explain.risks import overrun_hours
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runs.candidates import first_second
@@ -57,7 +58,7 @@ def easier_run(
     near = list(_near(candidates, pool, mine, spare, _delay_cents(standing, party)))
     found = _fewer(candidates, standing, party, near, now, spare)
     base, total = (mine, now) if found is None else (found[0][party.lead], found[1])
-    sooner = _sooner(candidates, standing, party, near, base, total, now + spare)
+    sooner = _sooner(candidates, standing, party, near, base, total, now + spare, share)
     found = sooner or found
     return None if found is None else (found[0], found[1] - now)
 
@@ -99,16 +100,26 @@ def _sooner(
     base: Column,
     total: int,
     most: int,
+    premium: float,
 ) -> tuple[Way, int] | None:
-    """The earliest of the ways with as little to operate whose time is worth what it costs."""
+    """The earliest of the ways with as little to operate whose time is worth what it costs.
+
+    Its time is worth ``WORTH_OF_TIME``. Where the upper end of the 80 % interval of ``base`` passes the
+    deadline, the share of that overrun which the way avoids is worth as large a share of the premium.
+    """
     problem, run = candidates.problem, candidates.runs[party.lead].run
     whole_s = max(1.0, base.end_s - first_second(problem, run))
+    overrun = overrun_hours(candidates, run, base)
     parts = parts_of(problem, base)
     sooner = [c for c in near if c.end_s < base.end_s - 1 and parts_of(problem, c) <= parts]
     sooner.sort(key=lambda column: (column.end_s, column.total_cents))
     for way, cents in _followed(candidates, standing, party, sooner, most):
         saved = (base.end_s - way[party.lead].end_s) / whole_s
-        if cents - total <= WORTH_OF_TIME * saved * base.cost_cents:
+        worth = WORTH_OF_TIME * saved
+        if overrun and worth < premium:
+            avoided = 1 - overrun_hours(candidates, run, way[party.lead]) / overrun
+            worth = max(worth, premium * avoided)
+        if cents - total <= worth * base.cost_cents:
             return way, cents
     return None
 
