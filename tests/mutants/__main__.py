@@ -197,6 +197,7 @@ def main() -> int:
             outcomes.append(judge(mutant, tree))
             if outcomes[-1] != "noticed":
                 print(f"{outcomes[-1]}: {mutant}", flush=True)
+            print(f"{len(outcomes)} of {len(mutants)}: {outcomes[-1]}", file=sys.stderr)
     noticed, endless = len(outcomes) - outcomes.count("survived"), outcomes.count("endless")
     share = 100.0 * noticed / max(1, len(outcomes))
     print(f"{noticed} of {len(outcomes)} noticed ({share:.1f} %), {endless} by the time; seed {asked.seed}")
