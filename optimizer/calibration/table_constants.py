@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from optimizer.performance.constants.calibrated import CONFIG, read_group
+from optimizer.performance.constants.calibrated import CONFIG, read_group, whole_classes
 from optimizer.performance.constants.groups import Table
 
 RELEASE = re.compile(r"(\d+)[.-](\d+)(?:\.(\d+))?")
@@ -172,6 +172,7 @@ def _first_word(text: str, classes: Mapping[str, str], default: str) -> str:
 
 def parse_table_constants(data: Mapping[str, Any]) -> TableConstants:
     """The constants of a parsed TOML document. Raises ValueError naming group and constant."""
+    clients = whole_classes(data, "clients")
     return TableConstants(
         software_by_framework=dict(data["software_by_framework"]),
         default_software=str(data["default_software"]),
@@ -180,7 +181,7 @@ def parse_table_constants(data: Mapping[str, Any]) -> TableConstants:
         engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
         latent_before={name: EarlyReleases(**entry) for name, entry in data["latent_before"].items()},
         unbuffered_before={name: Before(**entry) for name, entry in data["unbuffered_before"].items()},
-        clients={name: read_group(BenchmarkClient, data["clients"], name) for name in data["clients"]},
+        clients={name: read_group(BenchmarkClient, clients, name) for name in clients},
         client_by_name=dict(data["client_by_name"]),
         default_client=str(data["default_client"]),
         benchmarks={name: read_group(Benchmark, data["benchmarks"], name) for name in data["benchmarks"]},

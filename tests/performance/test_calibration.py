@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from optimizer.calibration.evaluation.fitted_store import sourced_constants
+from optimizer.calibration.fitting.gauss_newton import read_parameters
 from optimizer.calibration.table_constants import load_table_constants
-from optimizer.performance.constants.calibrated import CONFIG, load_calibration, parse_calibration
+from optimizer.performance.constants.calibrated import (
+    CONFIG,
+    load_calibration,
+    parse_calibration,
+    whole_classes,
+)
 
 
 def document() -> dict[str, Any]:
@@ -26,11 +32,35 @@ def test_every_constant_has_a_source() -> None:
             continue
         entries = (
             table.items()
-            if group not in {"software", "engines", "clients", "benchmarks"}
+            if group not in {"software", "engines", "clients", "usual", "benchmarks"}
             else [e for t in table.values() for e in t.items()]
         )
         for name, entry in entries:
             assert entry["source"].strip(), f"{group}.{name}"
+
+
+def test_a_class_repeats_nothing_that_is_usual() -> None:
+    """What the fit may move stands in its class all the same."""
+    data = document()
+    fitted = {parameter.path for group in ("training", "serving") for parameter in read_parameters(group)}
+    repeated = [
+        f"{kind}.{name}.{key}"
+        for kind, usual in data["usual"].items()
+        for name, table in data[kind].items()
+        for key, entry in table.items()
+        if entry == usual.get(key) and f"{kind}.{name}.{key}" not in fitted
+    ]
+    assert repeated == []
+
+
+def test_a_class_has_its_own_entries_then_those_of_its_base_then_the_usual_ones() -> None:
+    data = document()
+    whole = whole_classes(data, "engines")
+    older = data["engines"]["rocm_v0"]
+    assert older["inherits"]["value"] == "rocm"
+    assert whole["rocm_v0"]["client_overhead_s"] == older["client_overhead_s"]
+    assert whole["rocm_v0"]["burst_s"] == data["engines"]["rocm"]["burst_s"]
+    assert whole["rocm_v0"]["step"] == data["usual"]["engines"]["step"]
 
 
 def test_a_missing_or_unknown_constant_is_named() -> None:

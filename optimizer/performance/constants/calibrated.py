@@ -94,7 +94,7 @@ def _replaced(part: Any, path: Sequence[str], number: float) -> Any:
 
 def parse_calibration(data: Mapping[str, Any]) -> Calibration:
     """The constants of a parsed TOML document. Raises ValueError naming group and constant."""
-    software, engines = _inherited(data["software"]), _inherited(data["engines"])
+    software, engines = whole_classes(data, "software"), whole_classes(data, "engines")
     return Calibration(
         compute=read_group(Compute, data, "compute"),
         network=read_group(Network, data, "network"),
@@ -114,13 +114,15 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
     )
 
 
-def _inherited(classes: Mapping[str, Any]) -> dict[str, Any]:
-    """Classes with the entries of the one that they name as ``inherits``, where they have none of their
-    own."""
+def whole_classes(data: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The classes of a kind (``software``, ``engines`` or ``clients``) with all entries: their own, else
+    those of the class that they inherit from, else the usual ones of the kind."""
+    usual, classes = data["usual"][kind], data[kind]
     whole: dict[str, Any] = {}
     for name, table in classes.items():
         own = {key: entry for key, entry in table.items() if key != "inherits"}
-        whole[name] = {**classes[table["inherits"]["value"]], **own} if "inherits" in table else own
+        base = classes[table["inherits"]["value"]] if "inherits" in table else {}
+        whole[name] = {**usual, **base, **own}
     return whole
 
 
