@@ -1,4 +1,4 @@
-"""Which options of a command go together: one that would change nothing is refused, not passed over."""
+"""Which options of a command go together. An option that would have no effect is refused, not ignored."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EVERYWHERE = frozenset({"as_json", "help"})
 
 
 def require_companions(context: typer.Context, answers: Mapping[str, frozenset[str]]) -> None:
-    """InputError for two answers at once, and for an option that the answer asked for does not look at.
+    """Raises InputError for two modes at once, and for an option that the chosen mode does not use.
 
-    ``answers``: a parameter whose option asks for an answer of its own → parameters that this answer
-    looks at; under "" those of the answer that is given unasked.
+    ``answers`` maps the parameter that chooses a mode to the parameters that this mode uses; "" stands for
+    the default mode.
     """
     spelled = {str(one.name): one.opts[0] for one in context.command.params}
     given = [name for name in spelled if _given(context, name) and name not in EVERYWHERE]

@@ -1,4 +1,4 @@
-"""Settings for commands: what cannot be is told by the variable's name."""
+"""Settings for commands. An error names the variable that is wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ NEAR, NEAR_ENOUGH_TO_REFUSE = 0.6, 0.75
 
 
 def load_settings(**given: Any) -> Settings:
-    """Options that were given (None: not) over environment over ``broker.toml``; InputError."""
+    """Settings from options (None: not given), then the environment, then ``broker.toml``. Raises
+    InputError."""
     register_environment(load_environment())
     _require_known(_read_file())
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
@@ -38,7 +39,7 @@ def load_settings(**given: Any) -> Settings:
 
 
 def register_settings(settings: Settings) -> None:
-    """Makes known to the log what of the settings is secret."""
+    """Tells the log which settings are secret, so that it masks them."""
     for _, value in settings:
         if isinstance(value, SecretStr):
             secret = value.get_secret_value()
@@ -48,7 +49,8 @@ def register_settings(settings: Settings) -> None:
 
 
 def load_environment() -> Mapping[str, str]:
-    """The environment over ``broker.toml`` (``lambda_api_key`` is BROKER_LAMBDA_API_KEY); InputError."""
+    """Variables of the environment, then of ``broker.toml`` (``lambda_api_key`` there is
+    BROKER_LAMBDA_API_KEY). Raises InputError."""
     said = {f"BROKER_{name.upper()}": str(value) for name, value in _read_file().items()}
     return {**said, **os.environ}
 
@@ -65,10 +67,10 @@ def _read_file() -> Mapping[str, Any]:
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Tells of each variable with our prefix that no setting has; InputError for a slip in one of GUARDS.
+    """Warns of each BROKER_ variable that is no setting. Raises InputError for a misspelt name of GUARDS.
 
-    A line on stderr for the others: orchestrators put names of their own there (BROKER_SERVICE_HOST, for a
-    service called broker).
+    The others get a line on stderr only, because orchestrators set variables of that form themselves:
+    Kubernetes sets BROKER_SERVICE_HOST for a service called broker.
     """
     slips = []
     for variable in sorted(name for name in environment if name.startswith(PREFIX)):
@@ -87,7 +89,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 
 def _require_known(said: Mapping[str, Any]) -> None:
-    """A slip in a name would leave the default in force, and nobody would know."""
+    """A misspelt name would silently leave the default in force."""
     problems = []
     for name in filter(_is_unknown, said):
         near = _nearest(name)

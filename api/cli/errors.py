@@ -1,4 +1,4 @@
-"""Errors by meaning → exit codes: the one table, and how an error is told."""
+"""The table of exit codes by kind of error, and how an error is printed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker.redaction import redacted
 
 
 class ExitCode(IntEnum):
-    """What a command's exit says."""
+    """Exit codes of the ``broker`` command."""
 
     DONE = 0
     UNEXPECTED = 1
@@ -42,7 +42,7 @@ class ExitCode(IntEnum):
 
 
 class TimedOut(BrokerError):
-    """Waiting ended before the work did; the work goes on."""
+    """The command stopped waiting before the work ended. The work goes on."""
 
 
 EXIT_CODES: tuple[tuple[type[BrokerError], ExitCode], ...] = (
@@ -69,6 +69,6 @@ def exit_code_of(error: BrokerError) -> ExitCode:
 
 
 def tell(error: BrokerError) -> None:
-    """Writes ``error`` to stderr, a line a problem, without a traceback."""
+    """Writes ``error`` to stderr, one line for each problem, without a traceback."""
     for line in redacted(str(error)).splitlines() or [type(error).__name__]:
         stderr().print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)

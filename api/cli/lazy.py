@@ -32,8 +32,9 @@ def _flowing(command: Command) -> Command:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """No garbage collection inside, and none afterwards of what was loaded: a server's two thousand modules
-    are no garbage, and looking through them again and again was a fifth of its start."""
+    """Switches garbage collection off inside, and exempts what was loaded from later collections.
+
+    Collections over the two thousand modules of a server took a fifth of its start."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -54,7 +55,7 @@ class CommandEntry:
 
 
 class LazyGroup(TyperGroup):
-    """Knows names and summaries of its commands from a table. BrokerErrors become exit codes here."""
+    """Takes the names and summaries of its commands from a table. Turns a BrokerError into an exit code."""
 
     entries: ClassVar[Mapping[str, CommandEntry]] = {}
 
@@ -63,7 +64,7 @@ class LazyGroup(TyperGroup):
         return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command if it was used, else a stand-in that knows its summary."""
+        """The command if it was imported, else a placeholder with its summary."""
         entry = self.entries.get(cmd_name)
         if entry is None or cmd_name in self.commands:
             return super().get_command(ctx, cmd_name)
@@ -79,7 +80,7 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; an error raised on purpose is told, not traced."""
+        """Runs the command. An expected error is printed without a traceback."""
         try:
             return super().invoke(ctx)
         except BrokerError as error:

@@ -78,7 +78,8 @@ app = typer.Typer(
 
 
 def _wishes_json() -> bool:
-    """Whether environment or file ask for JSON logs; no more is read, so that a command starts quickly."""
+    """Whether the environment or the file asks for JSON logs. Nothing else is read, so that commands start
+    fast."""
     said = {name.upper(): value for name, value in os.environ.items()}.get("BROKER_LOG_FORMAT")
     with suppress(OSError, ValueError):  # what is wrong with the file is told by the commands that need it
         said = said or tomllib.loads(Path("broker.toml").read_text(encoding="utf-8")).get("log_format")
@@ -105,7 +106,7 @@ def _options(
 
 
 def main() -> None:
-    """The entry point of the ``broker`` script; what nobody foresaw is logged, with exit code 1."""
+    """The entry point of the ``broker`` script. An unexpected error is logged, with exit code 1."""
     logs.begin(as_json=_wishes_json())
     logs.catch_the_rest()
     try:

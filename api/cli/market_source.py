@@ -25,10 +25,11 @@ T = TypeVar("T")
 
 
 def find_market(path: Path | None) -> Market:
-    """The market of a file as it is, or what the database has on sale now, to plan with; InputError without.
+    """The market to plan with: that of a file, or the current offers of the database. Raises InputError
+    where there is neither.
 
-    Of the database, what cannot be ordered is left out, as the server does (``orderable``). Hosts that a file
-    does not say are what is known of their operators, launch times what was learned or is assumed.
+    As on the server, offers of the database that cannot be ordered are left out (``orderable``). Where a file
+    lacks the kind of host or the launch time, they are those of the operator, learned or assumed.
     """
     if path is None:
         market = orderable(stored_market(OfferFilter()))
@@ -47,12 +48,12 @@ def orderable(market: Market) -> Market:
 
 
 def with_spot_rates(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """``offers``, spot ones whose provider says no rate of interruptions with the one that is assumed."""
+    """``offers``; a spot offer whose provider states no interruption rate gets the assumed rate."""
     return SpotBook((), load_spot_prior()).told(offers)
 
 
 def stored_market(wanted: OfferFilter) -> Market:
-    """The database's current offers that fit, cheapest per GPU-hour first."""
+    """The current offers of the database that match, cheapest per GPU-hour first."""
 
     async def ask(product: Product) -> Market:
         as_of = await product.offers.find_as_of()
@@ -65,7 +66,8 @@ def stored_market(wanted: OfferFilter) -> Market:
 
 
 def ask_stored(ask: Callable[[Product], Awaitable[T]]) -> T:
-    """What ``ask`` reads of the database, beside a running broker; Conflict for one of an older form."""
+    """What ``ask`` reads from the database, which a running broker may use too. Raises Conflict for an older
+    schema."""
     return asyncio.run(_ask_stored(load_settings(), ask))
 
 

@@ -24,15 +24,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 
 
 class SafeConsole(Console):
-    """A console on which data stays data: characters in it that steer the terminal are told by their number,
-    and brackets and colons in it are neither styles nor pictures. Styles are those of ``Text`` and of columns
-    alone."""
+    """A console that prints data literally. Control characters are escaped, and brackets and colons are no
+    markup or emoji. Only ``Text`` and table columns carry styles."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Segments of ``renderable``; styles become escape codes only after this."""
+        """Segments of ``renderable``, before styles become escape codes."""
         for segment in super().render(renderable, options):
             if segment.control is None:
                 yield Segment(_LAYOUT.sub("", shown(segment.text)), segment.style)
@@ -46,17 +45,17 @@ _JSON_ESCAPES[0x7F] = "\\u007f"
 
 
 def stdout() -> Console:
-    """The console of data. Made anew, so that redirected streams are followed."""
+    """A new console on stdout, for data. It is made anew so that it follows redirected streams."""
     return SafeConsole(file=sys.stdout)
 
 
 def stderr() -> Console:
-    """The console of progress, logs and errors."""
+    """A new console on stderr, for progress, logs and errors."""
     return SafeConsole(file=sys.stderr)
 
 
 def reveal(text: str) -> None:
-    """A text with a secret, for who started it: on stderr; on stdout where stderr is a JSON log."""
+    """Prints a secret for whoever started the command: on stderr, or on stdout if stderr is a JSON log."""
     console = stdout() if logs.is_json() else stderr()
     console.print(text, markup=False, soft_wrap=True)
 
@@ -67,13 +66,13 @@ def print_json(document: Any) -> None:
 
 
 def to_json(document: Any) -> str:
-    """JSON text as files carry it, unseen characters escaped; refuses what JSON cannot say."""
+    """JSON text for files, with invisible characters escaped. Refuses NaN and infinity."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return text.translate(_JSON_ESCAPES)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, ``-`` for standard input; InputError where there is none."""
+    """The text of a file, or of standard input for ``-``. Raises InputError if it cannot be read."""
     if str(path) == "-":
         return sys.stdin.read()
     try:
@@ -89,7 +88,7 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file; InputError where there are none."""
+    """The bytes of a file. Raises InputError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -97,7 +96,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole; InputError where that cannot be."""
+    """Writes a file atomically. Raises InputError if it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -105,7 +104,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """InputError where ``write_text`` would fail, asked before the work whose outcome it would lose."""
+    """Raises InputError if ``write_text`` would fail. Call it before the work whose result would be lost."""
     folder = path.parent
     if not folder.is_dir():
         raise _file_error(path, f"no folder {folder}", "a path that can be written")

@@ -19,7 +19,7 @@ class PlainTable:
 
 
 def text_lines(table: PlainTable, width: int) -> list[str]:
-    """One line for the headers, one under them, one a row; names are cut where ``width`` is short."""
+    """A line of headers, a rule, and one line for each row. Names are cut where ``width`` is too small."""
     gap = "  " if width >= ROOMY else " "
     sizes = _sizes(table, width, len(gap))
     lines = [_line(table.headers, sizes, table.words, gap)]

@@ -57,7 +57,8 @@ HELD_OUT_COLUMNS = ("fitted", "by_source", "by_model", "by_gpu")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One heading with its tables; ``sources`` is the longest and printed last, not in documents."""
+    """One heading with its tables. ``sources`` is the longest: it is printed last, and left out of
+    documents."""
 
     title: str
     tables: tuple[PlainTable, ...]
@@ -66,7 +67,7 @@ class Section:
 
 
 def sections(report: Report) -> list[Section]:
-    """In the order of the report's lines; a new regime or metric brings its own rows."""
+    """The sections in the order of the report's lines. A new regime or metric adds its own rows."""
     titles = dict.fromkeys(line.section for line in report.held_out)
     return [_section(title, report) for title in titles]
 
@@ -142,7 +143,7 @@ def _beside_table(lines: Iterable[tuple[HeldOutLine, BesideErrors]]) -> PlainTab
 
 
 def source_table(lines: Iterable[ErrorLine]) -> PlainTable:
-    """Every source of a section, predicted by constants fitted without it."""
+    """A row for every source of a section, predicted by constants that were fitted without that source."""
     headers = ("source", "regime", "metric", "rows", "median", "mean", "90 %", "bias", "in 80 %", "unread")
     rows = tuple(
         (
@@ -172,7 +173,7 @@ def _grid_notes(grid: GridReport) -> Iterator[str]:
 
 
 def short_regime(regime: str) -> str:
-    """A regime's name for a narrow column; the section stands above it."""
+    """A regime's name for a narrow column, without its section."""
     if regime.startswith(f"{APART} "):
         return f"{APART}, {short_regime(regime.removeprefix(f'{APART} '))}"
     name = regime.removeprefix(f"{TRAINING.lower()} ").removeprefix(f"{COLLECTIVES.lower()} ")

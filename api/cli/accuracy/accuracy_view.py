@@ -40,7 +40,7 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def markdown_report(report: Report) -> str:
-    """The tables as the document holds them: all but those by source."""
+    """The tables as the document shows them: all except those by source."""
     return "\n".join(line for section in sections(report) for line in _markdown(section))
 
 
@@ -53,8 +53,8 @@ def _markdown(section: Section) -> Iterator[str]:
 
 
 def markdown_constants(constants: Sequence[SourcedConstant]) -> str:
-    """A line a constant under its group: the prior, an arrow and what the fit made of it where it moved, and
-    the source."""
+    """One line for each constant under its group: the prior, the fitted value if the fit moved it, and the
+    source."""
     lines = []
     for group, members in groupby(constants, key=lambda constant: constant.group):
         lines += [f"## {group}", ""]

@@ -16,7 +16,8 @@ from optimizer.calibration.own.rows import OwnReport, Reach
 
 
 def print_own_report(console: Console, report: OwnReport) -> None:
-    """Errors before and after, how far the rows reach, and the rows that say nothing."""
+    """Prints the errors before and after calibration, how far the rows reach, and the rows that were not
+    used."""
     console.print("Median error of the model, and of each row predicted from your others", style="bold")
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("metric")
@@ -34,7 +35,7 @@ def print_own_report(console: Console, report: OwnReport) -> None:
 
 
 def print_hybrid(console: Console, lines: Sequence[HybridLine]) -> None:
-    """Held-out medians with measured rows nearby, by regime; nothing without lines."""
+    """Prints, by regime, held-out medians of predictions that use measured rows nearby."""
     if not lines:
         return
     console.print("\nWith measured rows nearby", style="bold")
@@ -54,7 +55,7 @@ def _hybrid_row(line: HybridLine) -> tuple[str, ...]:
 
 
 def _reach_text(reach: Reach) -> str:
-    """A row's shift is worth this much on a neighbour that differs in one thing."""
+    """How much of a row's correction carries over to a neighbour that differs in one property."""
     steps = ", ".join(
         f"{name} {percent(left)}" for name, left in sorted(reach.left.items(), key=lambda pair: pair[1])
     )

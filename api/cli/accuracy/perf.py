@@ -51,8 +51,8 @@ def predict(
 ) -> None:
     """Predict every row of a table of training or serving runs, with 80 % intervals.
 
-    Measured columns are never read. Rows near your own measurements (`broker perf calibrate`) follow them.
-    A row that cannot be predicted stays, with the reason in `note`.
+    Measured columns are never read. Predictions near your own measurements (`broker perf calibrate`) are
+    corrected by them. A row that cannot be predicted is kept, with the reason in `note`.
 
     Example: broker perf predict runs.csv predictions.csv
     """
@@ -84,10 +84,10 @@ def evaluate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare predictions with measurements: figures beside targets, held out by source, model and GPU.
+    """Compare predictions with measurements: errors and their targets, held out by source, model and GPU.
 
-    A row of a source that the constants were fitted to is predicted by a fit without that source. Without a
-    file, collectives, cold starts and cache capacities are compared too.
+    If the constants were fitted to a source, its rows are predicted by a fit without that source. Without
+    a file, the bundled collectives, cold starts and cache capacities are compared too.
 
     Example: broker perf evaluate my_runs.csv
     """
@@ -117,10 +117,10 @@ def calibrate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Add your own measurements: predictions and plans near them follow, and their intervals shrink.
+    """Add your own measurements. They correct predictions and plans near them, and narrow their intervals.
 
-    Columns as in the measured tables; rows with an id that is already kept take its place. Later commands
-    read the file of the setting calibration_file (BROKER_CALIBRATION_FILE).
+    The columns are those of the bundled tables. A row whose id is already known replaces the earlier row.
+    Later commands read the file that the setting calibration_file names (BROKER_CALIBRATION_FILE).
 
     Example: broker perf calibrate my_runs.csv
     """
@@ -165,10 +165,10 @@ def fit(as_json: Json = False) -> None:
 
 @app.command()
 def constants(as_json: Json = False) -> None:
-    """Print every constant with its prior, what the fit made of it, and its source, as
-    docs/performance-constants.md has them.
+    """Print every constant with its prior, its fitted value and its source, in the form of
+    docs/performance-constants.md.
 
-    `broker perf evaluate` shows what errors they leave.
+    `broker perf evaluate` prints the errors of the predictions that use them.
 
     Example: broker perf constants
     """
@@ -180,7 +180,7 @@ def constants(as_json: Json = False) -> None:
 
 
 def _finite(part: Any) -> Any:
-    """The same with null for figures that do not exist and limits that there are not."""
+    """``part`` with null for every number that is not finite."""
     if isinstance(part, dict):
         return {name: _finite(value) for name, value in part.items()}
     if isinstance(part, list | tuple):

@@ -38,7 +38,7 @@ def approvals(
     state: Annotated[ApprovalState | None, typer.Option(help="Only those that stand so.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Plans that wait for finance's word, or have it, with the figures of now.
+    """Show plans that wait for approval or have been decided, at current prices; approve or reject one.
 
     Example: BROKER_KEY=… broker approvals --approve plan-… --comment "within Q4"
     """
@@ -55,7 +55,7 @@ def approvals(
 
 
 def print_approvals(console: Console, found: Sequence[ApprovalForm]) -> None:
-    """A row a plan, or that there is none."""
+    """One row for each plan, or a line that says that there is none."""
     if not found:
         console.print("nothing waits for approval, and nothing was decided")
         return

@@ -1,4 +1,4 @@
-"""``broker budgets``: what teams may spend, and where that stands."""
+"""``broker budgets``: the limits of teams, and how much of them is used."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def budgets(
     remove: Annotated[str | None, typer.Option(metavar="TEAM", help="End this team's budget.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Budgets of the running server against what is owed and expected, and the day each runs out.
+    """Show budgets with what is owed, what is expected, and the day each runs out; set one.
 
     Example: BROKER_KEY=… broker budgets --set research --usd 40000 --period month
     """
@@ -79,7 +79,7 @@ def _amount(text: str | None) -> str:
 
 
 def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
-    """A row a budget, or that there is none."""
+    """One row for each budget, or a line that says that there is none."""
     if not found:
         console.print("no budgets")
         return

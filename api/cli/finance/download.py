@@ -16,7 +16,7 @@ from api.export.manifest import manifest, sha256_of, totals_of
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A CSV of the server: where it is, what is asked, and which of its columns are money."""
+    """A CSV file of the server: its path, its parameters, and which of its columns are money."""
 
     name: str
     path: str
@@ -26,9 +26,9 @@ class DataSet:
 
 
 def download(client: BrokerClient, wanted: DataSet, file: Path) -> dict[str, Any]:
-    """Writes ``wanted`` to ``file`` and its manifest beside it; the manifest. InputError for a bad path.
+    """Writes ``wanted`` to ``file`` and a manifest beside it, and returns the manifest.
 
-    The totals are read back from what was written.
+    The manifest's totals are computed from the file that was written. Raises InputError for a bad path.
     """
     with TemporaryDirectory(prefix="broker-") as folder:
         csv_file = Path(folder) / "rows.csv"
@@ -48,5 +48,5 @@ def download(client: BrokerClient, wanted: DataSet, file: Path) -> dict[str, Any
 
 
 def manifest_path(file: Path) -> Path:
-    """Where the manifest of ``file`` stands."""
+    """The path of the manifest of ``file``."""
     return file.with_name(f"{file.name}.manifest.json")

@@ -28,7 +28,7 @@ def focus_check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Checks any FOCUS file against twelve groups of rules; exit 1 and a line for each breach.
+    """Check a FOCUS file against twelve groups of rules. Exit code 1 and one line for each violation.
 
     Example: broker focus-check focus.csv
     """

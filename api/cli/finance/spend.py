@@ -152,7 +152,7 @@ def spend(
 def _write(
     form: SpendForm, csv_file: Path | None, xlsx_file: Path | None, parquet_file: Path | None
 ) -> list[Path]:
-    """The rows in every form that is asked for; the files."""
+    """Writes the rows in every form that is asked for, and returns the files."""
     if csv_file is not None:
         write_text(csv_file, spend_csv(form))
     if xlsx_file is not None:
@@ -163,7 +163,7 @@ def _write(
 
 
 def narrowing(only: Iterable[str]) -> dict[str, str]:
-    """``NAME=WORD`` arguments as parameters; InputError for another form or name."""
+    """``NAME=WORD`` arguments as parameters. Raises InputError for another form or an unknown name."""
     found = {}
     for text in only:
         name, _, word = text.partition("=")
@@ -198,7 +198,7 @@ def _tell(written: Sequence[tuple[Path, dict[str, Any]]], as_json: bool) -> None
 
 
 def print_spend(console: Console, form: SpendForm) -> None:
-    """A row a period and group, projected beside actual; the sums below."""
+    """One row for each period and group, with projected and actual spend, and the sums below."""
     if not form.items:
         console.print(
             "No spend: nothing is held in this time, and no draft is intended. Reserve a plan, or count it "
@@ -227,7 +227,7 @@ def print_spend(console: Console, form: SpendForm) -> None:
 
 
 def print_orphaned(console: Console, form: SpendForm) -> None:
-    """A line a seller whose leases run for no team, and what to do; nothing where there are none."""
+    """One line for each seller with orphaned leases, with what to do about them."""
     for one in form.orphaned:
         ids, count = ", ".join(one.reservation_ids), plural(len(one.reservation_ids), "orphaned lease")
         console.print(

@@ -1,4 +1,4 @@
-"""``broker spend``'s answers to questions: what changed, what units cost, what the split saves."""
+"""Views of ``broker spend``: what changed, what a unit of work costs, what splitting the workloads saves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DASH = "-"
 
 
 def show_changes(form: ChangesForm, as_json: bool) -> None:
-    """A row an offer and workload, the largest change first; the effects' sums below."""
+    """One row for each offer and workload, the largest change first, and the sum of each effect below."""
     if as_json:
         print_json(form.model_dump(mode="json"))
         return
@@ -37,7 +37,7 @@ def show_changes(form: ChangesForm, as_json: bool) -> None:
 
 
 def show_bands(form: IntervalForm, as_json: bool) -> None:
-    """A row a period; the whole span below."""
+    """One row for each period, and the whole span below."""
     if as_json:
         print_json(form.model_dump(mode="json"))
         return
@@ -54,7 +54,7 @@ def show_bands(form: IntervalForm, as_json: bool) -> None:
 
 
 def show_closed(form: ClosedMonthForm, as_json: bool) -> None:
-    """What a month was closed with."""
+    """The figures with which a month was closed."""
     if as_json:
         print_json(form.model_dump(mode="json"))
         return
@@ -62,7 +62,7 @@ def show_closed(form: ClosedMonthForm, as_json: bool) -> None:
 
 
 def show_units(form: UnitsForm, as_json: bool) -> None:
-    """A row a unit."""
+    """One row for each unit."""
     if as_json:
         print_json(form.model_dump(mode="json"))
         return
@@ -88,7 +88,7 @@ def show_units(form: UnitsForm, as_json: bool) -> None:
 
 
 def show_savings(form: SavingsForm, as_json: bool) -> None:
-    """A row a strategy that could have run; the others below, with the reason."""
+    """One row for each strategy that could have run. The others follow, with the reason why not."""
     if as_json:
         print_json(form.model_dump(mode="json"))
         return

@@ -1,4 +1,4 @@
-"""``broker extend``: holds a reservation longer."""
+"""``broker extend``: gives a reservation a later end."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def extend(
     end: Annotated[str, typer.Option(help="The new end, with its zone: 2026-11-30T12:00:00Z.")],
     as_json: Json = False,
 ) -> None:
-    """Hold a reservation until a later end, at the price of its order; a second time is no error.
+    """Hold a reservation until a later end, at the price of its order. Doing so twice is no error.
 
-    Exit codes: 2 an end that is not later, 3 key, 4 no such reservation, 5 it cannot last longer.
+    Exit codes: 2 the end is not later, 3 the key may not, 4 no such reservation, 5 it cannot be extended.
 
     Example: BROKER_KEY=… broker extend rsv-01jd… --end 2026-11-30T12:00:00Z
     """

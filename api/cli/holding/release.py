@@ -26,9 +26,9 @@ def release(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until it is gone; 0: none.")] = 120.0,
     as_json: Json = False,
 ) -> None:
-    """Release a reservation, or all that a plan holds; a second time is no error.
+    """Release a reservation, or everything that a plan holds. Doing so twice is no error.
 
-    Exit codes: 3 key, 4 no such reservation, 8 a provider failed, 9 still ending.
+    Exit codes: 3 the key may not, 4 no such reservation, 8 a provider failed, 9 the release is not done yet.
 
     Example: BROKER_KEY=… broker release rsv-01jd…
     """
@@ -53,6 +53,6 @@ def release(
 
 
 def _held(client: BrokerClient, plan_id: str | None) -> list[str]:
-    """Reservations of a plan that are not over."""
+    """The open reservations of a plan."""
     rows = client.list_reservations(plan_id)
     return [row.reservation_id for row in rows if row.state not in OVER]

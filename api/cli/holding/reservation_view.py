@@ -1,4 +1,4 @@
-"""Reservations as a person reads them, and waiting until they have settled."""
+"""Reservations as text, and waiting until they have settled."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ STYLES = {
 
 
 def print_reservations(console: Console, rows: Sequence[ReservationForm], *, each: bool = False) -> None:
-    """A table, newest first as they came, and how many stand how; one line when there are none.
+    """A table in the server's order, newest first, with a count by state; one line when there are none.
 
-    What belongs together is one row, unless ``each`` is asked for.
+    The reservations of one fleet share a row unless ``each`` is set.
     """
     if not rows:
         console.print("no reservations")
@@ -76,7 +76,7 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
 
 
 def _ids(line: Line[ReservationForm]) -> list[str]:
-    """What its leases are called at the provider; of a fleet the first few."""
+    """The provider's ids of its leases; of a fleet the first few."""
     ids = [reference for row in line.rows for reference in row.provider_references]
     more = len(ids) - MOST_IDS if len(line.rows) > 1 else 0
     return [*ids[:MOST_IDS], f"and {more} more: --each"] if more > 0 else ids
@@ -87,7 +87,7 @@ def _offer(row: ReservationForm) -> str:
 
 
 def _size(line: Line[ReservationForm]) -> str:
-    """How many nodes there are now and next, and between which sizes."""
+    """How many nodes a fleet has now and next, and its smallest and largest size."""
     if len(line.rows) == 1:
         return str(line.most)
     sizes = f"{line.least} to {line.most}" if line.least != line.most else str(line.most)
@@ -98,7 +98,7 @@ def _size(line: Line[ReservationForm]) -> str:
 
 
 def print_shortfalls(console: Console, short: Sequence[ShortfallForm]) -> None:
-    """A line for each time that lacks nodes; nothing where none does."""
+    """One line for each stretch of time in which nodes are missing."""
     for one in short:
         again = "" if one.next_try_at is None else f"; asked again at {day_and_time(one.next_try_at)}"
         console.print(f"{one.text}{again}", style="bold yellow", markup=False)
@@ -109,7 +109,7 @@ def _node(row: ReservationForm) -> str:
 
 
 def _price(row: ReservationForm) -> str:
-    """What a node-hour costs, whence that is known, and that it is above its limit, where it is."""
+    """The price of a node-hour, its source, and a warning if it is above the limit."""
     price, limit = row.price_usd_per_node_hour, row.limit_usd_per_node_hour
     if price is None:
         return ""
@@ -119,7 +119,7 @@ def _price(row: ReservationForm) -> str:
 
 
 def print_history(console: Console, entries: Sequence[AuditForm]) -> None:
-    """Every step, as they came: when, what, who, why, and the provider's own id of the call."""
+    """Every step in the order in which it happened: when, what, who, why, and the provider's request id."""
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("when (UTC)", no_wrap=True)
     table.add_column("step, who", overflow="fold")
@@ -139,7 +139,7 @@ def _span(start: datetime, end: datetime | None) -> str:
 
 
 def _apart(row: ReservationForm) -> Iterator[str]:
-    """What was asked for, granted and usable, where that is not what was ordered."""
+    """The asked, granted and usable times, where they differ from what was ordered."""
     asked, granted, usable = row.requested, row.granted, row.usable
     if asked is not None and (asked.start, asked.end) != (row.start, row.end):
         yield f"asked {_span(asked.start, asked.end)}"
@@ -157,7 +157,8 @@ def wait_until(
     settled: Callable[[ReservationForm], bool],
     timeout_s: float,
 ) -> tuple[list[ReservationForm], bool]:
-    """Asks until every reservation is ``settled``; the last answers, and whether all are in time."""
+    """Polls until every reservation is ``settled``. Returns the last answers, and whether all settled in
+    time."""
     deadline = time.monotonic() + timeout_s
     latest = list(rows)
     while not all(settled(row) for row in latest):
@@ -169,14 +170,14 @@ def wait_until(
 
 
 def exit_code_of_rows(rows: Sequence[ReservationForm], in_time: bool) -> ExitCode:
-    """8 when one failed, 9 when time ran out, else 0."""
+    """The exit code: 8 when a reservation failed, 9 when time ran out, else 0."""
     if any(row.state is ReservationState.FAILED for row in rows):
         return ExitCode.PROVIDER
     return exit_code_of_waiting(in_time)
 
 
 def exit_code_of_waiting(in_time: bool) -> ExitCode:
-    """0, or 9 with a line that says where to look."""
+    """The exit code: 0, or 9 with a line that says how to follow the rest."""
     if in_time:
         return ExitCode.DONE
     stderr().print("not settled yet; the server goes on: see `broker reservations`", markup=False)

@@ -33,7 +33,7 @@ def reservations(
 ) -> None:
     """List reservations on the running server, newest first, or the history of one, oldest first.
 
-    Exit codes: 3 key, 4 no such reservation.
+    Exit codes: 3 the key may not, 4 no such reservation.
 
     Example: BROKER_KEY=… broker reservations --open
     """

@@ -1,4 +1,4 @@
-"""``broker reserve``: holds what a plan placed."""
+"""``broker reserve``: reserves the capacity that a plan placed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def reserve(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Reserve all of a plan on the running server, or leave nothing held.
+    """Reserve all of a plan on the running server, or nothing of it.
 
-    Exit codes: 3 key, 4 no such plan, 5 the market moved, 7 approval or budget, 8 a provider failed,
-    9 still working.
+    Exit codes: 3 the key may not, 4 no such plan, 5 prices or stock changed, 7 approval or budget needed,
+    8 a provider failed, 9 the reservation is not done yet.
 
     Example: BROKER_KEY=… broker reserve plan-01jd…
     """

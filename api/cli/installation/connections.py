@@ -1,4 +1,4 @@
-"""Connections that wait for no client for ever, and are not too many.
+"""Connections with time limits, and a limit on their number.
 
 uvicorn limits only the pause between two requests, and what asyncio cannot accept for want of files it logs
 thousands of times a second.
@@ -22,11 +22,11 @@ CUT_OFF = Counter(
 
 
 class LimitedConnection(H11Protocol):
-    """Closes a connection whose request is not there in time, however it trickles in.
+    """Closes a connection whose request does not arrive in time, however slowly it is sent.
 
-    ``head_s`` from connecting, or from a request's first byte, to the end of its headers; ``body_s`` from
-    there to the end of its body. How long an answer takes is not limited. Where there are more connections
-    than ``most``, the one goes that has waited longest for its headers.
+    ``head_s`` limits the time from connecting, or from the first byte of a request, to the end of its
+    headers, and ``body_s`` the time from there to the end of its body. The time of an answer has no limit.
+    With more than ``most`` connections, the one that has waited longest for its headers is closed.
     """
 
     head_s = 20.0
@@ -36,24 +36,24 @@ class LimitedConnection(H11Protocol):
     _limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
+        """A client has connected."""
         super().connection_made(transport)
         self._limit_rest()
         if len(self.connections) > self.most:
             self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """A client said something."""
+        """A client has sent data."""
         super().data_received(data)
         self._limit_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A client is gone."""
+        """A client has disconnected."""
         self._stop_limit()
         super().connection_lost(exc)
 
     def _limit_rest(self) -> None:
-        """Begins the time of what is awaited now, unless it is what was awaited before."""
+        """Starts the timer of the part that is awaited now, unless it is running already."""
         awaited = (self.conn.their_state, self.cycle)
         if awaited != self._awaited:
             self._awaited = awaited
@@ -68,7 +68,7 @@ class LimitedConnection(H11Protocol):
             self._limit = None
 
     def _make_room(self) -> None:
-        """Cuts the connection off that has waited longest for headers: this one, if no other does."""
+        """Closes the connection that has waited longest for its headers: this one, if no other waits."""
         ends = {
             end: each
             for each in self.connections
@@ -78,7 +78,7 @@ class LimitedConnection(H11Protocol):
         ends[min(ends)].cut_off()
 
     def head_ends_at(self) -> float | None:
-        """Until when headers are waited for, by the loop's clock; None where none are."""
+        """The loop's time at which the wait for headers ends; None if none are awaited."""
         if self._limit is None or self.conn.their_state is not h11.IDLE:
             return None
         return self._limit.when()
@@ -90,8 +90,8 @@ class LimitedConnection(H11Protocol):
 
 
 def connection_of_this_process() -> type[LimitedConnection]:
-    """The protocol of a server that leaves half of the files that it may open, as many as the system lets it
-    have, to the database, sellers and planners."""
+    """The protocol of a server. It raises the limit of open files to what the system allows, and leaves half
+    of them to the database, sellers and planners."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < files:

@@ -1,4 +1,4 @@
-"""``broker keys``: who may act on the running server, for which team, and how long."""
+"""``broker keys``: API keys of the running server: for which team, with which scopes, until when."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def keys(
     revoke: Annotated[str | None, typer.Option(metavar="KEY_ID", help="End this key for good.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Keys of the running server; makes one for a team or a colleague, and ends one.
+    """List the keys of the running server, make one for a team or a colleague, or revoke one.
 
-    A new key's secret is printed once. BROKER_KEY has to be an administrator's to make or end keys.
+    The secret of a new key is printed once. To make or revoke keys, BROKER_KEY must be an administrator's.
 
     Example: BROKER_KEY=… broker keys --new ci --team research --days 90
 
@@ -85,7 +85,7 @@ def _print_made(made: NewKeyForm, *, as_json: bool) -> None:
 
 
 def print_keys(console: Console, found: Sequence[KeyForm]) -> None:
-    """A row a key, newest first as they came; one line when there are none."""
+    """One row for each key, newest first; one line when there are none."""
     if not found:
         console.print("no keys")
         return

@@ -1,4 +1,4 @@
-"""A server of ours: its port taken first, its failures told."""
+"""Running a server: the port is bound first, and failures are reported."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ MALFORMED = Counter("broker_http_malformed_requests", "What came to the port and
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes any free one. Conflict names the address that cannot be had.
+    """A bound socket. Port 0 takes any free port. Raises Conflict with the address if it cannot be bound.
 
-    Its connections send at once: asyncio sees to that only for sockets that it made itself, and else an
-    answer in two parts waits 40 ms for the caller's delayed acknowledgement.
+    Its connections have TCP_NODELAY. asyncio sets that only for sockets that it made itself, and without it
+    an answer in two parts waits 40 ms for the caller's delayed acknowledgement.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -57,18 +57,19 @@ def url_of(bound: socket.socket) -> str:
 
 
 def spare_collections() -> None:
-    """Leaves what is loaded by now out of garbage collections, and has them less often: a full one over all
-    modules takes longer than an answer may, and in the middle of it."""
+    """Exempts loaded objects from garbage collection, and makes collections rarer. A full collection over all
+    modules would stop an answer for longer than it may take."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(ALLOCATIONS_BETWEEN)
 
 
 class _OfStrangers(logging.Filter):
-    """Counts what is no HTTP in place of telling it: who sends it needs no key, and the log has an end."""
+    """Counts requests that are no valid HTTP instead of logging each. Anybody can send them without a key,
+    and they would fill the log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to tell ``record``."""
+        """Whether to log ``record``."""
         if not str(record.msg).startswith(NO_REQUESTS):
             return True
         MALFORMED.inc()
@@ -79,11 +80,11 @@ _of_strangers = _OfStrangers()
 
 
 class _Server(uvicorn.Server):
-    """Ends as a program that is done, not by the signal that asked for it.
+    """Exits normally instead of by the signal that asked it to stop.
 
-    uvicorn raises the signal again once it has served, which ends the process before it could give back what
-    it shares with its workers. A first SIGTERM makes ``/readyz`` 503 and lets ``drain_s`` pass before
-    connections are refused, so that who balances the load has seen it. SIGINT and a second signal end at
+    uvicorn raises the signal again once it has served. That would end the process before it could release
+    what it shares with its workers. A first SIGTERM makes ``/readyz`` answer 503, and connections are
+    accepted for another ``drain_s``, so that a load balancer notices. SIGINT and a second signal stop at
     once.
     """
 
@@ -93,7 +94,7 @@ class _Server(uvicorn.Server):
         self._drain_s = drain_s
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begins the end."""
+        """Starts the shutdown."""
         readiness = self._product.readiness
         if sig == signal.SIGTERM and self.started and readiness.serving and self._drain_s:
             asyncio.get_running_loop().call_later(self._drain_s, super().handle_exit, sig, frame)
@@ -103,7 +104,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Takes SIGINT and SIGTERM as the wish to stop while it serves."""
+        """Handles SIGINT and SIGTERM while it serves."""
         loop = asyncio.get_running_loop()
         for wish in ENDING:
             loop.add_signal_handler(wish, self.handle_exit, wish, None)
@@ -114,13 +115,14 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(wish)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to serve."""
+        """Starts to serve."""
         await super().startup(sockets)
         for bound in sockets or ():
             bound.listen(BACKLOG)  # asyncio has asked for a queue as short as what it accepts at once
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Lets answers end, then the application. Streams would hold that up, so they end first."""
+        """Waits for answers to end, then stops the application. Streams are closed first, as they would not
+        end."""
         self._product.readiness.serving = False
         self._product.events.close()
         await super().shutdown(sockets)

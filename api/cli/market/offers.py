@@ -64,7 +64,7 @@ def offers(
 
 
 def _under_its_right_name(gpu: str, rest: OfferFilter, empty: Market) -> Market:
-    """For a GPU that nobody sells: perhaps it has another name; InputError names the nearest."""
+    """Raises InputError with the nearest name for a GPU that no offer has."""
     right = resolve_gpu(gpu, "--gpu", "options")
     if right == gpu:
         return empty
@@ -109,7 +109,8 @@ def print_market(console: Console, market: Market, limit: int) -> None:
 
 
 def _where(offer: Offer, *, wide: bool) -> str:
-    """The place, or its zone or region where there is less room; and whether it is a community's."""
+    """The place of an offer, shortened to its zone or region where needed, and whether a community host has
+    it."""
     name = offer.place if wide else offer.zone or offer.region
     return f"{name}, community" if offer.host is HostKind.COMMUNITY else name
 

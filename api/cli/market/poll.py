@@ -1,4 +1,4 @@
-"""``broker poll``: asks providers now."""
+"""``broker poll``: polls providers now."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def poll(
     providers: Annotated[list[str] | None, typer.Argument(help="Provider keys; default: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Ask providers what they sell and store it: a line a provider.
+    """Poll providers and store their offers. Prints one line for each provider.
 
-    Exit code 8 when one of them failed; its last offers stay.
+    Exit code 8 when one of them failed; its last known offers are kept.
 
     Example: BROKER_SANDBOX_URL=http://127.0.0.1:8090 broker poll lambda runpod
     """

@@ -1,4 +1,4 @@
-"""Polling from the command line, and how rounds look."""
+"""Polling from the command line, and the table that it prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from providers.market_clock import MarketClock
 
 
 async def poll_now(product: Product, providers: Sequence[str] | None) -> tuple[PollRound, ...]:
-    """Asks ``providers`` (None: all that are configured) once; InputError when there is none."""
+    """Polls ``providers`` (None: all that are configured) once. Raises InputError when there is none."""
     if not product.adapters:
         expected = "BROKER_SANDBOX_URL, or the credentials of a provider (`broker providers list`)"
         raise InputError("environment", (FieldProblem("", "no configured provider", expected),))
@@ -25,7 +25,7 @@ async def poll_now(product: Product, providers: Sequence[str] | None) -> tuple[P
 
 
 def print_rounds(console: Console, rounds: Sequence[PollRound]) -> None:
-    """A line a provider: offers, changes, rejected rows, seconds, error."""
+    """One line for each provider: offers, changes, rejected rows, seconds, error."""
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("provider", no_wrap=True)
     for name in ("offers", "changes", "rejected", "seconds"):

@@ -61,7 +61,7 @@ def prices(
     limit: Annotated[int, typer.Option(min=1, help="Rows of a market's table.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Show least, median and most by UTC day, the market of a past instant, or a forecast.
+    """Show the lowest, median and highest price by UTC day, the market at a past instant, or a forecast.
 
     Example: broker prices --gpu H100-SXM-80GB --tier spot --from 2026-11-01
     """
@@ -140,7 +140,7 @@ def _show_sku(
 
 
 def print_forecast(console: Console, forecast: OfferForecast) -> None:
-    """A row a horizon; without history the words that say so."""
+    """One row for each horizon, or a line that says that there is no history."""
     now = forecast.offer.price_usd_per_node_hour
     if forecast.grounds is None:
         console.print(

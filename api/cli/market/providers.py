@@ -68,7 +68,7 @@ def capability_table() -> str:
 
 
 def field_table(spec: ProviderSpec) -> str:
-    """What becomes of each field of a seller's rows, as Markdown; one line a reason."""
+    """How each field of a seller's rows is used, as Markdown, with one line for each reason."""
     lines = [f"## {spec.title}", "", f"`{spec.name}`, held against: {spec.schema.held_against}.", ""]
     for rows in spec.schema.every:
         grouped: dict[tuple[Fate, str], list[str]] = {}
@@ -200,10 +200,10 @@ def probe_provider(
     name: Annotated[str, typer.Argument(help="Provider key.")],
     as_json: Json = False,
 ) -> None:
-    """Compare a provider's answers with what its adapter expects; it buys nothing.
+    """Compare a provider's answers with what its adapter expects. It buys nothing.
 
-    Told are new fields, fields that vanished or have another type, unknown words, and endpoints that retire.
-    Providers with dry runs (capability dry_run) also say whether they would take an order.
+    It reports new fields, fields that are missing or have another type, unknown values, and endpoints that
+    will be retired. Providers with dry runs (capability dry_run) also say whether they would accept an order.
 
     Exit code 1 when something differs.
 
@@ -225,7 +225,7 @@ def probe_provider(
 
 
 def _show_probe(report: ProbeReport) -> None:
-    """What was compared, then what differs."""
+    """Prints what was compared, then the differences."""
     compared = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     compared.add_column("compared", overflow="fold")
     compared.add_column("rows", justify="right", no_wrap=True)

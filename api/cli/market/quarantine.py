@@ -1,4 +1,4 @@
-"""``broker quarantine``: prices that are not believed."""
+"""``broker quarantine``: offers with implausible prices."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def quarantine(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show offers whose price is not believed, which no plan uses, and believe one.
+    """List offers whose price is implausible, or release one. No plan uses an offer in quarantine.
 
-    A released offer is on sale from the next poll on, until its price changes.
+    A released offer is on sale from the next poll on, until its price changes again.
 
     Example: broker quarantine --release vast/offer-123/on_demand
     """
@@ -43,7 +43,7 @@ def quarantine(
 
 
 def print_quarantine(console: Console, entries: Sequence[QuarantinedForm]) -> None:
-    """The entries, or that there are none."""
+    """The entries, or a line that says that there are none."""
     if not entries:
         console.print("No price is in doubt.")
         return

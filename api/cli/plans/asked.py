@@ -1,4 +1,4 @@
-"""What a command that plans is asked: a workloads document over a market, under the installation's quotas."""
+"""The input of a command that plans: a workloads document, a market, and the installation's quotas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_NAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``text``: the document as it stands in its file."""
+    """A workloads document (``text``: as it stands in its file) and the market that it is planned on."""
 
     text: str
     request: PlanRequest
@@ -36,7 +36,7 @@ class Asked:
 
 
 def read_asked(workloads: Path, market: Path | None) -> Asked:
-    """Reads both, the database's offers where no ``market`` is named; InputError."""
+    """Reads both. Without ``market`` the offers are those of the database. Raises InputError."""
     text = read_text(workloads)
     found = find_market(market)
     _warn_of_unknown_gpus(found)
@@ -45,7 +45,7 @@ def read_asked(workloads: Path, market: Path | None) -> Asked:
 
 
 def _warn_of_unknown_gpus(market: Market) -> None:
-    """A line on stderr when offers name GPUs without figures: nothing can be placed on those."""
+    """Warns on stderr of GPUs without performance data: nothing can be placed on their offers."""
     unknown = Counter(offer.sku.gpu for offer in market.offers if offer.sku.gpu not in load_gpus())
     if unknown:
         names = ", ".join(sorted(unknown)[:MOST_NAMES])

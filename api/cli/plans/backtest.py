@@ -1,4 +1,4 @@
-"""``broker backtest``: how policies of looking again would have done over a recorded market."""
+"""``broker backtest``: what re-optimization policies would have cost over a recorded market."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DATABASE_DAYS = timedelta(days=90)
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One horizon of the workloads, and the history of its time."""
+    """One horizon of the workloads, and the price history of that time."""
 
     request: PlanRequest
     history: MarketHistory
@@ -66,10 +66,10 @@ def backtest(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of every search.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Replay recorded prices under policies of looking again, beside a plan that knew them all.
+    """Replay recorded prices under re-optimization policies, compared with a plan that knew all of them.
 
-    The workloads are played as often as their horizon fits into the history, each time from an empty fleet.
-    Limits count work, not time: equal seeds give equal figures on every machine.
+    The workloads are replayed as often as their horizon fits into the history, each time from an empty fleet.
+    Limits count work, not time, so equal seeds give equal results on every machine.
 
     Example: broker backtest --history fixtures/history --workloads fixtures/examples/backtest.yaml
     """
@@ -107,7 +107,7 @@ def _known(episode: Episode, options: PlanOptions, progress: ProgressLine) -> Al
 
 
 def _made_once() -> PlanCall:
-    """The planner for first plans: each policy begins a horizon with the same one."""
+    """The planner for first plans. Every policy begins a horizon with the same plan, so it is made once."""
     made: dict[datetime, Plan] = {}
 
     def call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:
@@ -119,9 +119,9 @@ def _made_once() -> PlanCall:
 
 
 def _looked_once() -> ReplanCall:
-    """The planner for new looks: limited by work it answers equal questions alike, so each is asked once.
+    """The planner for re-optimizations, with its answers cached: limited by work, it is deterministic.
 
-    Policies that look at the same instants from the same plans share most of their looks.
+    Policies that re-optimize at the same instants from the same plans share most of these runs.
     """
     made: dict[bytes, PlannedAgain] = {}
 
@@ -166,7 +166,7 @@ def _warn(outcomes: dict[LookPolicy, list[Outcome]]) -> None:
 
 
 def find_episodes(history: MarketHistory, text: str, workloads: Path, source: str) -> Iterator[Episode]:
-    """Horizon after horizon within the history; InputError where not even one fits."""
+    """Consecutive horizons within the history. Raises InputError if not even one fits."""
     span = history.span
     if span is None:
         raise InputError(
@@ -193,7 +193,7 @@ def find_episodes(history: MarketHistory, text: str, workloads: Path, source: st
 
 
 def load_history(source: str, since: str | None, until: str | None) -> MarketHistory:
-    """The history of a folder or a database, cut to the times that are asked for; InputError."""
+    """The history of a folder or a database, cut to the given times. Raises InputError."""
     start, end = _instant("--from", since), _instant("--to", until)
     if "://" in source or Path(source).is_file():
         return asyncio.run(_stored_history(source, start, end))
@@ -205,7 +205,7 @@ def load_history(source: str, since: str | None, until: str | None) -> MarketHis
 
 
 def with_rates(history: MarketHistory) -> MarketHistory:
-    """``history`` with what is assumed of spot whose provider says no rate of interruptions."""
+    """``history`` with the assumed interruption rate for spot offers whose provider states none."""
     told = with_spot_rates(history.offers.values())
     return replace(history, offers={offer.offer_id: offer for offer in told})
 

@@ -22,7 +22,8 @@ from broker.services.moving.backtest import LookPolicy, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What each policy came to over the same horizons, and what somebody all-knowing would have paid."""
+    """What each policy cost over the same horizons, and what a planner with perfect foresight would have
+    paid."""
 
     source: str
     offers: int
@@ -68,7 +69,8 @@ def sums_of(many: Sequence[Outcome]) -> Sums:
 
 
 def compared_to_document(compared: Compared) -> dict[str, Any]:
-    """All figures; ``regret_usd`` is over the all-knowing plan, ``over_bound_usd`` over its proven bound."""
+    """All figures. ``regret_usd`` is the cost above the plan with perfect foresight, ``over_bound_usd`` that
+    above its proven bound."""
     never = compared.outcomes.get(LookPolicy.NEVER)
     return {
         "history": {"source": compared.source, "offers": compared.offers, "points": compared.points},
@@ -112,7 +114,7 @@ def _policy(
 
 
 def print_compared(console: Console, compared: Compared) -> None:
-    """A row a policy, the all-knowing plan and its bound below."""
+    """One row for each policy, then the plan with perfect foresight and its bound."""
     never = compared.outcomes.get(LookPolicy.NEVER)
     base = None if never is None else sums_of(never).total
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)

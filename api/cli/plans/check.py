@@ -1,4 +1,4 @@
-"""``broker check``: verifies a plan without trusting who made it."""
+"""``broker check``: verifies a plan without trusting the planner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check(
 ) -> None:
     """Verify a plan independently: every constraint, every cost, the sums.
 
-    Exit code 1 when something is violated, each violation on a line of its own.
+    Exit code 1 when a rule is violated, with one line for each violation.
 
     Example: broker check plan.json --market market.json --workloads workloads.yaml
     """

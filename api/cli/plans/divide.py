@@ -81,7 +81,7 @@ def divide(
 
 
 def print_division(console: Console, division: Division) -> None:
-    """What was divided, with the routes of a gateway, and why the others were not."""
+    """Which services were divided, with routes for a gateway, and why the others were not."""
     for one in division.divided:
         console.print(_headline(one), markup=False, soft_wrap=True)
         if one.surely_saves_usd:

@@ -35,7 +35,7 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Writes a plan as SkyPilot tasks, dstack fleets with their runs, or vLLM configurations.
+    """Write a plan as SkyPilot tasks, dstack fleets with their runs, or vLLM configurations.
 
     Example: broker export plan.json --to skypilot --output tasks
     """
@@ -52,7 +52,7 @@ def export(
 
 
 def _models(workloads: Path | None) -> dict[str, str]:
-    """Hugging Face names by workload, of those models that have one here."""
+    """Hugging Face model names by workload, where the model table has one."""
     if workloads is None:
         return {}
     request = read_workloads(

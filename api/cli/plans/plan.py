@@ -71,7 +71,7 @@ def plan(
 
 
 def tell_of_lanes(request: PlanRequest) -> None:
-    """A line on stderr when requests of several sizes share a fleet."""
+    """Suggests ``broker divide`` on stderr when requests of several sizes share a fleet."""
     mixed = [w.name for w in request.workloads if isinstance(w, Serving) and len(w.traffic.mix) > 1]
     if mixed:
         names = ", ".join(mixed[:MOST_NAMES])
@@ -82,7 +82,7 @@ def tell_of_lanes(request: PlanRequest) -> None:
 
 
 def warn_of_price_lists(plan: Plan) -> None:
-    """A line on stderr when a plan rests on price lists: nothing can be ordered there."""
+    """Warns on stderr when a plan uses offers of price lists, which cannot be ordered."""
     for provider in sorted(PRICE_LISTS & {placement.provider for placement in plan.placements}):
         placed = sorted({one.workload for one in plan.placements if one.provider == provider})
         told = f"warning: {provider} is a price list, nothing can be ordered there: {', '.join(placed)}"

@@ -1,4 +1,4 @@
-"""A plan as a person reads it in a terminal; fits from 80 columns on."""
+"""A plan as text for a terminal of at least 80 columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None)
 
 
 def misses_something(plan: Plan) -> bool:
-    """Whether some workload cannot be placed; one that is only not worth its price could be."""
+    """Whether some workload cannot be placed. One that was left out because it is not worth its price could
+    be."""
     if plan.status is PlanStatus.INFEASIBLE:
         return True
     return any(row.reason is not Obstacle.PRICE for row in plan.unplaced)
@@ -121,7 +122,7 @@ def _quality(plan: Plan) -> str:
 
 
 def _saving(plan: Plan) -> Text | None:
-    """Against the cheapest strategy within the budget."""
+    """What the plan saves against the cheapest simple strategy within the budget."""
     if plan.status is PlanStatus.INFEASIBLE:
         return None
     against = strongest(plan)
@@ -266,7 +267,7 @@ def _saved_usd(row: Baseline, plan: Plan) -> Decimal:
 
 
 def _saved(row: Baseline, plan: Plan) -> str:
-    """What the plan saves against a strategy, and the share of what that costs."""
+    """What the plan saves against a strategy, in USD and as a share of the strategy's cost."""
     if not row.cost_usd:
         return ""
     saved = _saved_usd(row, plan)
@@ -285,7 +286,7 @@ def _reasons(plan: Plan) -> Iterator[RenderableType]:
 
 
 def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
-    """How each placement performs and what it pays for nothing; then why, a sentence a line."""
+    """The performance and the unused time of each placement, then the reasons, one sentence a line."""
     text = Text.assemble((workload, "bold"), " ")
     is_run = placements[0].kind is WorkloadKind.TRAINING
     text.append("".join(map(_run, placements)) if is_run else _fleet(placements))
@@ -306,7 +307,7 @@ def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
 
 
 def _window_use(use: WindowUse) -> str:
-    """The wish snapped outward to what is sold."""
+    """The wanted time, and the window on sale that covers it."""
     taken_back = "" if use.usable.end == use.bought.end else f", usable until {day_and_time(use.usable.end)}"
     return (
         f" It wants {day_and_time(use.wanted.start)} to {day_and_time(use.wanted.end)}; sold is "
@@ -316,7 +317,7 @@ def _window_use(use: WindowUse) -> str:
 
 
 def _scarce(plan: Plan) -> Iterator[RenderableType]:
-    """What more stock would save."""
+    """What one more node of a sold-out offer would save."""
     if plan.scarcity:
         yield Text("\nScarce", style="bold")
         for row in plan.scarcity[:MOST_SCARCE]:
@@ -324,7 +325,7 @@ def _scarce(plan: Plan) -> Iterator[RenderableType]:
 
 
 def _notes(plan: Plan) -> Iterator[RenderableType]:
-    """What a reader should know of how the document was taken."""
+    """How the document was interpreted, where a reader should know."""
     if plan.notes:
         yield Text("\nWorth knowing", style="bold")
         for note in plan.notes:
@@ -332,7 +333,7 @@ def _notes(plan: Plan) -> Iterator[RenderableType]:
 
 
 def _assumptions(plan: Plan) -> Iterator[RenderableType]:
-    """Nodes that the plan counts on though nobody says that they exist."""
+    """Stock that the plan assumes where the seller states no number."""
     if plan.assumptions:
         yield Text("\nAssumed stock", style="bold")
         for row in plan.assumptions:
@@ -350,7 +351,7 @@ def _run(placement: Placement) -> str:
 
 
 def _fleet(placements: Sequence[Placement]) -> str:
-    """Each kind of replica once; offers that differ in price alone share a sentence."""
+    """One sentence for each kind of replica; offers that differ only in price share it."""
     alike: dict[str, list[float]] = {}
     for placement in placements:
         prices = alike.setdefault(_replica(placement), [])

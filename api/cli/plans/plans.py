@@ -51,9 +51,9 @@ def plans(
 ) -> None:
     """Plans of the running server: asks for one, shows one, or lists them, newest first.
 
-    A plan has to be the server's to be reserved. Ctrl-C while a new one is waited for cancels it. Exit codes:
-    3 key, 4 no such plan, 5 made already, 6 something cannot be placed, 9 still planning, 130 cancelled by
-    Ctrl-C.
+    Only a plan of the server can be reserved. Ctrl-C while a new plan is awaited cancels it. Exit codes:
+    3 the key may not, 4 no such plan, 5 it is made already, 6 a workload cannot be placed, 9 planning goes
+    on, 130 cancelled by Ctrl-C.
 
     Example: BROKER_KEY=… broker plans --new fixtures/examples/quickstart.yaml
     """
@@ -94,7 +94,7 @@ def plans(
 
 
 def _show(found: PlanRecordForm, output: Path | None, *, as_json: bool) -> None:
-    """Prints a plan and writes it where that is wished; exit 6 when something cannot be placed."""
+    """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
     document, plan = found.model_dump(mode="json"), found.to_plan()
     if output is not None:
         write_text(output, to_json(document))
@@ -117,7 +117,7 @@ def _tell_cancelled(found: PlanRecordForm | PlanSummaryForm, *, as_json: bool) -
 
 
 def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
-    """The plan that was asked for, once it is made; Ctrl-C cancels it on the server."""
+    """Waits for the plan. Ctrl-C cancels it on the server."""
     try:
         return _made(client, plan_id, timeout_s)
     except KeyboardInterrupt:
@@ -131,7 +131,7 @@ def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -
 
 
 def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
-    """The plan once it is made; TimedOut, and the server's word where it failed."""
+    """Waits for the plan. Raises TimedOut, or the server's error if planning failed."""
     until = time.monotonic() + timeout_s
     while True:
         found = client.find_plan(plan_id)
@@ -155,7 +155,7 @@ def _list(found: Sequence[PlanSummaryForm], *, as_json: bool) -> None:
 
 
 def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
-    """A row a plan, newest first as they came; one line when there are none."""
+    """One row for each plan, newest first; one line when there are none."""
     if not found:
         console.print("no plans")
         return
@@ -173,7 +173,7 @@ def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
 
 
 def _standing_words(one: PlanSummaryForm) -> str:
-    """Where a plan stands, then what else there is to say of it."""
+    """The status of a plan, then notes on it."""
     if one.standing is None:
         return str(one.state)
     words = ["proposal" if one.state is PlanState.PROPOSED else str(one.standing)]

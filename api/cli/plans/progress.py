@@ -17,7 +17,7 @@ PLAIN_INTERVAL_S = 5.0
 
 
 def describe(progress: Progress) -> str:
-    """``searching  12.3 s  best $123,456  bound $120,000  gap 2.8 %``; what is unknown is left out."""
+    """``searching  12.3 s  best $123,456  bound $120,000  gap 2.8 %``, without what is not known yet."""
     parts = [doing(progress.stage), f"{progress.seconds:.1f} s"]
     if progress.incumbent_usd is not None:
         parts.append(f"best {whole_usd(progress.incumbent_usd)}")
@@ -29,7 +29,8 @@ def describe(progress: Progress) -> str:
 
 
 class ProgressLine:
-    """A ``ProgressSink`` and a context manager. Plain lines come with a new stage or every few seconds."""
+    """A ``ProgressSink`` and a context manager. Plain lines are printed at a new stage, or every few
+    seconds."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or stderr()
@@ -50,14 +51,14 @@ class ProgressLine:
             self._moving.stop()
 
     def say(self, text: str) -> None:
-        """A line that is no figure: what begins now."""
+        """Prints a line without figures, such as what begins now."""
         if self._moving is not None:
             self._moving.update(text)
         else:
             self._console.print(text, markup=False, soft_wrap=True)
 
     def __call__(self, progress: Progress) -> None:
-        """Shows how far the solve is."""
+        """Shows the progress of the solver."""
         if self._moving is not None:
             self._moving.update(describe(progress))
         elif doing(progress.stage) != self._stage or progress.seconds - self._told_at >= PLAIN_INTERVAL_S:

@@ -1,4 +1,4 @@
-"""Re-optimizations as a person reads them."""
+"""Re-optimizations as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STYLES = {
 
 
 def print_looks(console: Console, rows: Sequence[ReoptimizationForm]) -> None:
-    """A table, newest first as they came; one line when there are none."""
+    """A table, newest first; one line when there are none."""
     if not rows:
         console.print("no re-optimizations")
         return
@@ -43,7 +43,7 @@ def print_looks(console: Console, rows: Sequence[ReoptimizationForm]) -> None:
 
 
 def print_look(console: Console, look: ReoptimizationForm) -> None:
-    """One look and its moves."""
+    """One re-optimization and its moves."""
     console.print(Text.assemble(look.reoptimization_id, "  ", (str(look.state), STYLES.get(look.state, ""))))
     console.print(f"plan {look.plan_id} → {look.new_plan_id or '-'}", markup=False)
     console.print(f"{look.trigger}: {look.reason}", markup=False)

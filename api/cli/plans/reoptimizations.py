@@ -1,4 +1,4 @@
-"""``broker reoptimizations``: what was proposed as prices moved, and a word on it."""
+"""``broker reoptimizations``: proposals to move as prices change, and the decision on them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def reoptimizations(
     state: Annotated[ProposalState | None, typer.Option(help="Only those in this state.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List what was found as prices moved, newest first; show one; accept or reject a proposal.
+    """List re-optimizations, newest first; show one; accept or reject a proposal.
 
-    An accepted proposal moves what runs: the new is bought and usable before the old is let go.
-    Exit codes: 3 key, 4 no such re-optimization, 5 it is over, 7 approval needed.
+    An accepted proposal moves what runs: new capacity is bought and usable before the old is released.
+    Exit codes: 3 the key may not, 4 no such re-optimization, 5 it is over, 7 approval needed.
 
     Example: BROKER_KEY=… broker reoptimizations reopt-01jd… --accept
     """

@@ -1,4 +1,4 @@
-"""A plan over time: a row a placement, a column a slice of the time, height for nodes held."""
+"""A plan over time: one row for each placement, one column for each slice of time, height by nodes held."""
 
 from __future__ import annotations
 
