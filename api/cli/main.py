@@ -32,15 +32,15 @@ class BrokerGroup(LazyGroup):
         "sandbox": CommandEntry(
             "api.cli.installation.sandbox", "The sandbox market as a server of its own.", RUN
         ),
-        "poll": CommandEntry("api.cli.market.poll", "Ask providers now.", RUN),
+        "poll": CommandEntry("api.cli.market.poll", "Poll providers now.", RUN),
         "offers": CommandEntry("api.cli.market.offers", "Offers now, cheapest first.", PLAN),
-        "prices": CommandEntry("api.cli.market.prices", "Prices over time, and what they may become.", LOOK),
-        "quarantine": CommandEntry("api.cli.market.quarantine", "Prices that are not believed.", LOOK),
+        "prices": CommandEntry("api.cli.market.prices", "Prices over time, and forecasts.", LOOK),
+        "quarantine": CommandEntry("api.cli.market.quarantine", "Offers with implausible prices.", LOOK),
         "plan": CommandEntry("api.cli.plans.plan", "Plan workloads.", PLAN),
-        "divide": CommandEntry("api.cli.plans.divide", "Lanes for requests of several sizes.", PLAN),
+        "divide": CommandEntry("api.cli.plans.divide", "Divide services by size of request.", PLAN),
         "check": CommandEntry("api.cli.plans.check", "Verify a plan independently.", PLAN),
         "backtest": CommandEntry(
-            "api.cli.plans.backtest", "Policies of looking again over recorded prices.", PLAN
+            "api.cli.plans.backtest", "Re-optimization policies over recorded prices.", PLAN
         ),
         "export": CommandEntry("api.cli.plans.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
         "plans": CommandEntry(
@@ -50,18 +50,16 @@ class BrokerGroup(LazyGroup):
         "reservations": CommandEntry("api.cli.holding.reservations", "What is reserved.", HOLD),
         "extend": CommandEntry("api.cli.holding.extend", "Hold a reservation longer.", HOLD),
         "reoptimizations": CommandEntry(
-            "api.cli.plans.reoptimizations", "What is proposed as prices move; accept or reject it.", HOLD
+            "api.cli.plans.reoptimizations", "Proposals as prices change; accept or reject one.", HOLD
         ),
-        "release": CommandEntry("api.cli.holding.release", "Give a reservation back.", HOLD),
+        "release": CommandEntry("api.cli.holding.release", "Release a reservation.", HOLD),
         "spend": CommandEntry("api.cli.finance.spend", "Projected and actual spend.", HOLD),
-        "budgets": CommandEntry(
-            "api.cli.finance.budgets", "What teams may spend, and where that stands.", HOLD
-        ),
+        "budgets": CommandEntry("api.cli.finance.budgets", "Budgets, and how much of them is used.", HOLD),
         "approvals": CommandEntry(
-            "api.cli.finance.approvals", "Plans before finance: approve, reject.", HOLD
+            "api.cli.finance.approvals", "Plans that need approval: approve or reject one.", HOLD
         ),
-        "focus-check": CommandEntry("api.cli.finance.focus_check", "Check any FOCUS file.", HOLD),
-        "keys": CommandEntry("api.cli.installation.keys", "Who may act, for which team, and how long.", RUN),
+        "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
+        "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", RUN),
         "perf": CommandEntry("api.cli.accuracy.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.market.providers", "Adapters and recorded payloads.", LOOK),
     }

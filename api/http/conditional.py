@@ -1,4 +1,4 @@
-"""Answers with a validator: who has the present one is told so (304) instead of sent it again."""
+"""Answers with an ETag: a client that has the current version gets 304 instead of the body."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ Tagged = tuple[str, bytes]
 
 
 def kept_answers() -> LruCache[Tagged]:
-    """Bodies that were written last, of some tens of megabytes together."""
+    """A cache of the bodies written last, of some tens of megabytes."""
     return LruCache(MOST_BYTES, lambda tagged: len(tagged[1]))
 
 
 def plan_key(record: PlanRecord, standing: Standing | None) -> tuple[object, ...]:
-    """All that the answer on a plan depends on; a plan itself changes with its record's version alone."""
+    """The cache key of a plan's answer: everything it depends on. A plan changes only with its record's
+    version."""
     rest = (record.state, record.problem, record.needs_approval, record.approval_reason, record.supersedes)
     words = (record.intended_by, record.approved_by, record.approved_at, record.decisions)
     return (record.plan_id, record.version, record.plan is None, standing, *rest, *words)
 
 
 def tagged(document: Any, *, but_for: Mapping[str, Any] | None = None) -> Tagged:
-    """The body of ``document``, and its tag; a weak one where fields ``but_for`` it follow that only say when
-    it was reckoned."""
+    """The body of ``document`` and its ETag. The tag is weak where it leaves out the fields ``but_for``,
+    which only say when the answer was computed."""
     body = _json(document)
     tag = f'"{blake2b(body, digest_size=16).hexdigest()}"'
     if but_for is None:
@@ -45,7 +46,7 @@ def tagged(document: Any, *, but_for: Mapping[str, Any] | None = None) -> Tagged
 
 
 def conditional(request: Request, answer: Tagged) -> Response:
-    """``answer``, or 304 to who has it already."""
+    """``answer``, or 304 for a client that has it already."""
     tag, body = answer
     headers = {"ETag": tag, **FRESH}
     if _has(request.headers.getlist("If-None-Match"), tag):
@@ -54,12 +55,12 @@ def conditional(request: Request, answer: Tagged) -> Response:
 
 
 def _has(given: list[str], tag: str) -> bool:
-    """Whether a tag is among those given; weak and strong ones are compared alike."""
+    """Whether a tag is among those given, by weak comparison."""
     tags = [word.strip().removeprefix("W/") for line in given for word in line.split(",")]
     return "*" in tags or tag.removeprefix("W/") in tags
 
 
 def _json(document: Any) -> bytes:
-    """As the framework writes it."""
+    """JSON bytes, in the same form as the framework's."""
     words = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return words.encode()

@@ -34,22 +34,22 @@ def by_name(name: str) -> SortKey:
 
 
 def by_instant(at: datetime, name: str = "") -> SortKey:
-    """A key for a list in the order of time, at one instant of names."""
+    """A key for a list in the order of time, then of names."""
     return Decimal(str(at.timestamp())), name
 
 
 def by_day(day: date, name: str = "") -> SortKey:
-    """A key for a list in the order of days, on one day of names."""
+    """A key for a list in the order of days, then of names."""
     return Decimal(day.toordinal()), name
 
 
 def make_cursor(key: SortKey) -> str:
-    """The cursor of what comes after ``key``."""
+    """The cursor for what follows ``key``."""
     return base64.urlsafe_b64encode(json.dumps([str(key[0]), key[1]]).encode()).decode()
 
 
 def read_cursor(cursor: str) -> SortKey:
-    """The key that a cursor continues after; InputError for none of ours."""
+    """The key after which a cursor continues. Raises InputError for an unknown cursor."""
     try:
         number, name = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         after = Decimal(str(number))

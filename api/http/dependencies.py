@@ -1,4 +1,4 @@
-"""What routes ask for: the wired product, the caller, and an answer that is given once."""
+"""Dependencies of routes: the wired product, the caller, and idempotent answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def product_of(request: Request) -> Product:
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who asks, by bearer key, or by the pages' session where nothing is changed; NotAuthenticated."""
+    """The caller, by bearer key, or by the pages' session for GET. Raises NotAuthenticated."""
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
     keys, visitor = product_of(request).keys, request.cookies.get(SESSION_COOKIE)
     if scheme.lower() == "bearer":
@@ -60,7 +60,7 @@ def _route(request: Request) -> str:
 
 
 def with_scope(find: FindCaller, scope: Scope) -> FindCaller:
-    """A dependency: the caller whom ``find`` finds, who must have ``scope``."""
+    """A dependency: the caller that ``find`` returns, who must have ``scope``."""
 
     async def allowed(request: Request) -> Caller:
         caller = await find(request)
@@ -96,7 +96,7 @@ async def narrowed_by(
     gpu: str | None = None,
     region: str | None = None,
 ) -> dict[str, str]:
-    """What sums and rows of spend are narrowed by: the words that were given."""
+    """The filters of spend that were given."""
     given = {
         "workload": workload, "provider": provider, "kind": kind, "tier": tier, "gpu": gpu, "region": region
     }  # fmt: skip
@@ -114,9 +114,9 @@ def json_answer(status: int, document: Any, headers: Mapping[str, str] | None = 
 async def answer_once(
     request: Request, caller: Caller, act: Callable[[], Awaitable[Answer]], again: Retell | None = None
 ) -> Response:
-    """``act``'s answer; under an ``Idempotency-Key`` that came before, the first answer again.
+    """The answer of ``act``; for an ``Idempotency-Key`` that was used before, the first answer again.
 
-    ``again`` answers from the ids of what a first request stored that could not answer any more.
+    ``again`` makes the answer from the ids that a first request stored, if it ended before it could answer.
     """
     key = request.headers.get(IDEMPOTENCY_HEADER)
     if key is not None and not 0 < len(key) <= LONGEST_KEY:
@@ -136,7 +136,7 @@ def listing(items: list[dict[str, Any]], next_cursor: str | None) -> JSONRespons
 
 
 def window_between(start: datetime | None, end: datetime | None) -> Window | None:
-    """``[start, end)`` of two query parameters; None when neither is given; InputError."""
+    """The window ``[start, end)`` of two query parameters; None when neither is given. Raises InputError."""
     if start is None and end is None:
         return None
     if start is None or end is None:

@@ -1,4 +1,4 @@
-"""One table from errors to problem documents (RFC 9457)."""
+"""The table from errors to problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPE_BASE = "https://gpu-capacity-broker.invalid/problems/"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one kind of error looks over HTTP."""
+    """How one kind of error is answered over HTTP."""
 
     status: int
     code: str
@@ -109,7 +109,7 @@ def problem(
 
 
 async def on_broker_error(request: Request, error: Exception) -> Response:
-    """Answers an error that was raised on purpose."""
+    """Answers an expected error."""
     assert isinstance(error, errors.BrokerError)
     kind = kind_of(error)
     extra: dict[str, Any] = dict(error.facts)
@@ -139,7 +139,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 def _field_problem(item: Mapping[str, Any], body: object) -> errors.FieldProblem:
-    """One complaint; its pointer leads into the body, or names the parameter."""
+    """One field error. Its pointer leads into the body or names the parameter."""
     if item["type"] == "json_invalid":
         text, at = str(body), int(item["loc"][-1])
         line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
@@ -169,13 +169,13 @@ def _allowed_methods(request: Request) -> list[str]:
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:
-    """The last resort: logs what nobody foresaw and answers without its text."""
+    """The last resort: logs an unexpected error, and answers without its text."""
     log_unexpected(request, error)
     return problem(request, UNEXPECTED, SEE_THE_LOG)
 
 
 def log_unexpected(request: Request, error: Exception) -> None:
-    """Notes what nobody foresaw, with where it happened."""
+    """Logs an unexpected error with its traceback."""
     if not was_told(error):
         log.error("unexpected error", path=request.url.path, exc_info=error)
 

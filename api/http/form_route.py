@@ -1,4 +1,4 @@
-"""The route of requests whose JSON body is a form: small, not deep, and of names that differ."""
+"""The route class of requests with a JSON body: it limits size and depth, and refuses duplicate names."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LARGEST_FORM_BYTES = 256 * 1024
 
 
 class FormRoute(APIRoute):
-    """Reads the body of a form once before the framework does, which takes the last of two fields alike."""
+    """Checks the body before the framework reads it, which would take the last of two fields of one name."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler; InputError for a body that is refused."""
+        """The handler. It raises InputError for a body that is refused."""
         handle = super().get_route_handler()
         if self.body_field is None:
             return handle
@@ -39,7 +39,7 @@ class FormRoute(APIRoute):
 
 
 def require_plain(body: bytes) -> None:
-    """InputError for bytes that are no JSON of distinct names, bounded depth and text that is seen."""
+    """Raises InputError unless the bytes are JSON with distinct names, bounded depth and visible text."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

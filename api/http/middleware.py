@@ -1,4 +1,5 @@
-"""What stands around every request: a trace id, limits, security headers, figures, and the last resort."""
+"""What wraps every request: a trace id, limits, security headers, metrics, and the handling of unexpected
+errors."""
 
 from __future__ import annotations
 
@@ -46,10 +47,10 @@ SECONDS = Histogram("broker_http_request_seconds", "Time to the end of an answer
 
 
 class RequestMiddleware:
-    """ASGI middleware, the outermost of ours. Streams pass through it untouched.
+    """The outermost ASGI middleware of the product. Streams pass through it unchanged.
 
-    ``tell``: the answer to what is refused or went wrong here, in the form that the one who asks reads.
-    ``paused``: only what reads, releases or signs in goes through.
+    ``tell`` makes the answer to an error here: a page or a problem document. While ``paused``, only requests
+    that read, release or sign in are let through.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class RequestMiddleware:
         self._paused = paused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets one request through, or answers it."""
+        """Passes a request on, or answers it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -97,7 +98,8 @@ class RequestMiddleware:
 
 
 class _Caller:
-    """Hands on what is received, at most LARGEST_BODY_BYTES of it, announced or not; sees when it leaves."""
+    """Passes the received body on, at most LARGEST_BODY_BYTES of it, and notices when the client
+    disconnects."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -115,7 +117,7 @@ class _Caller:
 
 
 class _Answer:
-    """Sends on, with our headers; remembers the status."""
+    """Sends the answer with the product's headers, and remembers its status."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
@@ -154,7 +156,7 @@ def _refusal(request: Request) -> tuple[Kind, str] | None:
 
 
 def _held_back(request: Request) -> tuple[Kind, str] | None:
-    """The refusal of what could buy or change something while the broker is paused."""
+    """The refusal of a request that could buy or change something while the broker is paused."""
     path = request.url.path.rstrip("/")
     if request.method in READING | {"DELETE"} or path.endswith(ALLOWED_WHILE_PAUSED):
         return None
@@ -162,7 +164,7 @@ def _held_back(request: Request) -> tuple[Kind, str] | None:
 
 
 def _is_departure(error: BaseException) -> bool:
-    """Whether an exception says no more than that who asked has left."""
+    """Whether an exception only says that the client has disconnected."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_departure(one) for one in error.exceptions)
     return isinstance(error, ClientDisconnect) or isinstance(error.__cause__, ClientDisconnect)

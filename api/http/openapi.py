@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI derives, plus the bearer key, and the forms of errors and workloads."""
+"""The OpenAPI document: what FastAPI derives, with the bearer key and the schemas of errors and workloads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IDEMPOTENCY: dict[str, Any] = {
 
 
 def install(app: FastAPI) -> None:
-    """Makes ``app`` describe itself that way, in a text that is written once: anybody may ask for it."""
+    """Makes ``app`` serve that document. Its text is cached, because anybody may ask for it."""
     deriving = Lock()
 
     def describe() -> dict[str, Any]:

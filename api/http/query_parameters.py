@@ -1,4 +1,4 @@
-"""Query parameters that a call does not know: a slip must not quietly ask for something else."""
+"""Unknown query parameters: a misspelt filter must not be silently ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.domain.basics.errors import FieldProblem
 
 
 async def only_known_parameters(request: Request) -> None:
-    """A dependency of every route: InputError for query parameters that the OpenAPI document does not tell.
+    """A dependency of every route. Raises InputError for query parameters that the OpenAPI document lacks.
 
     Pages and probes, which it does not tell of at all, take what others hang on their addresses.
     """

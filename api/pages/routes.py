@@ -24,7 +24,7 @@ router = page_router()
 
 @router.get("/")
 async def overview(request: Request, caller: AnyVisitor) -> Response:
-    """What is known, planned and held now."""
+    """The overview: what is known, planned and held now."""
     product = product_of(request)
     feeds = await product.offers.find_feeds()
     as_of = await product.offers.find_as_of()

@@ -1,4 +1,4 @@
-"""Budgets against what is owed and expected: rows with a meter, and money adding up over the period."""
+"""Budgets with what is owed and expected of them: rows with a meter, and running sums over the period."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEAN_MONTH_DAYS = Decimal("30.44")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One stretch of a meter: where it begins and how long it is, in percent of its whole; its series."""
+    """One part of a meter: its start and length in percent of the whole, and its series."""
 
     start: float
     length: float
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A budget as a row; ``limit_at``: where the limit lies on the meter, in percent."""
+    """A budget as a row. ``limit_at`` is the position of the limit on the meter, in percent."""
 
     standing: BudgetStanding
     who: str
@@ -45,12 +45,12 @@ class BudgetRow:
 
     @property
     def last_day(self) -> datetime:
-        """The last instant of its period, whose day is the last one in it."""
+        """The last instant of the budget's period, for naming its last day."""
         return self.standing.window.end - INSTANT
 
 
 def budget_rows(standings: Iterable[BudgetStanding]) -> tuple[BudgetRow, ...]:
-    """The one that runs out first stands first."""
+    """Rows of budgets, the one that runs out first at the top."""
     rows = [_row(standing) for standing in standings]
     rows.sort(key=lambda row: (-row.standing.expected_share, row.who))
     return tuple(rows)
@@ -72,13 +72,13 @@ def _row(standing: BudgetStanding) -> BudgetRow:
 
 
 def team_words(team: str) -> str:
-    """A team's name; everybody's budget has none."""
+    """A team's name, or words for the budget of all teams."""
     return "all teams" if team == ALL_TEAMS else team
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a budget allows in each period of a chart, evenly over ``window``."""
+    """What a budget allows in each period of a chart if it is spent evenly over ``window``."""
 
     name: str
     usd: Decimal
@@ -86,7 +86,7 @@ class Pace:
 
 
 def pace_of(rows: Sequence[BudgetRow], team: str, interval: Interval) -> Pace | None:
-    """Of ``team``'s budget that is nearest to its end; None where it has none."""
+    """The pace of the budget of ``team`` that ends soonest; None where it has none."""
     row = next((row for row in rows if row.standing.budget.team == team), None)
     if row is None:
         return None
@@ -103,7 +103,7 @@ def pace_of(rows: Sequence[BudgetRow], team: str, interval: Interval) -> Pace | 
 
 @dataclass(frozen=True, slots=True)
 class RunningDay:
-    """Money added up to the end of a day: owed, and owed and expected."""
+    """Running sums at the end of a day: owed, and owed plus expected."""
 
     day: datetime
     owed_usd: Decimal
@@ -111,7 +111,7 @@ class RunningDay:
 
 
 def running_days(usd_by_day: Mapping[SumKey, Decimal], window: Window) -> tuple[RunningDay, ...]:
-    """Sums by the end of each day of ``window``."""
+    """The running sums at the end of each day of ``window``."""
     owed: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
     both: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
     for key, amount in usd_by_day.items():
@@ -132,8 +132,8 @@ def running_charts(
     now: datetime,
     may_be: SpendInterval | None = None,
 ) -> Charts:
-    """What is owed and expected, added up over the budget's period, against its limit; ``may_be``: the band
-    that the sum may be in."""
+    """The running sums over the budget's period with its limit. ``may_be`` is the band in which the sum may
+    lie."""
     window = standing.window
     owed = tuple((day.day + DAY, float(day.owed_usd)) for day in days if day.day <= now)
     expected = tuple((day.day + DAY, float(day.expected_usd)) for day in days)

@@ -1,4 +1,4 @@
-"""Files that take a while: asked for from the Spend page, followed until they are there."""
+"""Export files that take a while: they are requested on the Spend page and followed until they are ready."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ router = page_router()
 async def ask_for_sums(
     request: Request, caller: SpendVisitor, document: ProjectionDocument, form: FileForm
 ) -> Response:
-    """This view as a file: at once, or followed while it is written."""
+    """Exports this view: at once, or with a page that follows the job."""
     return _followed(await export_projection_file(request, caller, document, form))
 
 
@@ -40,7 +40,7 @@ async def ask_for_sums(
 async def ask_for_expected_rows(
     request: Request, caller: SpendVisitor, export: ProjectionRows, form: FileForm
 ) -> Response:
-    """Expected charges as a file."""
+    """Exports expected charges."""
     return _followed(await write_projection_rows(request, caller, export, form))
 
 
@@ -52,13 +52,13 @@ async def ask_for_focus(
     form: FileForm,
     version: FocusVersion = FocusVersion.V1_2,
 ) -> Response:
-    """Actual charges as a file."""
+    """Exports actual charges as FOCUS rows."""
     return _followed(await write_focus(request, caller, export, form, version))
 
 
 @router.get("/spend/exports/{export_id}")
 async def export_page(request: Request, caller: SpendVisitor, export_id: str) -> Response:
-    """Where a file stands; the page looks again by itself until it is there."""
+    """The state of an export job. The page refreshes itself until the file is ready."""
     job = await product_of(request).exports.find(caller, export_id)
     again = FOLLOWED_S if job.state is ExportState.RUNNING else None
     document = export_to_document(job)

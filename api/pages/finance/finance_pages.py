@@ -1,4 +1,4 @@
-"""What stands behind the sums: why spend changed, and what units of work cost."""
+"""Explanations of spend: why it changed, and what a unit of work costs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def changes_page(
     after: str = "",
     view: CostView = CostView.AMORTIZED,
 ) -> Response:
-    """Why one month costs more or less than another; by default this one against the last."""
+    """Why one month costs more or less than another. By default this month is compared with the last."""
     now = product_of(request).clock.now()
     names = (before or _month(now, -1), after or _month(now, 0))
     months = [month_of(name) for name in names]
@@ -57,7 +57,8 @@ async def changes_page(
 
 
 async def _plan_changes(request: Request, caller: Caller, before: str, after: str) -> Response:
-    """Why one plan costs more or less than another: the market's doing, and the planner's."""
+    """Why one plan costs more or less than another: how much is due to prices, and how much to its
+    choices."""
     product = product_of(request)
     if month_of(before) is not None or month_of(after) is not None:
         expected = "two months such as 2026-10 and 2026-11, or two plans"
@@ -87,7 +88,8 @@ def _month(now: datetime, later: int) -> str:
 async def units_page(
     request: Request, caller: SpendVisitor, since: str | None = None, until: str | None = None
 ) -> Response:
-    """What a run, a token and a GPU-hour cost; what the split saves; the energy of it, an estimate."""
+    """What a run, a token and a GPU-hour cost, what splitting the workloads saves, and an estimate of the
+    energy."""
     product = product_of(request)
     now = product.clock.now()
     window, problem = spend_view.wished_window(since, until, now)

@@ -1,4 +1,4 @@
-"""From changes and unit costs to what their pages show: pure functions."""
+"""Pure functions from changes and unit costs to what their pages show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THOUSANDTH = Decimal("0.001")
 
 
 def change_cards(changes: Changes, before: str, after: str) -> tuple[Card, ...]:
-    """The difference and its three parts, which sum to it exactly."""
+    """The difference and its three parts, which add up to it exactly."""
     change = changes.after_usd - changes.before_usd
     part = f"{100 * change / changes.before_usd:+.1f} %" if changes.before_usd else "from nothing"
     return (
@@ -29,7 +29,7 @@ def change_cards(changes: Changes, before: str, after: str) -> tuple[Card, ...]:
 
 
 def bridge_charts(changes: Changes, before: str, after: str) -> Charts:
-    """From the old sum to the new one in steps."""
+    """A bridge chart from the old sum to the new one."""
     parts = (
         Step(before, float(changes.before_usd), is_level=True),
         Step("price", float(changes.price_usd)),
@@ -42,7 +42,7 @@ def bridge_charts(changes: Changes, before: str, after: str) -> Charts:
 
 
 def unit_cards(units: UnitCosts) -> tuple[Card, ...]:
-    """What one of each costs."""
+    """What a run, a token and a GPU-hour cost."""
     return (
         Card("A training run", usd(units.usd_per_run), f"{units.runs:,} in this time", lead=True),
         Card(
@@ -67,5 +67,5 @@ def unit_cards(units: UnitCosts) -> tuple[Card, ...]:
 
 
 def _fine(amount: Decimal | None) -> str:
-    """Small amounts with a digit more."""
+    """An amount, with one more digit where it is small."""
     return DASH if amount is None else f"${amount.quantize(THOUSANDTH):,}"

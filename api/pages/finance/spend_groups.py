@@ -1,4 +1,4 @@
-"""Spend by group: narrowed by words, and each group's money in four parts."""
+"""Spend by group: its filters, and the spend of each group by certainty."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PARTS = 1 + len(Commitment)
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group's money in the span: owed already, bound beyond that, what may still change, what leases
-    without an end cost until somebody releases them, and what drafts cost that somebody intends to buy."""
+    """The spend of one group in the span: owed already, committed beyond that, still flexible, until somebody
+    releases leases without an end, and of drafts that somebody intends to buy."""
 
     name: str
     owed_usd: Decimal
@@ -34,14 +34,14 @@ class GroupRow:
 
     @property
     def total_usd(self) -> Decimal:
-        """All of it."""
+        """The sum of all parts."""
         reserved = self.owed_usd + self.bound_usd + self.flexible_usd + self.until_released_usd
         return reserved + self.intended_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the view can be narrowed by: its values with their names, and the one that is chosen."""
+    """A filter of the view: its values with their names, and the chosen one."""
 
     name: str
     label: str
@@ -50,7 +50,7 @@ class Choice:
 
 
 def choices(wanted: Mapping[str, str], providers: Iterable[str]) -> tuple[Choice, ...]:
-    """What the sums can be narrowed by."""
+    """The filters of the view."""
     known: Mapping[str, Iterable[str]] = {"provider": providers, "kind": WorkloadKind, "tier": Tier}
     found = []
     for name, values in known.items():
@@ -62,14 +62,14 @@ def choices(wanted: Mapping[str, str], providers: Iterable[str]) -> tuple[Choice
 
 
 def group_words(group_by: str, group: str) -> str:
-    """How a group is called."""
+    """The name of a group."""
     if group == NO_GROUP:
         return "not told"
     return seller(group) if group_by == "provider" else words(group)
 
 
 def group_rows(usd: Mapping[SumKey, Decimal], group_by: str, sorting: Sorting) -> tuple[GroupRow, ...]:
-    """Each group's money, sorted."""
+    """The spend of each group, sorted."""
     parts: defaultdict[str, list[Decimal]] = defaultdict(lambda: [ZERO] * PARTS)
     for key, amount in usd.items():
         parts[key.group][part_of(key)] += amount
@@ -86,7 +86,8 @@ def _row(name: str, parts: Sequence[Decimal], whole: Decimal) -> GroupRow:
 
 
 def part_of(key: SumKey) -> int:
-    """0 owed, 1 bound beyond that, 2 flexible, 3 until somebody releases it, 4 only intended."""
+    """The index of a charge's part: 0 owed, 1 committed beyond that, 2 flexible, 3 until somebody releases
+    it, 4 only intended."""
     return 0 if key.basis is ChargeBasis.ACTUAL else 1 + tuple(Commitment).index(key.commitment)
 
 

@@ -51,7 +51,7 @@ async def spend_page(
     sort: str = "-total",
     done: str = "",
 ) -> Response:
-    """Projected spend by group and period: chart and tables of the same figures."""
+    """Projected spend by group and period, as a chart and as tables of the same figures."""
     product = product_of(request)
     now = product.clock.now()
     group = group_by if group_by in GROUPS else "team"
@@ -108,7 +108,8 @@ async def spend_page(
 
 
 async def _uncounted(request: Request, caller: Caller, team: str | None) -> tuple[plan_view.PlanRow, ...]:
-    """Drafts that nobody intends to buy yet, for whoever may see plans: a first plan costs nothing so far."""
+    """Drafts that nobody intends to buy yet. They do not count in spend, and only who may see plans is
+    told."""
     if not caller.may(Scope.PLANS_READ):
         return ()
     planning = product_of(request).planning
@@ -124,7 +125,8 @@ async def _uncounted(request: Request, caller: Caller, team: str | None) -> tupl
 def _export_words(
     asked: Mapping[str, str], span: Mapping[str, str], wanted: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What export links ask for: this view; its expected rows; and its FOCUS rows, which tell no kind."""
+    """Parameters of the export links: this view, its expected rows, and its FOCUS rows, which have no
+    kind."""
     narrowed = {name: word for name, word in wanted.items() if word}
     told = {name: word for name, word in narrowed.items() if name != "kind"}
     return {
@@ -144,14 +146,14 @@ async def _sums(
     group: str,
     view: CostView,
 ) -> Projection:
-    """Money by period and group of what has the wished words."""
+    """Spend by period and group, of charges that match the filters."""
     team, narrowed = wanted["team"] or None, _parts(wanted)
     spend = product_of(request).spend
     return await spend.projection(caller, window, interval, group, team, view, narrowed=narrowed)
 
 
 def _parts(wanted: Mapping[str, str]) -> dict[str, str]:
-    """The wished words, but for the team."""
+    """The filters without the team."""
     return {name: word for name, word in wanted.items() if word and name != "team"}
 
 
@@ -163,14 +165,14 @@ async def _interval(
     wanted: Mapping[str, str],
     view: CostView,
 ) -> SpendInterval | None:
-    """What the sums may be; None where the view shows a part that nothing is simulated for."""
+    """The interval of the sums; None where the view shows a part that is not simulated."""
     if _parts(wanted) or view is not CostView.AMORTIZED:
         return None
     return await product_of(request).intervals.find(caller, window, interval, wanted["team"] or None)
 
 
 async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
-    """Every budget that the visitor sees, and the one that is nearest to its end over time."""
+    """Every budget that the visitor may see, and the chart of the one that ends soonest."""
     product = product_of(request)
     rows = budget_view.budget_rows(await product.budgets.find_standings(caller))
     if not rows:
@@ -189,7 +191,7 @@ _PERIODS = (BudgetPeriod.MONTH.value, BudgetPeriod.QUARTER.value)
 
 @router.post("/spend/budgets")
 async def set_budget(request: Request, caller: SpendVisitor) -> Response:
-    """Sets a budget of a team and period, over the one that there is."""
+    """Sets the budget of a team and period, and replaces the earlier one."""
     form = await read_form(request)
     try:
         if _AMOUNT.fullmatch(form.text("limit_usd").strip()) is None:

@@ -1,4 +1,4 @@
-"""The spend page's figures: charges as periods × groups, with a chart of the same sums."""
+"""The figures of the spend page: charges by period and group, with a chart of the same sums."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTHING_KNOWN: Mapping[datetime, Quantiles] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SpendRowView:
-    """One period: a value for each group, their sum, and what it may be (None: nobody knows)."""
+    """One period: a value for each group, their sum, and its interval (None: unknown)."""
 
     label: str
     values: tuple[Decimal, ...]
@@ -46,7 +46,7 @@ class SpendRowView:
 
 @dataclass(frozen=True, slots=True)
 class SpendTable:
-    """Spend as periods × groups, the largest group first; ``legend`` names what the chart draws."""
+    """Spend by period and group, the largest group first. ``legend`` names the series of the chart."""
 
     names: tuple[str, ...]
     rows: tuple[SpendRowView, ...]
@@ -58,7 +58,7 @@ class SpendTable:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A link to the same view over another time; ``is_shown``: the one that is looked at."""
+    """A link to the same view over another span; ``is_shown`` marks the current one."""
 
     name: str
     url: str
@@ -76,7 +76,7 @@ def month_start(instant: datetime, months_later: int = 0) -> datetime:
 
 
 def wished_window(since: str | None, until: str | None, now: datetime) -> tuple[Window, str]:
-    """The dates of the form, and what was wrong with them; by default this month and the two after it."""
+    """The span of the form and the errors in it. The default is this month and the next two."""
     usual = Window(month_start(now), month_start(now, DEFAULT_MONTHS))
     try:
         start = datetime.fromisoformat(since).replace(tzinfo=now.tzinfo) if since else usual.start
@@ -92,7 +92,7 @@ def wished_window(since: str | None, until: str | None, now: datetime) -> tuple[
 def presets(
     now: datetime, window: Window, address: Address, ends: tuple[str, str] = ("from", "to")
 ) -> tuple[Preset, ...]:
-    """Spans that finance asks for most; ``ends``: how the address calls their ends."""
+    """The usual spans. ``ends`` names the parameters of their start and end."""
     spans = (
         ("Last month", -1, 0),
         ("This month", 0, 1),
@@ -116,7 +116,8 @@ def spend_table(
     pace: Pace | None = None,
     now: datetime | None = None,
 ) -> SpendTable:
-    """Sums as a table and its chart; ``may_be``: quantiles of periods, ``pace``: what a budget allows."""
+    """The sums as a table with its chart. ``may_be`` has quantiles by period, ``pace`` what a budget
+    allows."""
     totals: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
     cells: defaultdict[tuple[datetime, str], Decimal] = defaultdict(lambda: ZERO)
     for key, amount in usd.items():
@@ -146,14 +147,14 @@ def spend_table(
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """What is drawn over the sums, and when it is."""
+    """What is drawn over the sums, by time."""
 
     may_be: Mapping[datetime, Quantiles]
     pace: Pace | None
     now: datetime | None
 
     def overlay(self, periods: Sequence[datetime], interval: Interval) -> Overlay:
-        """The same by number of period."""
+        """The overlay, by index of the period."""
         ends = [_ends(self.may_be.get(period)) for period in periods]
         level = None
         if self.pace is not None:
@@ -173,7 +174,7 @@ def _charts(
     interval: Interval,
     over: _Over,
 ) -> Charts:
-    """Every period between the first and the last has its place, spend or not."""
+    """Charts in which every period from first to last has its place, with or without spend."""
     periods = list(_periods(sorted(period for period, _ in cells), interval))
 
     def values_of(*groups: str) -> tuple[float, ...]:
@@ -200,7 +201,7 @@ def _ends(quantiles: Quantiles | None) -> tuple[float, float] | None:
 
 
 def may_be(found: SpendInterval, interval: Interval) -> dict[datetime, Quantiles]:
-    """Quantiles by the period that they belong to."""
+    """Quantiles by period."""
     return {period_of(one.period, interval): one.quantiles for one in found.periods}
 
 
@@ -225,7 +226,7 @@ def period_label(period: datetime, interval: Interval) -> str:
 def spend_cards(
     usd_: Mapping[SumKey, Decimal], window: Window, total: Quantiles | None = None
 ) -> tuple[Card, ...]:
-    """Total, how far it may be off, what is owed, is bound, may still change or runs until released, and the
+    """The total with its interval, what of it is owed, committed, flexible or runs until released, and the
     daily mean."""
     parts = [ZERO] * PARTS
     for key, amount in usd_.items():

@@ -36,7 +36,7 @@ async def market_page(
     sort: str = "",
     page: int = 1,
 ) -> Response:
-    """Offers now, narrowed and sorted, and feeds."""
+    """Current offers, filtered and sorted, and the feeds."""
     product = product_of(request)
     wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
     address = Address("/market", {**wanted, "sort": sort})
@@ -80,7 +80,7 @@ async def market_page(
 
 @router.get("/market/feeds/{provider}")
 async def feed_page(request: Request, caller: AnyVisitor, provider: str) -> Response:
-    """One provider's feed: its health, and the rows that became no offer."""
+    """One provider's feed: its health, and the rows that were rejected."""
     product = product_of(request)
     feeds = {feed.provider: feed for feed in await product.offers.find_feeds()}
     if provider not in feeds:
@@ -100,7 +100,7 @@ async def feed_page(request: Request, caller: AnyVisitor, provider: str) -> Resp
 
 @router.get("/market/offers/{offer_id:path}")
 async def offer_page(request: Request, caller: AnyVisitor, offer_id: str, days: int = 30) -> Response:
-    """One offer: its price over time and what it may become, and everything that its seller said."""
+    """One offer: its past prices, its forecast, and everything that its seller states."""
     product = product_of(request)
     offer = await product.offers.find_offer(offer_id)
     window, span = _back_from(product.clock.now(), days)
@@ -127,7 +127,7 @@ async def offer_page(request: Request, caller: AnyVisitor, offer_id: str, days: 
 async def gpu_page(
     request: Request, caller: AnyVisitor, gpu: str, tier: Tier = Tier.ON_DEMAND, days: int = 30
 ) -> Response:
-    """A GPU over all of its sellers: what an hour of it costs by day, and who sells it now."""
+    """A GPU over all sellers: the price of an hour by day, and who sells it now."""
     product = product_of(request)
     window, span = _back_from(product.clock.now(), days)
     by_day = await product.prices.find_sku_days(gpu, str(tier), window)
@@ -157,6 +157,6 @@ async def gpu_page(
 
 
 def _back_from(now: datetime, days: int) -> tuple[Window, int]:
-    """The last ``days`` days up to now; the usual ones where nobody offers so many."""
+    """The last ``days`` days; the default span if that is not one of the choices."""
     span = days if days in SPANS_DAYS else USUAL_DAYS
     return Window(now - timedelta(days=span), now), span

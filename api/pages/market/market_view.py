@@ -1,4 +1,4 @@
-"""From offers, price points and feeds to what the market pages show: pure functions."""
+"""Pure functions from offers, prices and feeds to what the market pages show."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ the first is the usual one."""
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One choice of the market page: its values with their names, and the one that is chosen."""
+    """A filter of the market page: its values with their names, and the chosen one."""
 
     name: str
     label: str
@@ -51,8 +51,8 @@ class Filter:
 def breakers(
     adapters: Mapping[str, Feed], pollings: Mapping[str, Polling]
 ) -> dict[str, tuple[BreakerState, str]]:
-    """Whether each feed is asked in its turn, and in words what is held back until when: by the timetable, or
-    by this process's client, as far as that tells."""
+    """Whether each feed is polled as scheduled, and in words what is suspended until when: by the scheduler,
+    or by the circuit breaker of this process's client."""
     paused = {name: one.paused_until() for name, one in adapters.items() if isinstance(one, TellsPauses)}
     return {name: _breaker(paused.get(name, {}), polling) for name, polling in pollings.items()}
 
@@ -67,14 +67,14 @@ def _breaker(paused: Mapping[str, datetime], polling: Polling) -> tuple[BreakerS
 
 
 def offer_filter(words: Mapping[str, str]) -> OfferFilter:
-    """The filter of the wished words; an empty wish takes all."""
+    """The offer filter of the given words; an empty word matches all."""
     return OfferFilter(**{name: word or None for name, word in words.items()})
 
 
 def shown_slices(
     counts: Sequence[OfferCount], wanted: OfferFilter, sorting: Sorting, first: int, limit: int
 ) -> tuple[tuple[OfferSlice, ...], OfferOrder]:
-    """Which slices of the market a page shows, and their order."""
+    """The slices of the market that a page shows, in order."""
     group, order = SORTS[sorting.by]
     if group is None:
         return (OfferSlice(wanted, first, limit),), order
@@ -83,7 +83,7 @@ def shown_slices(
 
 
 def market_filters(counts: Sequence[OfferCount], wanted: Mapping[str, str]) -> tuple[Filter, ...]:
-    """What the market can be narrowed by, given what else is chosen."""
+    """The filters of the market, given what else is chosen."""
     return tuple(
         Filter(name, FILTERS[name], chosen, _choices(counts, name, wanted)) for name, chosen in wanted.items()
     )
@@ -98,7 +98,7 @@ def _choices(
 
 
 def market_cards(counts: Sequence[OfferCount], prices: OfferPrices | None) -> tuple[Card, ...]:
-    """What the chosen offers ask for a GPU-hour."""
+    """The prices of the chosen offers per GPU-hour."""
     if prices is None:
         return ()
     offers, sellers = sum(kind.offers for kind in counts), len({kind.provider for kind in counts})
@@ -120,7 +120,7 @@ class SellerRow:
 
 
 def seller_rows(counts: Iterable[OfferCount], cheapest: Iterable[SellersCheapest]) -> tuple[SellerRow, ...]:
-    """Sellers, the one with the cheapest GPU-hour first, as ``cheapest`` has them."""
+    """Sellers, the one with the cheapest GPU-hour first, as in ``cheapest``."""
     sizes: Counter[str] = Counter()
     for kind in counts:
         sizes[kind.provider] += kind.offers

@@ -1,4 +1,4 @@
-"""Prices by day and what they may become, as charts with their tables: pure functions."""
+"""Pure functions from prices and forecasts to charts with their tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ BASIS_WORDS: Mapping[Basis, str] = {
 
 @dataclass(frozen=True, slots=True)
 class OutlookRow:
-    """What a price may be at ``at``: nine times in ten above ``low`` and below ``high``, each."""
+    """The forecast for ``at``: the price is above ``low`` with a chance of 90 %, and below ``high`` with 90
+    %."""
 
     at: datetime
     low_usd: Decimal
@@ -48,7 +49,7 @@ def _outlook(as_of: datetime, outlook: PriceForecast) -> OutlookRow:
 
 
 def grounds_words(forecast: OfferForecast) -> str:
-    """What the forecast rests on."""
+    """What the forecast is based on, in words."""
     grounds = forecast.grounds
     if grounds is None:
         return "No history is known yet, so nothing is forecast."
@@ -60,7 +61,7 @@ def grounds_words(forecast: OfferForecast) -> str:
 
 
 def offer_cards(offer: Offer, days: Sequence[PriceDay], ahead: Sequence[OutlookRow]) -> tuple[Card, ...]:
-    """What an offer costs now, did over the days that are shown, and may cost."""
+    """The price of an offer now, over the days that are shown, and in the forecast."""
     now = offer.price_usd_per_node_hour
     cards = [Card("A node-hour now", price(now), f"{price(now / offer.sku.gpus_per_node)} a GPU", lead=True)]
     if days:
@@ -84,7 +85,7 @@ def offer_cards(offer: Offer, days: Sequence[PriceDay], ahead: Sequence[OutlookR
 def offer_charts(
     days: Sequence[PriceDay], ahead: Sequence[OutlookRow], offer: Offer, window: Window
 ) -> Charts | None:
-    """The price of an offer by day, and the band in which it may go on."""
+    """The price of an offer by day, with the band of its forecast."""
     if not days:
         return None
     now = float(offer.price_usd_per_node_hour)
@@ -111,7 +112,7 @@ def offer_charts(
 
 
 def sku_charts(days: Sequence[SkuDay], window: Window, gpu: str) -> Charts | None:
-    """What a GPU-hour costs over all sellers by day: median within lowest to highest."""
+    """The price of a GPU-hour over all sellers by day: the median, from lowest to highest."""
     if not days:
         return None
     last = (window.end, float(from_micro_usd(days[-1].median)))
@@ -132,7 +133,7 @@ History = tuple[tuple[tuple[datetime, float, float], ...], tuple[tuple[datetime,
 
 
 def _history(days: Sequence[PriceDay] | Sequence[SkuDay], last: tuple[datetime, float]) -> History:
-    """Lowest and highest, and the median, from each day's beginning; the last of them held up to ``last``."""
+    """Lowest, highest and median price from the start of each day; the last values hold up to ``last``."""
     band = [
         (start_of(one.day), float(from_micro_usd(one.least)), float(from_micro_usd(one.most))) for one in days
     ]

@@ -31,7 +31,7 @@ class Card:
 
 
 def saved_usd(plan: Plan) -> Decimal | None:
-    """What the plan saves against one shape for both phases; None when that could not run, or passes the
+    """What the plan saves against one kind of node for all workloads; None when that cannot run, or is over
     budget."""
     for baseline in plan.baselines:
         if baseline.name != SPLIT_BASELINE or baseline.over_budget_usd:
@@ -42,7 +42,7 @@ def saved_usd(plan: Plan) -> Decimal | None:
 
 
 def market_card(feeds: Sequence[FeedHealth]) -> Card:
-    """What is on sale now, and whether that is still true."""
+    """How many offers are on sale, and how old that information is."""
     stale = sum(feed.stale_since is not None for feed in feeds)
     offers = sum(feed.offers for feed in feeds)
     health = f"{stale} stale" if stale else "all fresh"
@@ -84,7 +84,7 @@ def overview_cards(
 def _coming(
     plans: Sequence[PlanRecord], held: Sequence[Reservation], now: datetime
 ) -> list[tuple[PlanRecord, Placement]]:
-    """What intended drafts would buy, without what is held already and what is over."""
+    """What intended drafts would buy, without what is held already or over."""
     drafts = counted_drafts(plans, held)
     return [
         (record, placement)

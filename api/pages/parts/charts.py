@@ -53,12 +53,12 @@ class Plot:
 
     @property
     def bottom(self) -> float:
-        """Where nought stands."""
+        """The y coordinate of zero."""
         return self.top + self.height
 
 
 def both_widths(draw: Callable[[int], Markup]) -> Charts:
-    """What ``draw`` makes of either width in pixels."""
+    """The drawing of ``draw`` for each of the two widths in pixels."""
     return Charts(draw(WIDE), draw(NARROW))
 
 
@@ -89,14 +89,14 @@ class Scale:
     step: float
 
     def y(self, plot: Plot, usd: float) -> float:
-        """Where ``usd`` stands."""
+        """The y coordinate of ``usd``."""
         return plot.bottom - plot.height * (usd - self.floor) / (self.ceiling - self.floor)
 
 
 def scale_over(least: float, most: float) -> Scale:
-    """A scale whose ends are round and hold both; from nought where ``least`` is 0.
+    """A scale with round ends that contains both values, and begins at zero where ``least`` is 0.
 
-    What differs by less than three digits tell is drawn as what it is, a flat line.
+    Values that are equal to three digits are drawn as a flat line.
     """
     spread = max(most - least, FLATTEST * abs(most)) if most > least else abs(most) or 1.0
     step = nice_step(spread)
@@ -106,7 +106,7 @@ def scale_over(least: float, most: float) -> Scale:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A line over the bars from number ``first`` to before ``last``, USD."""
+    """A line over the bars from index ``first`` to before ``last``, in USD."""
 
     name: str
     usd: float
@@ -116,8 +116,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """What is drawn over bars. ``intervals``: of each bar, low and high end of what the sum may be; a band
-    over an area, whiskers on bars. ``today``: the bar that is under way."""
+    """What is drawn over bars. ``intervals`` has the low and high end for each bar: a band over an area,
+    whiskers on bars. ``today`` is the index of the current period."""
 
     intervals: Sequence[tuple[float, float] | None] = ()
     level: Level | None = None
@@ -128,7 +128,7 @@ NOTHING_OVER = Overlay()
 
 
 def is_in_reach(level: float, highest: float) -> bool:
-    """Whether a line at ``level`` leaves bars up to ``highest`` tall enough to read."""
+    """Whether bars up to ``highest`` are still tall enough to read under a line at ``level``."""
     return 0 < level <= REACH * highest
 
 
@@ -143,10 +143,10 @@ def stacked_bars(
     touching: bool = False,
     over: Overlay = NOTHING_OVER,
 ) -> Markup:
-    """Stacked bars, one a label, lowest series first; values in USD, not negative.
+    """Stacked bars, one for each label, lowest series first. Values are in USD and not negative.
 
-    ``ticks`` are shorter words for the axis; as many are written as fit. ``touching``: bars without gaps,
-    which read as a stepped area. A level far above all of them is left out.
+    ``ticks`` are shorter labels for the axis; as many are written as fit. With ``touching`` the bars have no
+    gaps and look like a stepped area. A level far above all bars is left out.
     """
     plot = Plot(52, 16, width - 52 - 18, height - 16 - 34)
     totals = [sum(s.values[i] for s in series) for i in range(len(labels))]
@@ -220,7 +220,7 @@ def _bands(
 
 
 def _whisker(plot: Plot, slot: float, i: int, label: str, ends: tuple[float, float], scale: Scale) -> str:
-    """A line from the low to the high end, with feet where there is room for them."""
+    """A line from the low to the high end, with end marks where there is room."""
     x, foot = plot.left + slot * (i + 0.5), min(4.0, slot * 0.3)
     low, high = scale.y(plot, ends[0]), scale.y(plot, ends[1])
     note = escape(f"{label} · P10 to P90: ${ends[0]:,.2f} to ${ends[1]:,.2f}")
@@ -231,7 +231,7 @@ def _whisker(plot: Plot, slot: float, i: int, label: str, ends: tuple[float, flo
 
 
 def _level(plot: Plot, slot: float, level: Level, scale: Scale) -> list[str]:
-    """A dashed line, which the legend names: words over bars would be hard to read."""
+    """A dashed line. The legend names it, because words over bars would be hard to read."""
     y = scale.y(plot, level.usd)
     left, right = (plot.left + slot * at for at in (level.first, level.last))
     return [
@@ -260,7 +260,7 @@ def _label_axis(plot: Plot, slot: float, ticks: Sequence[str]) -> list[str]:
 
 
 def opened(width: int, height: float, title: str, look: str = "") -> str:
-    """The beginning of a drawing, with its name; ``look``: a class beside ``chart``."""
+    """The opening tag of a drawing, with its name; ``look`` is a further CSS class."""
     return (
         f'<svg class="{f"chart {look}".strip()}" viewBox="0 0 {width} {height:g}" role="img" '
         f'aria-label="{escape(title)}" preserveAspectRatio="xMidYMid meet">'

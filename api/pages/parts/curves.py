@@ -19,7 +19,8 @@ MOST_NOTES = 400
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """USD over time. ``stepped``: each value holds until the next one; ``look``: a class of ``.line``."""
+    """USD over time. With ``stepped`` each value holds until the next; ``look`` is a CSS class of
+    ``.line``."""
 
     name: str
     points: tuple[tuple[datetime, float], ...]
@@ -29,7 +30,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """What a curve may be between: low and high USD over time."""
+    """The band of a curve: low and high USD over time."""
 
     name: str
     points: tuple[tuple[datetime, float, float], ...]
@@ -46,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What a chart of curves shows. ``from_zero``: the axis begins at nought."""
+    """What a chart of curves shows. With ``from_zero`` the axis begins at zero."""
 
     start: datetime
     end: datetime
@@ -58,7 +59,7 @@ class Drawing:
     decimals: int = field(default=2)
 
     def levels(self) -> list[float]:
-        """Every value that has to be on the axis."""
+        """Every value that the axis must contain."""
         found = [usd for curve in self.curves for _, usd in curve.points]
         found += [end for band in self.bands for point in band.points for end in point[1:]]
         found += [limit.usd for limit in self.limits]
@@ -66,7 +67,7 @@ class Drawing:
 
 
 def curves(drawing: Drawing, title: str, width: int = WIDE, height: int = 280) -> Markup:
-    """Bands, then curves, then limits, over days; each curve's points answer the pointer."""
+    """Bands, then curves, then limits, over days. The points of a curve have tooltips."""
     plot = Plot(58, 26, width - 58 - 14, height - 26 - 12)
     levels = drawing.levels()
     scale = scale_over(min(levels), max(levels))
@@ -126,7 +127,7 @@ def _limit(plot: Plot, scale: Scale, limit: Limit) -> str:
 
 
 def _notes(plot: Plot, drawing: Drawing, curve: Curve) -> list[str]:
-    """Columns that say a point's time and value."""
+    """Tooltips with the time and value of each point."""
     every = max(1, -(-len(curve.points) // MOST_NOTES))
     chosen = curve.points[::every]
     parts = []

@@ -28,7 +28,7 @@ router = page_router()
 
 
 async def visitor_of(request: Request) -> Caller:
-    """Who looks, by the session cookie; NotAuthenticated."""
+    """The visitor of the session cookie. Raises NotAuthenticated."""
     caller = await product_of(request).keys.find_visitor(request.cookies.get(SESSION_COOKIE))
     request.state.visitor = caller
     return caller
@@ -42,12 +42,12 @@ SpendVisitor = Annotated[Caller, Depends(visits(Scope.SPEND_READ))]
 
 
 def local_path(path: str) -> str:
-    """``path`` when it stays on this host, else the front page."""
+    """``path`` if it is on this host, else the front page."""
     return path if LOCAL_PATH.fullmatch(path) else "/"
 
 
 def require_same_origin(request: Request) -> None:
-    """NotPermitted for a form that another site sends; browsers say where a form comes from."""
+    """Raises NotPermitted for a form that another site sends, by the origin that the browser states."""
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is not None:
         ours = site in {"same-origin", "none"}
@@ -65,7 +65,7 @@ async def sign_in_page(request: Request, next_: Annotated[str, Query(alias="next
 
 @router.post("/signin")
 async def sign_in(request: Request) -> Response:
-    """Begins a session, whose token the cookie carries, and goes on to where the visitor wanted to go."""
+    """Begins a session, sets its cookie, and redirects to the page that the visitor wanted."""
     require_same_origin(request)
     form = _sign_in_form(await request.body())
     key = form.get("key", [""])[0].strip()
@@ -90,7 +90,8 @@ async def sign_in(request: Request) -> Response:
 
 
 def _sign_in_form(body: bytes) -> dict[str, list[str]]:
-    """The fields that anybody may send: few and short, else it is no sign-in and the key is unknown."""
+    """The fields of the sign-in form. Anybody may send it, so it must be small; else the key counts as
+    unknown."""
     if len(body) > LARGEST_SIGN_IN_BYTES:
         return {}
     return parse_qs(body.decode(errors="replace"))
@@ -98,7 +99,7 @@ def _sign_in_form(body: bytes) -> dict[str, list[str]]:
 
 @router.post("/signout")
 async def sign_out(request: Request) -> Response:
-    """Ends the session, here and in the store."""
+    """Ends the session: the cookie and its entry in the store."""
     require_same_origin(request)
     await product_of(request).keys.sign_out(request.cookies.get(SESSION_COOKIE, ""))
     response = RedirectResponse("/signin", 303)

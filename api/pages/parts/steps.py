@@ -14,7 +14,7 @@ from broker.domain.basics.money import usd_words
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A level to stand on, or a change of it, in USD."""
+    """A level, or a change from the last level, in USD."""
 
     name: str
     usd: float
@@ -22,7 +22,7 @@ class Step:
 
 
 def steps(parts: Sequence[Step], title: str, width: int = WIDE, height: int = 220) -> Markup:
-    """Levels as bars from nought; changes hang where the one before them ended."""
+    """Levels as bars from zero; each change begins where the bar before it ended."""
     plot = Plot(58, 18, width - 58 - 14, height - 18 - 26)
     stretches = _stretches(parts)
     ends = [end for stretch in stretches for end in stretch]
@@ -48,7 +48,7 @@ def steps(parts: Sequence[Step], title: str, width: int = WIDE, height: int = 22
 
 
 def _stretches(parts: Sequence[Step]) -> list[tuple[float, float]]:
-    """Where each part begins and ends."""
+    """The start and end of each bar."""
     found, level = [], 0.0
     for part in parts:
         start = 0.0 if part.is_level else level

@@ -1,4 +1,4 @@
-"""Tables that are sorted and paged on the server: what their headings and page links say."""
+"""Tables that are sorted and paged on the server: the links of headings and pages."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a view is shown: its path and what is asked of it; empty words are left out."""
+    """The address of a view: its path and its parameters; empty ones are left out."""
 
     path: str
     query: Mapping[str, str]
 
     def url(self, **changed: str) -> str:
-        """The same view with some words changed."""
+        """The address of the view with some parameters changed."""
         asked = {name: word for name, word in {**self.query, **changed}.items() if word}
         return f"{self.path}?{urlencode(asked)}" if asked else self.path
 
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """By which column, and which way; ``part`` is the id of what a heading's click replaces."""
+    """The sorting column and direction. ``part`` is the id of the element that a click on a heading
+    replaces."""
 
     by: str
     descending: bool
@@ -34,22 +35,22 @@ class Sorting:
 
     @property
     def word(self) -> str:
-        """The wish that makes it so."""
+        """The parameter for this sorting."""
         return f"-{self.by}" if self.descending else self.by
 
     @property
     def direction(self) -> str:
-        """The word of ``aria-sort``."""
+        """The value of ``aria-sort``."""
         return "descending" if self.descending else "ascending"
 
     def url_of(self, name: str) -> str:
-        """The view by column ``name``; the other way round where it is by that already."""
+        """The address of the view sorted by column ``name``, in the other direction if it is already."""
         turned = name == self.by and not self.descending
         return self.address.url(sort=f"-{name}" if turned else name, page="")
 
 
 def wished_sorting(wish: str, names: Sequence[str], address: Address, part: str) -> Sorting:
-    """``name`` or ``-name`` of a heading; the first of ``names`` for anything else."""
+    """The sorting by ``name`` or ``-name``; by the first of ``names`` for anything else."""
     name = wish.removeprefix("-")
     if name not in names:
         return Sorting(names[0], False, address, part)
@@ -58,7 +59,7 @@ def wished_sorting(wish: str, names: Sequence[str], address: Address, part: str)
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which page of how many, 1-based, and where the ones beside it are."""
+    """The page number, from 1, of how many, and the addresses of its neighbours."""
 
     page: int
     pages: int
@@ -67,13 +68,13 @@ class Paging:
 
 
 def paged(items: Sequence[Item], page: int, size: int, address: Address) -> tuple[Sequence[Item], Paging]:
-    """The items of a page; one beyond the ends is the nearest that there is."""
+    """The items of a page; a number out of range is the nearest page."""
     first, paging = page_at(len(items), page, size, address)
     return items[first : first + size], paging
 
 
 def page_at(count: int, page: int, size: int, address: Address) -> tuple[int, Paging]:
-    """Number (from 0) of the first of ``count`` items on a page, and the pages beside it."""
+    """The index (from 0) of the first of ``count`` items on a page, and the neighbouring pages."""
     pages = max(1, -(-count // size))
     at = min(max(page, 1), pages)
     earlier = address.url(page=str(at - 1)) if at > 1 else None

@@ -1,4 +1,4 @@
-"""Gantt charts: what is held over time, a lane each."""
+"""Gantt charts: what is held over time, one lane for each placement."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def timeline(
     width: int = WIDE,
     now: datetime | None = None,
 ) -> Markup:
-    """A Gantt chart: a lane each, bars as tall as their share, days on top, a line at ``now``.
+    """A Gantt chart with one lane for each row, bars as tall as their share, days at the top, a line at
+    ``now``.
 
-    Names stand left of the bars, or above them where the drawing is narrow.
+    Names are left of the bars, or above them where the drawing is narrow.
     """
     beside = width > 2 * LABEL_COLUMN
     left = LABEL_COLUMN if beside else 0
@@ -67,7 +68,7 @@ def timeline(
 
 
 def day_axis(plot: Plot, start: datetime, end: datetime) -> list[str]:
-    """Lines at midnights with their dates above, as many as fit."""
+    """Lines at midnight with their dates above, as many as fit."""
     days = max(1, math.ceil((end - start) / timedelta(days=1)))
     every = max(1, math.ceil(days / (plot.width / 72)))
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -109,6 +110,6 @@ def _bar(plot: Plot, bar: Bar, series: int, base: float, start: datetime, end: d
 
 
 def x_of(plot: Plot, instant: datetime, start: datetime, end: datetime) -> float:
-    """Where ``instant`` stands; what is outside stands at the edge."""
+    """The x coordinate of ``instant``, clamped to the plot."""
     inside = min(max(instant, start), end)
     return plot.left + plot.width * ((inside - start) / (end - start))

@@ -1,4 +1,4 @@
-"""How the pages say things: money, times, shares, places and names; filters of the templates, all pure."""
+"""Template filters: how pages write money, times, shares, places and names. All are pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def signed_usd(amount: Decimal | None) -> str:
 
 
 def price(amount: Decimal) -> str:
-    """A price of an hour, ``$2.085``: it needs a digit more than money."""
+    """A price of an hour, ``$2.085``, with more digits than an amount."""
     return price_words(amount)
 
 
@@ -85,7 +85,7 @@ def share(ratio: float | None) -> str:
 
 
 def words(name: str) -> str:
-    """A name of ours as words: ``on_demand`` → ``on demand``."""
+    """An identifier as words: ``on_demand`` → ``on demand``."""
     return " ".join(ACRONYMS.get(word, word) for word in str(name).split("_"))
 
 
@@ -107,7 +107,7 @@ def seller(provider: str) -> str:
 
 
 def offer_words(offer_id: str) -> str:
-    """An offer that may be gone, by what its id says: seller, then the parts of it."""
+    """An offer in words, from its id alone, as it may be gone: the seller, then the other parts."""
     provider, _, rest = offer_id.partition("/")
     return " · ".join((seller(provider), *(words(part) for part in rest.split("/") if part)))
 
@@ -116,7 +116,7 @@ SELLER_KEY = re.compile(r"(^|\b(?:on|at|of|from) )(" + "|".join(sorted(map(re.es
 
 
 def sellers_named(told: str) -> str:
-    """A sentence of the planner with sellers' own names where it has their keys."""
+    """A sentence of the planner, with the names of sellers instead of their keys."""
     return SELLER_KEY.sub(lambda found: f"{found[1]}{seller(found[2])}", told)
 
 
@@ -133,7 +133,7 @@ def tone(state: str) -> str:
 
 
 def figures(placement: Placement) -> list[str]:
-    """The figures of an estimate that say most."""
+    """The most important figures of an estimate."""
     told = placement.estimate.value
     return [
         form.format(told[name] * factor) for name, form, factor in METRICS[placement.kind] if name in told

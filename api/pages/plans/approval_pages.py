@@ -1,4 +1,4 @@
-"""Approvals: plans that wait for finance, with the figures to be seen, the word, and what was decided."""
+"""Approvals: plans that wait for finance with their figures, the decision, and past decisions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = page_router()
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """One plan before finance; ``once`` is its forms' own."""
+    """One plan that needs approval; ``once`` is the token of its forms."""
 
     approval: Approval
     title: str
@@ -46,7 +46,7 @@ def _row(approval: Approval) -> ApprovalRow:
 
 @router.get("/approvals")
 async def approvals_page(request: Request, caller: SpendVisitor, done: str = "") -> Response:
-    """What waits, and what was decided."""
+    """Plans that wait for approval, and past decisions."""
     product = product_of(request)
     waiting = await product.approvals.find_approvals(caller, {ApprovalState.WAITING}, SHOWN)
     decided = await product.approvals.find_approvals(caller, DECIDED, SHOWN)
@@ -65,25 +65,25 @@ async def approvals_page(request: Request, caller: SpendVisitor, done: str = "")
 
 @router.post("/approvals/{plan_id}/approve")
 async def approve_here(request: Request, caller: SpendVisitor, plan_id: str) -> Response:
-    """Finance's yes to exactly the figures that were shown; back to what waits."""
+    """Approves exactly the figures that were shown, and returns to the list."""
     return await _approve(request, caller, plan_id, "/approvals")
 
 
 @router.post("/approvals/{plan_id}/reject")
 async def reject_here(request: Request, caller: SpendVisitor, plan_id: str) -> Response:
-    """Finance's no; back to what waits."""
+    """Rejects, and returns to the list."""
     return await _reject(request, caller, plan_id, "/approvals")
 
 
 @router.post("/plans/{plan_id}/approve")
 async def approve_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Finance's yes to exactly the figures that were shown; back to the plan."""
+    """Approves exactly the figures that were shown, and returns to the plan."""
     return await _approve(request, caller, plan_id, f"/plans/{plan_id}")
 
 
 @router.post("/plans/{plan_id}/reject")
 async def reject_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Finance's no; back to the plan."""
+    """Rejects, and returns to the plan."""
     return await _reject(request, caller, plan_id, f"/plans/{plan_id}")
 
 
@@ -111,7 +111,7 @@ async def _reject(request: Request, caller: Caller, plan_id: str, back: str) -> 
 
 
 def _looked(form: SentForm) -> Looked:
-    """What stood on the page when the form was sent."""
+    """The figures that were on the page when the form was sent."""
     sha256, cost = form.text("plan_sha256"), form.text("cost_now_usd")
     if not sha256:
         raise InputError("form", (FieldProblem("/plan_sha256", "nothing", "the plan that was looked at"),))

@@ -1,4 +1,4 @@
-"""Plans: the list, asking for one, one over time with its reasons, and what is done with it."""
+"""Plans: the list, the form for a new one, the page of one, and the actions on it."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None =
 async def new_plan_page(
     request: Request, caller: PlanWritingVisitor, example: str = "quickstart"
 ) -> Response:
-    """A place to write workloads down, with an example to begin from."""
+    """The form for a workloads document, filled with an example."""
     name = example if example in EXAMPLE_NAMES else "quickstart"
     return _writing(request, caller, _example_text(name, caller), example=name)
 
 
 def _example_text(name: str, caller: Caller) -> str:
-    """An example with the visitor's own team in it, without the command that its file begins with."""
+    """An example with the visitor's team, without the command at the head of its file."""
     text = Path(EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
     kept = (line for line in text.splitlines() if not line.startswith(COMMAND))
     return "".join(f"team: {caller.team}\n" if line.startswith("team:") else f"{line}\n" for line in kept)
@@ -102,7 +102,7 @@ def _writing(
 
 @router.post("/plans/new")
 async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
-    """Asks for a plan with what was written or uploaded; problems are shown at their lines."""
+    """Asks for a plan with the document that was written or uploaded. Errors are shown at their lines."""
     form = await read_form(request)
     text = form.fields.get("file") or form.fields.get("workloads", "")
     options = options_of(product_of(request).settings)
@@ -147,13 +147,13 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
 
 
 def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Line[Reservation], str]]:
-    """What is held and will be, a line for each offer of a workload, with its size in words."""
+    """What is or will be held: one line for each offer of a workload, with its size in words."""
     lines = fleets([row for row in held if row.is_open], now)
     return [(line, size_words(line)) for line in lines]
 
 
 async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:
-    """What is owed however soon it is released, at the terms of now."""
+    """What is owed at least, however soon it is released, at current terms."""
     if record.plan is None:
         return None
     offers = await product.offers.find_named([one.offer_id for one in record.plan.placements])
@@ -161,7 +161,7 @@ async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOw
 
 
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
-    """What there is to show once the plan is made."""
+    """What the page shows once the plan is made."""
     plan = record.plan
     if plan is None:
         return {"plan": None, "status": record.state}
@@ -182,7 +182,7 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
 
 @router.get("/plans/{plan_id}/progress")
 async def progress(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """How far a plan is, as parts of its page; the event ``end`` follows the last."""
+    """The progress of a plan as server-sent parts of its page, then the event ``end``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
     part = templates.get_template("plan_progress.html")
@@ -201,7 +201,7 @@ async def progress(request: Request, caller: PlanVisitor, plan_id: str) -> Respo
 
 @router.post("/plans/{plan_id}/cancel")
 async def cancel(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
-    """Ends a plan that waits or is being made."""
+    """Cancels a plan that waits or is being made."""
     form = await read_form(request)
 
     async def act(named: Caller) -> str:
@@ -213,7 +213,7 @@ async def cancel(request: Request, caller: PlanWritingVisitor, plan_id: str) -> 
 
 @router.post("/plans/{plan_id}/reserve")
 async def reserve(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Reserves all of it, or leaves nothing held."""
+    """Reserves all of the plan, or nothing."""
     form = await read_form(request)
 
     async def act(named: Caller) -> str:
@@ -226,7 +226,7 @@ async def reserve(request: Request, caller: PlanVisitor, plan_id: str) -> Respon
 
 @router.post("/plans/{plan_id}/release")
 async def release(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Gives everything back that the plan holds."""
+    """Releases everything that the plan holds."""
     form = await read_form(request)
 
     async def act(named: Caller) -> str:
@@ -242,7 +242,7 @@ async def release(request: Request, caller: PlanVisitor, plan_id: str) -> Respon
 
 @router.post("/plans/{plan_id}/intend")
 async def intend(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
-    """Says whether a draft counts in projected spend."""
+    """Sets whether a draft counts in projected spend."""
     form = await read_form(request)
     intended = form.text("intended") == "yes"
 
@@ -254,7 +254,7 @@ async def intend(request: Request, caller: PlanWritingVisitor, plan_id: str) -> 
 
 
 async def as_seen(request: Request, caller: Caller, plan_id: str, form: SentForm) -> PlanRecord:
-    """The plan; Conflict unless it costs what the form's page showed."""
+    """The plan. Raises Conflict unless it costs what the page of the form showed."""
     record = await product_of(request).planning.find_plan(caller, plan_id)
     cost = record.plan.cost_usd if record.plan is not None else None
     try:

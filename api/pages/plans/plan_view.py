@@ -1,4 +1,4 @@
-"""From a plan to what its pages show: pure functions."""
+"""Pure functions from a plan to what its pages show."""
 
 from __future__ import annotations
 
@@ -48,9 +48,8 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRow:
-    """One strategy against the plan; ``share`` of the dearest cost in [0, 1]; ``is_this``: the plan itself.
-
-    ``missing``: what stands in place of a cost that is not told.
+    """A strategy compared with the plan. ``share``: of the dearest cost, in [0, 1]; ``is_this``: the plan
+    itself; ``missing``: the text in place of an unknown cost.
     """
 
     name: str
@@ -71,7 +70,7 @@ class HeldDay:
 
 
 class Step(StrEnum):
-    """What a plan waits for."""
+    """The next step of a plan."""
 
     MAKING = "making"
     NOTHING = "nothing"
@@ -89,18 +88,18 @@ STEP_OF_APPROVAL: Mapping[ApprovalState | None, Step] = {
 
 
 def title_of(record: PlanRecord) -> str:
-    """The plan's workloads, as it was asked."""
+    """The title of a plan: its workloads."""
     names = workloads_of(record)
     return ", ".join(names) if names else "Plan"
 
 
 def workloads_of(record: PlanRecord) -> tuple[str, ...]:
-    """Names of the workloads that were asked for."""
+    """The names of the workloads in the document."""
     return tuple(str(row.get("name", "")) for row in json.loads(record.document).get("workloads", ()))
 
 
 def budget_of(record: PlanRecord) -> Decimal | None:
-    """The budget that the request named."""
+    """The budget in the document."""
     budget = json.loads(record.document).get("budget")
     return Decimal(str(budget["usd"])) if budget else None
 
@@ -125,7 +124,7 @@ def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
 
 
 def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
-    """What the plan waits for, by its state and by what is held of it."""
+    """The next step of a plan, by its state and by what it holds."""
     if record.state.is_on_its_way:
         return Step.MAKING
     if any(row.is_open for row in reservations):
@@ -138,7 +137,7 @@ def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
 
 
 def why_not_bought(record: PlanRecord, reservations: Iterable[Reservation]) -> str:
-    """What a seller said at the last try to buy the plan, newest first; empty where it did not fail."""
+    """The sellers' errors of the last attempt to reserve the plan, newest first; empty if it did not fail."""
     if record.reserved_at is not None:
         return ""
     said = (row.reason for row in reservations if not row.is_open)
@@ -146,14 +145,14 @@ def why_not_bought(record: PlanRecord, reservations: Iterable[Reservation]) -> s
 
 
 def bought_at_once_usd(plan: Plan) -> Decimal:
-    """What of the cost is owed in full with the purchase: windows."""
+    """The cost of windows, which is owed in full with the purchase."""
     return sum((p.capacity_usd for p in plan.placements if p.tier is Tier.WINDOW), ZERO)
 
 
 @dataclass(frozen=True, slots=True)
 class LeastOwed:
-    """What is owed once a plan is bought, however soon it is released: ``terms`` says which offers are held
-    for how many hours at least. ``unknown``: placements whose offer is not on sale now."""
+    """What is owed at least once a plan is bought. ``terms`` has the offers with a minimum term, in hours;
+    ``unknown`` the placements whose offer is not on sale now."""
 
     usd: Decimal
     terms: tuple[tuple[str, float], ...]
@@ -161,7 +160,7 @@ class LeastOwed:
 
 
 def least_owed(plan: Plan, offers: Mapping[str, Offer]) -> LeastOwed:
-    """Windows in full, and of what else begins first a minimum term or a billing increment."""
+    """The least cost of a plan: its windows in full, and a minimum term or billing increment of the rest."""
     usd, terms, unknown = ZERO, dict[str, float](), 0
     for placement in plan.placements:
         offer = offers.get(placement.offer_id)
@@ -179,7 +178,7 @@ def least_owed(plan: Plan, offers: Mapping[str, Offer]) -> LeastOwed:
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
-    """The plan, then each strategy with what the plan saves against it; delay counts in all of them."""
+    """The plan, then each strategy with what the plan saves against it. The cost of delay counts in all."""
     mine = plan.cost_usd + plan.delay_usd
     costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
     dearest = max(costs) or Decimal(1)
@@ -199,14 +198,14 @@ def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
 
 
 def bound_share(plan: Plan) -> float | None:
-    """Where the proven bound lies on the bars of ``baseline_rows``; None without one."""
+    """The position of the proven bound on the bars of ``baseline_rows``; None without one."""
     mine = plan.cost_usd + plan.delay_usd
     costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
     return float(plan.bound_usd / max(costs)) if plan.bound_usd is not None and max(costs) else None
 
 
 def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...]:
-    """Cost, saving, bound, unused and effort of a plan."""
+    """Cards of a plan: cost, saving, bound, unused time and effort."""
     unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
     penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
     if plan.delay_usd:
@@ -230,7 +229,7 @@ def _capital(text: str) -> str:
 
 
 def _saving_card(plan: Plan) -> Card:
-    """Against the cheapest strategy within the budget."""
+    """The saving against the cheapest strategy within the budget."""
     against = strongest(plan)
     if against is None or against.cost_usd is None:
         why = (
@@ -247,13 +246,13 @@ def _saving_card(plan: Plan) -> Card:
 
 
 def kinds_of(plan: Plan) -> list[tuple[int, str]]:
-    """Kinds of workload that the plan's chart shows, with their colours."""
+    """The kinds of workload on the plan's chart, with their colours."""
     shown = {p.kind for p in plan.placements}
     return [(number, str(kind)) for kind, number in SERIES_OF_KIND.items() if kind in shown]
 
 
 def plan_charts(plan: Plan, now: datetime | None = None) -> Charts | None:
-    """The plan over time: a lane for each placement, bars as tall as the nodes held."""
+    """The Gantt chart of a plan: a lane for each placement, bars as tall as the nodes held."""
     span = _span(plan)
     if span is None:
         return None
@@ -263,7 +262,7 @@ def plan_charts(plan: Plan, now: datetime | None = None) -> Charts | None:
 
 
 def held_days(plan: Plan) -> tuple[HeldDay, ...]:
-    """The chart's figures: node-hours by UTC day and placement, in the plan's order."""
+    """The figures of the chart: node-hours by UTC day and placement, in the plan's order."""
     span = _span(plan)
     if span is None:
         return ()

@@ -1,4 +1,4 @@
-"""Re-optimization: what new looks at plans found, and looking again."""
+"""Re-optimization: its results and proposals, and starting one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ router = page_router()
 
 
 async def titles_of(product: Product, caller: Caller, looks: Iterable[Reoptimization]) -> dict[str, str]:
-    """What the looked-at plans are called, by id."""
+    """The titles of the plans by id."""
     titles: dict[str, str] = {}
     for plan_id in {look.plan_id for look in looks}:
         try:
@@ -46,7 +46,7 @@ async def titles_of(product: Product, caller: Caller, looks: Iterable[Reoptimiza
 async def proposals_page(
     request: Request, caller: PlanVisitor, cursor: str | None = None, done: str = ""
 ) -> Response:
-    """Looks at plans, newest first, with what each would change."""
+    """Re-optimizations, newest first, with what each would change."""
     product = product_of(request)
     page = await product.reoptimize.find_reoptimizations(caller, SHOWN, cursor)
     return show(
@@ -66,7 +66,7 @@ async def proposals_page(
 async def proposal_page(
     request: Request, caller: PlanVisitor, reoptimization_id: str, done: str = ""
 ) -> Response:
-    """One look: each move with its money and its risks, and the word on it."""
+    """One re-optimization: each move with its costs and risks, and the decision."""
     product = product_of(request)
     look = await product.reoptimize.find_one(caller, reoptimization_id)
     titles = await titles_of(product, caller, [look])
@@ -87,7 +87,7 @@ async def proposal_page(
 
 
 def _cards(look: Reoptimization, net_usd: Decimal | None) -> tuple[Card, ...]:
-    """``net_usd`` None: something cannot stay, so that there is nothing to compare with."""
+    """Cards of the sums. ``net_usd`` is None where something cannot stay, so nothing can be compared."""
     good = net_usd is not None and net_usd > 0
     moving = sum((move.cost.total_usd for move in look.moves), ZERO)
     return (
@@ -106,7 +106,7 @@ def _cards(look: Reoptimization, net_usd: Decimal | None) -> tuple[Card, ...]:
 
 @router.post("/proposals/look")
 async def reoptimize_again(request: Request, caller: PlanWritingVisitor) -> Response:
-    """Looks at every current plan of the visitor again, beside the timetable."""
+    """Re-optimizes every current plan of the visitor now."""
     form = await read_form(request)
 
     async def act(named: Caller) -> str:
@@ -119,7 +119,7 @@ async def reoptimize_again(request: Request, caller: PlanWritingVisitor) -> Resp
 
 @router.post("/proposals/{reoptimization_id}/accept")
 async def accept(request: Request, caller: PlanVisitor, reoptimization_id: str) -> Response:
-    """Takes the proposal up; its moves begin with the next pass."""
+    """Accepts the proposal. Its moves begin with the next pass of the reconciler."""
     form, page = await read_form(request), f"/proposals/{reoptimization_id}"
 
     async def act(named: Caller) -> str:
@@ -131,7 +131,7 @@ async def accept(request: Request, caller: PlanVisitor, reoptimization_id: str) 
 
 @router.post("/proposals/{reoptimization_id}/reject")
 async def reject(request: Request, caller: PlanVisitor, reoptimization_id: str) -> Response:
-    """Says no; everything stays where it is."""
+    """Rejects the proposal. Everything stays where it is."""
     form, page = await read_form(request), f"/proposals/{reoptimization_id}"
 
     async def act(named: Caller) -> str:

@@ -1,4 +1,4 @@
-"""Reservations: what is held now, the history of each, and giving it back."""
+"""Reservations: the list, the history of each, and its release."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ router = page_router()
 async def reservations_page(
     request: Request, caller: PlanVisitor, cursor: str | None = None, plan_id: str = ""
 ) -> Response:
-    """What is held, will be, and was; ``plan_id``: of one plan.
-
-    What is open stands whole on the first page.
-    """
+    """Reservations, of one plan with ``plan_id``. All open ones are on the first page."""
     product, plan = product_of(request), plan_id or None
     page = await product.reservations.find_reservations(caller, SHOWN, cursor, plan_id=plan)
     rows = [row for row in page.items if not row.is_open]
@@ -60,7 +57,7 @@ async def reservations_page(
 async def reservation_page(
     request: Request, caller: PlanVisitor, reservation_id: str, done: str = ""
 ) -> Response:
-    """One: where it stands, what it is, and who did what, when and why."""
+    """One reservation: its state, its capacity, and who did what, when and why."""
     product = product_of(request)
     reservation = await product.reservations.find_reservation(caller, reservation_id)
     history = await product.accounts.find_audit(caller, MOST_STEPS, object_id=reservation_id)
@@ -79,7 +76,7 @@ async def reservation_page(
 
 @router.post("/reservations/{reservation_id}/release")
 async def release(request: Request, caller: PlanVisitor, reservation_id: str) -> Response:
-    """Gives it back."""
+    """Releases the reservation."""
     form = await read_form(request)
 
     async def act(named: Caller) -> str:

@@ -1,4 +1,4 @@
-"""From a reservation and its trail to what its pages show: pure functions."""
+"""Pure functions from a reservation and its history to what their pages show."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STEP_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class HistoryStep:
-    """One line of a trail."""
+    """One line of a history."""
 
     at: datetime
     what: str
@@ -54,7 +54,7 @@ class HistoryStep:
 
 
 def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
-    """The trail, oldest first, in words."""
+    """The history in words, oldest first."""
     steps = [
         HistoryStep(
             entry.at,
@@ -90,7 +90,7 @@ def steps_words(line: Line[Reservation]) -> str:
 
 
 def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
-    """How many are open, usable, on their way, and in trouble, of those that are listed."""
+    """Cards of the listed reservations: open, usable, starting, and in trouble."""
     is_open = [row for row in rows if row.is_open]
     active = [row for row in rows if row.state is ReservationState.ACTIVE]
     ahead = [row for row in is_open if row.state in (ReservationState.SCHEDULED, ReservationState.HELD)]
@@ -105,7 +105,7 @@ def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
 
 
 def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
-    """What is owed already and what is to come."""
+    """The card with what is owed already and what is expected."""
     charges = reservation_charges((reservation,), {}, now, until=projection_end(None, now))
     owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
     to_come = sum((c.usd for c in charges if c.basis is ChargeBasis.PROJECTED), ZERO)
