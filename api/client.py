@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -12,20 +13,28 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from api.schemas.accounts.audit import AuditForm, AuditPage
+from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
-from api.schemas.base.parts import PageForm
+from api.schemas.base.forms import PageForm
 from api.schemas.base.problem import Problem, error_of
-from api.schemas.finance.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
+from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
-from api.schemas.holding.reservation import ReservationForm, ReservationPage, ReservationsForm, ShortfallForm
-from api.schemas.market.provider import QuarantinedForm, QuarantinePage
-from api.schemas.plans.plan_record import AcceptedPlanForm, PlanRecordForm, PlanSummaryForm
-from api.schemas.plans.reoptimization import ReoptimizationForm, ReoptimizationPage
+from api.schemas.holding.reservation import ReservationForm, ReservationsForm, ShortfallForm
+from api.schemas.market.provider import QUARANTINED, QuarantinedForm
+from api.schemas.plans.plan import PLAN
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, StandingForm
+from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
+from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
+from broker.domain.market.price_gate import Quarantined
+from broker.domain.moving.reoptimization import Reoptimization
+from broker.domain.moving.savings import Savings
+from broker.domain.planning.plan import Plan
+from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
+from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend import CostView, Interval
 from broker.settings import Settings
 
@@ -52,6 +61,15 @@ class _PageOf(Protocol[Item]):
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MadePlan:
+    """A plan that is made, where it stands, and the document that said both."""
+
+    plan: Plan
+    stands: StandingForm
+    document: dict[str, Any]
 
 
 class BrokerClient:
@@ -87,7 +105,7 @@ class BrokerClient:
         answer = self._call("POST", "/v1/plans", headers=headers, content=workloads.encode())
         return self._read(AcceptedPlanForm, answer)
 
-    def find_plan(self, plan_id: str) -> PlanRecordForm | PlanSummaryForm:
+    def find_plan(self, plan_id: str) -> MadePlan | PlanSummaryForm:
         """One plan, or where it stands; NotFound."""
         return self._parsed(_plan_form, self._call("GET", f"/v1/plans/{_part(plan_id)}"))
 
@@ -116,9 +134,9 @@ class BrokerClient:
 
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
         """Every reservation, newest first, page by page."""
-        return self._pages(ReservationPage, "/v1/reservations", {"plan_id": plan_id})
+        return self._pages(PageForm[ReservationForm], "/v1/reservations", {"plan_id": plan_id})
 
-    def list_shortfalls(self, plan_id: str | None = None) -> list[ShortfallForm]:
+    def list_shortfalls(self, plan_id: str | None = None) -> list[Shortfall]:
         """Hours for which sellers refuse nodes that are reserved, earliest first."""
         path = "/v1/reservations/shortfalls"
         return list(self._pages(PageForm[ShortfallForm], path, {"plan_id": plan_id}))
@@ -132,24 +150,24 @@ class BrokerClient:
         path = f"/v1/reservations/{_part(reservation_id)}/extend"
         return self._read(ReservationForm, self._call("POST", path, body={"end": end}))
 
-    def list_reoptimizations(self) -> Iterator[ReoptimizationForm]:
+    def list_reoptimizations(self) -> Iterator[Reoptimization]:
         """Every look, newest first, page by page."""
-        return self._pages(ReoptimizationPage, "/v1/reoptimizations")
+        return self._pages(PageForm[ReoptimizationForm], "/v1/reoptimizations")
 
-    def find_reoptimization(self, reoptimization_id: str) -> ReoptimizationForm:
+    def find_reoptimization(self, reoptimization_id: str) -> Reoptimization:
         """One look with its moves; NotFound."""
         path = f"/v1/reoptimizations/{_part(reoptimization_id)}"
-        return self._read(ReoptimizationForm, self._call("GET", path))
+        return self._parsed(REOPTIMIZATION.read, self._call("GET", path))
 
-    def decide_proposal(self, reoptimization_id: str, word: str, idempotency_key: str) -> ReoptimizationForm:
+    def decide_proposal(self, reoptimization_id: str, word: str, idempotency_key: str) -> Reoptimization:
         """Says ``word`` (accept, reject) to a proposal; Conflict for one that is over."""
         path = f"/v1/reoptimizations/{_part(reoptimization_id)}/{word}"
         answer = self._call("POST", path, headers={"Idempotency-Key": idempotency_key})
-        return self._read(ReoptimizationForm, answer)
+        return self._parsed(REOPTIMIZATION.read, answer)
 
-    def list_audit(self, object_id: str) -> Iterator[AuditForm]:
+    def list_audit(self, object_id: str) -> Iterator[AuditEntry]:
         """Every step of one object, newest first, page by page."""
-        return self._pages(AuditPage, "/v1/audit", {"object_id": object_id})
+        return self._pages(PageForm[AuditForm], "/v1/audit", {"object_id": object_id})
 
     def list_keys(self) -> Iterator[KeyForm]:
         """Every key that the caller sees, newest first, page by page."""
@@ -164,13 +182,14 @@ class BrokerClient:
         """Ends a key for good; a second time is no error."""
         self._call("DELETE", f"/v1/keys/{_part(key_id)}")
 
-    def list_quarantine(self) -> Iterator[QuarantinedForm]:
+    def list_quarantine(self) -> Iterator[Quarantined]:
         """Every offer whose price is not believed, oldest doubt first."""
-        return self._pages(QuarantinePage, "/v1/quarantine")
+        return self._pages(PageForm[QuarantinedForm], "/v1/quarantine")
 
-    def believe_price(self, offer_id: str) -> QuarantinedForm:
+    def believe_price(self, offer_id: str) -> Quarantined:
         """Releases an offer from quarantine at its price; a second time is no error."""
-        return self._read(QuarantinedForm, self._call("POST", f"/v1/quarantine/{quote(offer_id)}/release"))
+        path = f"/v1/quarantine/{quote(offer_id)}/release"
+        return self._parsed(QUARANTINED.read, self._call("POST", path))
 
     def list_budgets(self) -> list[BudgetForm]:
         """Every budget against what is owed and expected."""
@@ -203,19 +222,19 @@ class BrokerClient:
         wanted = {"from": since, "to": until, "interval": str(interval)}
         return self._read(IntervalForm, self._call("GET", "/v1/spend/interval", params=wanted))
 
-    def close_month(self, month: str, comment: str) -> ClosedMonthForm:
+    def close_month(self, month: str, comment: str) -> ClosedMonth:
         """Closes a month that is over."""
         wanted = {"month": month, "comment": comment}
-        return self._read(ClosedMonthForm, self._call("POST", "/v1/spend/close", params=wanted))
+        return self._parsed(CLOSED_MONTH.read, self._call("POST", "/v1/spend/close", params=wanted))
 
     def find_units(self, since: str | None, until: str | None) -> UnitsForm:
         """Unit economics and energy."""
         wanted = {"from": since, "to": until}
         return self._read(UnitsForm, self._call("GET", "/v1/spend/units", params=wanted))
 
-    def find_savings(self) -> SavingsForm:
+    def find_savings(self) -> Savings:
         """What current plans save against simpler strategies."""
-        return self._read(SavingsForm, self._call("GET", "/v1/spend/savings"))
+        return self._parsed(SAVINGS.read, self._call("GET", "/v1/spend/savings"))
 
     def find_spend(
         self,
@@ -302,8 +321,10 @@ class BrokerClient:
         return InputError("environment", (problem,))
 
 
-def _plan_form(body: dict[str, Any]) -> PlanRecordForm | PlanSummaryForm:
-    return (PlanRecordForm if "placements" in body else PlanSummaryForm).model_validate(body)
+def _plan_form(body: dict[str, Any]) -> MadePlan | PlanSummaryForm:
+    if "placements" not in body:
+        return PlanSummaryForm.model_validate(body)
+    return MadePlan(PLAN.read(body), StandingForm.model_validate(body), body)
 
 
 def _part(name: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
-from api.schemas.base.times import format_time
-from api.schemas.holding.reservation import ReservationForm
-from broker.domain.basics.money import ZERO, format_usd
+from api.schemas.base.forms import write
+from api.schemas.holding.reservation import FleetForm, ReservationForm
+from broker.domain.basics.money import ZERO
 from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend.charging import reservation_charges
@@ -89,38 +90,28 @@ def fleets(rows: Iterable[Reservation], now: datetime) -> tuple[Line[Reservation
     return lines_of(rows, lambda row: row.offer.offer_id, now)
 
 
+@dataclass(frozen=True, slots=True)
+class _ToldFleet:
+    """A fleet with its money."""
+
+    line: Line[Reservation]
+    price_usd_per_node_hour: Decimal
+    owed_usd: Decimal
+    expected_usd: Decimal
+    reservation_ids: tuple[str, ...]
+
+
 def fleet_to_document(line: Line[Reservation], now: datetime) -> dict[str, Any]:
     """The JSON form of ``line`` as plain data."""
-    row, offer = line.first, line.first.offer
     charges = reservation_charges(line.rows, {}, now)
-    owed = sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
-    expected = sum((charge.usd for charge in charges if charge.basis is ChargeBasis.PROJECTED), ZERO)
-    return {
-        "team": row.team,
-        "plan_id": row.plan_id,
-        "workload": row.workload,
-        "offer_id": offer.offer_id,
-        "provider": offer.provider,
-        "sku": offer.sku.name,
-        "region": offer.region,
-        "gpu": offer.sku.gpu,
-        "gpus_per_node": offer.sku.gpus_per_node,
-        "tier": str(offer.tier),
-        "state": str(line.state),
-        "reason": row.reason,
-        "nodes": line.nodes,
-        "next_change": None
-        if line.next is None
-        else {"at": format_time(line.next[0]), "nodes": line.next[1]},
-        "least_nodes": line.least,
-        "most_nodes": line.most,
-        "start": format_time(line.start),
-        "end": format_time(line.end) if line.end is not None else None,
-        "price_usd_per_node_hour": format_usd(rate_usd_per_node_hour(row)),
-        "owed_usd": format_usd(owed),
-        "expected_usd": format_usd(expected),
-        "reservation_ids": [one.reservation_id for one in line.rows],
-    }
+    told = _ToldFleet(
+        line=line,
+        price_usd_per_node_hour=rate_usd_per_node_hour(line.first),
+        owed_usd=sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO),
+        expected_usd=sum((charge.usd for charge in charges if charge.basis is ChargeBasis.PROJECTED), ZERO),
+        reservation_ids=tuple(one.reservation_id for one in line.rows),
+    )
+    return write(FleetForm, told)
 
 
 def _line(group: Sequence[R], now: datetime) -> Line[R]:

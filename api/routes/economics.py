@@ -23,19 +23,19 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
+from api.schemas.base.forms import PageForm
 from api.schemas.finance.economics import (
+    CLOSED_MONTH,
+    SAVINGS,
     ChangesForm,
     ClosedMonthForm,
-    ClosedMonthPage,
     IntervalForm,
     SavingsForm,
     UnitsForm,
     changes_to_document,
-    closed_to_document,
     economics_to_document,
     interval_to_document,
     plan_changes_to_document,
-    savings_to_document,
 )
 from api.schemas.finance.finance import LONGEST_COMMENT
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -122,7 +122,7 @@ async def show_units(
 @router.get("/savings", responses={200: {"model": SavingsForm}})
 async def show_savings(request: Request, caller: SpendReader, team: str | None = None) -> JSONResponse:
     """What current plans save against each strategy that could have run instead."""
-    return JSONResponse(savings_to_document(await product_of(request).economics.find_savings(caller, team)))
+    return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
 
 @router.post("/close", responses={200: {"model": ClosedMonthForm}})
@@ -139,16 +139,16 @@ async def close_month(
         if window is None:
             raise InputError("request", (FieldProblem("/month", repr(month), "a month such as 2026-10"),))
         done = await product_of(request).spend.close(caller, window.start.date(), comment)
-        return json_answer(200, closed_to_document(done))
+        return json_answer(200, CLOSED_MONTH.write(done))
 
     return await answer_once(request, caller, act)
 
 
-@router.get("/closed", responses={200: {"model": ClosedMonthPage}})
+@router.get("/closed", responses={200: {"model": PageForm[ClosedMonthForm]}})
 async def list_closed(
     request: Request, caller: SpendReader, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
     """Closed months, the first one first."""
     found = await product_of(request).spend.find_closed(caller)
     page, next_cursor = page_of(found, lambda one: by_day(one.month), limit, cursor)
-    return listing([closed_to_document(one) for one in page], next_cursor)
+    return listing([CLOSED_MONTH.write(one) for one in page], next_cursor)

@@ -17,17 +17,15 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.base.parts import PageForm
-from api.schemas.market.offer import OfferForm
-from api.schemas.market.offer_writer import offer_to_document
+from api.schemas.base.forms import PageForm
+from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import (
+    PROVIDER,
+    QUARANTINED,
+    ConfiguredProvider,
+    Feed,
     ProviderForm,
     QuarantinedForm,
-    QuarantinePage,
-    feed_to_document,
-    missing_to_document,
-    probe_to_document,
-    quarantined_to_document,
 )
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferFilter, OfferPlace
@@ -64,16 +62,16 @@ async def list_offers(
     after = None if cursor is None else OfferPlace(*read_cursor(cursor))
     page, more = await product_of(request).offers.find_page(wanted, after, limit)
     next_cursor = make_cursor(price_per_gpu(page[-1])) if more else None
-    return listing([offer_to_document(offer) for offer in page], next_cursor)
+    return listing([OFFER.write(offer) for offer in page], next_cursor)
 
 
 @router.get("/offers/{offer_id:path}", responses={200: {"model": OfferForm}})
 async def show_offer(request: Request, caller: AnyCaller, offer_id: str) -> JSONResponse:
     """One offer that is on sale now."""
-    return JSONResponse(offer_to_document(await product_of(request).offers.find_offer(offer_id)))
+    return JSONResponse(OFFER.write(await product_of(request).offers.find_offer(offer_id)))
 
 
-@router.get("/quarantine", responses={200: {"model": QuarantinePage}})
+@router.get("/quarantine", responses={200: {"model": PageForm[QuarantinedForm]}})
 async def list_quarantine(
     request: Request,
     caller: AnyCaller,
@@ -84,7 +82,7 @@ async def list_quarantine(
     """Offers whose price is not believed, with the doubt, and those that somebody released at it."""
     entries = await product_of(request).offers.find_quarantine(provider)
     page, next_cursor = page_of(entries, _by_age, limit, cursor)
-    return listing([quarantined_to_document(entry) for entry in page], next_cursor)
+    return listing([QUARANTINED.write(entry) for entry in page], next_cursor)
 
 
 @router.post("/quarantine/{offer_id:path}/release", responses={200: {"model": QuarantinedForm}})
@@ -93,7 +91,7 @@ async def release_from_quarantine(request: Request, caller: Administrator, offer
 
     async def act() -> Answer:
         entry = await product_of(request).offers.release_from_quarantine(caller, offer_id)
-        return json_answer(200, quarantined_to_document(entry))
+        return json_answer(200, QUARANTINED.write(entry))
 
     return await answer_once(request, caller, act)
 
@@ -114,17 +112,16 @@ async def list_providers(
         missing = product.missing.get(feed.provider, ())
         latest = await offers.find_rejected(feed.provider)
         rows = latest.rejected if latest else ()
-        items.append(
-            {
-                **feed_to_document(feed, offers.polling_of(feed), unread.get(feed.provider)),
-                "title": spec.title if spec else feed.provider,
-                "capabilities": sorted(spec.capabilities) if spec else [],
-                "idempotency": spec.idempotency if spec else None,
-                "orderable": feed.provider in sellers(product.adapters)
-                and not any(one.only is None for one in missing),
-                "missing_settings": missing_to_document(missing),
-                "probe": probe_to_document(feed.probe),
-                "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]],
-            }
+        provider = ConfiguredProvider(
+            feed=Feed(feed, offers.polling_of(feed), unread.get(feed.provider)),
+            title=spec.title if spec else feed.provider,
+            capabilities=tuple(sorted(spec.capabilities)) if spec else (),
+            idempotency=spec.idempotency if spec else None,
+            orderable=feed.provider in sellers(product.adapters)
+            and not any(one.only is None for one in missing),
+            missing_settings=tuple(missing),
+            probe=feed.probe,
+            rejected_rows=rows[:SHOWN_REJECTED],
         )
+        items.append(PROVIDER.write(provider))
     return listing(items, next_cursor)

@@ -7,7 +7,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from api.http.dependencies import Administrator, AnyCaller, Cursor, Limit, listing, product_of
-from api.schemas.accounts.audit import AuditPage, entry_to_document
+from api.schemas.accounts.audit import AUDIT, AuditForm
+from api.schemas.base.forms import PageForm
 from api.schemas.holding.reconciliation import ProspectsForm, prospects_to_document
 from broker.domain.planning.plan_turns import TurnClass
 
@@ -55,7 +56,7 @@ async def preview_reconciliation(request: Request, caller: Administrator) -> JSO
     return JSONResponse(prospects_to_document(found, unread, paused=product.settings.paused))
 
 
-@router.get("/v1/audit", responses={200: {"model": AuditPage}})
+@router.get("/v1/audit", responses={200: {"model": PageForm[AuditForm]}})
 async def list_audit(
     request: Request,
     caller: AnyCaller,
@@ -68,4 +69,4 @@ async def list_audit(
     page = await product_of(request).accounts.find_audit(
         caller, limit, cursor, object_id=object_id, team=team
     )
-    return listing([entry_to_document(entry) for entry in page.items], page.next_cursor)
+    return listing([AUDIT.write(entry) for entry in page.items], page.next_cursor)

@@ -26,7 +26,7 @@ from api.http.dependencies import (
 from api.http.form_route import FormRoute
 from api.http.openapi import WORKLOADS
 from api.plan_requests import ask_for_plan, options_of, plan_events, retry_after_s
-from api.schemas.base.parts import PageForm
+from api.schemas.base.forms import PageForm
 from api.schemas.finance.finance import Word
 from api.schemas.holding.reservation import ReservationsForm, reservation_to_document
 from api.schemas.plans.plan_record import (

@@ -21,17 +21,17 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
-from api.schemas.base.parts import PageForm
+from api.schemas.base.forms import PageForm
 from api.schemas.market.market import MarketForm, market_to_document
 from api.schemas.market.prices import (
+    DAY,
+    FORECAST,
+    POINT,
+    SKU_DAY,
     DayForm,
     ForecastForm,
     PointForm,
     SkuDayForm,
-    day_to_document,
-    forecast_to_document,
-    point_to_document,
-    sku_day_to_document,
 )
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
@@ -90,10 +90,10 @@ async def list_prices(
     if interval is Detail.DAY:
         days = await product.prices.find_days(offer_id, window)
         page, next_cursor = page_of(days, lambda day: by_day(day.day), limit, cursor)
-        return listing([day_to_document(day) for day in page], next_cursor)
+        return listing([DAY.write(day) for day in page], next_cursor)
     points = await product.offers.find_prices(offer_id, window)
     part, next_cursor = page_of(points, lambda point: by_instant(point.at), limit, cursor)
-    return listing([point_to_document(point) for point in part], next_cursor)
+    return listing([POINT.write(point) for point in part], next_cursor)
 
 
 @router.get("/offers/{offer_id:path}/forecast", responses={200: {"model": ForecastForm}})
@@ -107,7 +107,7 @@ async def forecast_offer(
     """What the price of a current offer may be after each of ``hours``, from history; it says where there is
     none."""
     forecast = await product_of(request).prices.forecast(offer_id, hours or HORIZONS_HOURS, seed)
-    return JSONResponse(forecast_to_document(forecast))
+    return JSONResponse(FORECAST.write(forecast))
 
 
 @router.get("/prices", responses={200: {"model": PageForm[SkuDayForm]}})
@@ -128,7 +128,7 @@ async def list_sku_prices(
     prices = product_of(request).prices
     days = await prices.find_sku_days(gpu, tier.value, window, by_provider=by is By.PROVIDER)
     page, next_cursor = page_of(days, lambda day: by_day(day.day, day.provider or ""), limit, cursor)
-    return listing([sku_day_to_document(day) for day in page], next_cursor)
+    return listing([SKU_DAY.write(day) for day in page], next_cursor)
 
 
 @router.get("/market", responses={200: {"model": MarketForm}})

@@ -16,11 +16,11 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.schemas.base.forms import PageForm
 from api.schemas.plans.reoptimization import (
+    REOPTIMIZATION,
     ReoptimizationForm,
-    ReoptimizationPage,
     RunningForm,
-    reoptimization_to_document,
 )
 from broker.domain.basics.account import Caller
 from broker.domain.moving.reoptimization import Reoptimization
@@ -41,7 +41,7 @@ async def run_now(request: Request, caller: PlanWriter) -> Response:
     return await answer_once(request, caller, act)
 
 
-@router.get("", responses={200: {"model": ReoptimizationPage}})
+@router.get("", responses={200: {"model": PageForm[ReoptimizationForm]}})
 async def list_reoptimizations(
     request: Request,
     caller: PlanReader,
@@ -51,14 +51,14 @@ async def list_reoptimizations(
 ) -> JSONResponse:
     """What was proposed, applied or rejected, and why; newest first."""
     page = await product_of(request).reoptimize.find_reoptimizations(caller, limit, cursor, team=team)
-    return listing([reoptimization_to_document(one) for one in page.items], page.next_cursor)
+    return listing([REOPTIMIZATION.write(one) for one in page.items], page.next_cursor)
 
 
 @router.get("/{reoptimization_id}", responses={200: {"model": ReoptimizationForm}})
 async def show_reoptimization(request: Request, caller: PlanReader, reoptimization_id: str) -> JSONResponse:
     """One look, with its moves."""
     look = await product_of(request).reoptimize.find_one(caller, reoptimization_id)
-    return JSONResponse(reoptimization_to_document(look))
+    return JSONResponse(REOPTIMIZATION.write(look))
 
 
 @router.post("/{reoptimization_id}/accept", status_code=202, responses={202: {"model": ReoptimizationForm}})
@@ -90,4 +90,4 @@ def _again(request: Request, caller: Caller, status: int) -> Retell:
 
 def _answer(status: int, look: Reoptimization) -> Answer:
     location = f"/v1/reoptimizations/{look.reoptimization_id}"
-    return json_answer(status, reoptimization_to_document(look), {"Location": location})
+    return json_answer(status, REOPTIMIZATION.write(look), {"Location": location})

@@ -22,18 +22,17 @@ from api.http.dependencies import (
     product_of,
 )
 from api.http.form_route import FormRoute
-from api.schemas.base.parts import PageForm
+from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
 from api.schemas.holding.reservation import (
+    SHORTFALL,
     ExtensionRequest,
     Fit,
     FleetForm,
     ReservationForm,
-    ReservationPage,
     ReservationRequest,
     ShortfallForm,
     reservation_to_document,
-    shortfall_to_document,
 )
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.holding.reservation import Reservation
@@ -86,7 +85,7 @@ def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | N
     return instant.astimezone(UTC)
 
 
-@router.get("", responses={200: {"model": ReservationPage}})
+@router.get("", responses={200: {"model": PageForm[ReservationForm]}})
 async def list_reservations(
     request: Request,
     caller: PlanReader,
@@ -137,7 +136,7 @@ async def list_shortfalls(
     """Hours for which sellers refuse nodes that are reserved, earliest first."""
     found = await product_of(request).reservations.find_shortfalls(caller, plan_id=plan_id, team=team)
     page, next_cursor = page_of(found, _by_start, limit, cursor)
-    return listing([shortfall_to_document(one) for one in page], next_cursor)
+    return listing([SHORTFALL.write(one) for one in page], next_cursor)
 
 
 def _by_start(one: Shortfall) -> SortKey:

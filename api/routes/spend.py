@@ -21,10 +21,10 @@ from api.schemas.finance.exports import ExportForm, export_to_document
 from api.schemas.finance.spend import (
     AS_OF_HEADER,
     FOCUS_TOTALS,
+    ORPHANED,
     PROJECTION_TOTALS,
     ManifestForm,
     SpendForm,
-    orphaned_to_document,
     spend_csv,
     spend_to_document,
 )
@@ -71,7 +71,7 @@ async def projection_document(
         "view": str(view),
         "as_of": format_time(found.as_of),
         "narrowed_by": narrowed,
-        "orphaned": [orphaned_to_document(one) for one in orphaned],
+        "orphaned": [ORPHANED.write(one) for one in orphaned],
     }
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
 from api.http.form_route import FormRoute
-from api.schemas.base.parts import PageForm
+from api.schemas.base.forms import PageForm
 from api.schemas.base.times import Instant
 from broker.domain.basics.webhook import EVERYTHING, Delivery, Webhook
 from broker.services.accounts.accounts import Answer

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from api.cli.plans.reoptimization_view import print_looks
 from api.jobs.scheduler import Scheduler
-from api.schemas.plans.reoptimization import ReoptimizationForm
+from api.schemas.plans.reoptimization import REOPTIMIZATION
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.moving.unfinished import cut_off
 from tests.api.house import ADMIN_KEY, House
@@ -43,7 +43,7 @@ async def test_a_look_that_was_cut_off_is_told_until_one_is_finished(tmp_path: P
         for page in ("/proposals", "/proposals/reopt-1", f"/plans/{plan_id}"):
             assert told["reason"] in unescape((await visitor.get(page)).text), page
         console = Console(width=150, record=True)
-        print_looks(console, [ReoptimizationForm.model_validate(told)])
+        print_looks(console, [REOPTIMIZATION.read(told)])
         terminal = console.export_text()
         assert "unfinished" in terminal
         assert "again from" in terminal

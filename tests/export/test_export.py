@@ -15,8 +15,7 @@ from api.export.dstack import dstack_files
 from api.export.skypilot import skypilot_files
 from api.export.targets import Target, load_words
 from api.export.vllm import vllm_files
-from api.schemas.plans.plan import read_plan
-from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.plans.plan import PLAN, read_plan
 from broker.catalogue import load_gpus, load_hugging_face_names
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.estimate import Estimate, Parallelism
@@ -245,7 +244,7 @@ def test_vllm_is_given_what_it_serves_alone() -> None:
 
 def test_a_plan_keeps_its_engines() -> None:
     plan = served_by(ServingEngine.TENSORRT_LLM)
-    document = plan_to_document(plan)
+    document = PLAN.write(plan)
     assert document["placements"][0]["engine"] == "tensorrt_llm"
     again = read_plan(json.dumps(document), "plan.json")
     assert again.placements[0].engine is ServingEngine.TENSORRT_LLM
@@ -271,7 +270,7 @@ def test_the_tables_name_what_we_have(target: Target) -> None:
 
 def test_the_command_writes_and_prints(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps(plan_to_document(the_plan())))
+    plan.write_text(json.dumps(PLAN.write(the_plan())))
     done = broker("export", plan, "--to", "dstack", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert len(list((tmp_path / "out").iterdir())) == 8

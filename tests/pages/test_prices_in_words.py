@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -20,10 +19,9 @@ from api.pages.market.price_view import offer_cards
 from api.pages.plans.reservation_view import money_card
 from api.schemas.holding.reservation import ReservationForm, reservation_to_document
 from api.schemas.market.market import Market
-from api.schemas.market.provider import QuarantinedForm
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import Offer
-from broker.domain.market.price_gate import Doubt
+from broker.domain.market.price_gate import Doubt, Quarantined
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 
@@ -49,16 +47,8 @@ def printed(show: Callable[[Console], object]) -> str:
     return text.getvalue()
 
 
-def doubted(price: str) -> QuarantinedForm:
-    return QuarantinedForm(
-        offer_id="o-1",
-        doubt=Doubt.JUMP,
-        reason="too cheap",
-        price_usd_per_node_hour=Decimal(price),
-        since=NOON,
-        released_at=None,
-        released_by=None,
-    )
+def doubted(price: str) -> Quarantined:
+    return Quarantined(of_one_gpu(price), Doubt.JUMP, "too cheap", NOON)
 
 
 SHOWN: dict[str, Callable[[str], Any]] = {

@@ -11,8 +11,7 @@ from typing import cast
 
 import pytest
 
-from api.schemas.plans.plan import read_plan
-from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.plans.plan import PLAN, read_plan
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
@@ -64,7 +63,7 @@ def test_the_cold_start_of_a_placement_is_told_by_its_parts() -> None:
     one = launching(offer("a", "1.00"), 240, LaunchBasis.ASSUMED, image_s=340.0, weights_gbyte_s=0.5)
     found = plan(BUSY, [one])
     (placed,) = found.placements
-    written = plan_to_document(found)["placements"][0]
+    written = PLAN.write(found)["placements"][0]
     parts = dict(written["cold_start"])
     assert parts.pop("basis") == "assumed"
     assert parts == {
@@ -75,7 +74,7 @@ def test_the_cold_start_of_a_placement_is_told_by_its_parts() -> None:
     }
     assert written["estimate"]["cold_start_s"] == pytest.approx(sum(parts.values()))
     assert "4 min from an order to a running node are assumed" in " ".join(placed.why.sentences)
-    assert read_plan(json.dumps(plan_to_document(found)), "plan").placements == found.placements
+    assert read_plan(json.dumps(PLAN.write(found)), "plan").placements == found.placements
 
 
 def placed_params() -> float:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.plans.plan import PLAN
 from broker.catalogue import load_moving_terms
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
@@ -59,7 +59,7 @@ def test_a_copy_is_a_line_of_its_own_by_who_bills_it() -> None:
     }
     assert sum(c.usd for c in plan_charges(found, "team", "plan")) == found.cost_usd
     assert any("are copied from gcp eu: $2.40, billed by gcp" in words for words in run.why.binding)
-    document = plan_to_document(found)
+    document = PLAN.write(found)
     assert document["placements"][0]["transfers"][0]["usd"] == "2.40"
 
 

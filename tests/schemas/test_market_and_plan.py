@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.schemas.market.market import market_to_document, read_market
-from api.schemas.plans.plan import read_plan
-from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.plans.plan import PLAN, read_plan
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.estimate import Estimate, Provenance
 from broker.domain.market.learned import Basis, Learned
@@ -94,7 +93,7 @@ def test_offers_survive_json_exactly(offers: list[Offer]) -> None:
 
 @given(plans())
 def test_plans_survive_json_exactly(plan: Plan) -> None:
-    text = json.dumps(plan_to_document(plan), allow_nan=False)
+    text = json.dumps(PLAN.write(plan), allow_nan=False)
     assert read_plan(text, "p.json") == plan
 
 
@@ -220,7 +219,7 @@ def test_a_plan_of_another_form_is_told_the_form() -> None:
 
 @given(plans().filter(lambda plan: bool(plan.placements)))
 def test_a_plans_field_that_cannot_be_is_named(plan: Plan) -> None:
-    document = plan_to_document(plan)
+    document = PLAN.write(plan)
     document["placements"][0]["kind"] = "mining"
     with pytest.raises(InputError) as raised:
         read_plan(json.dumps(document), "p.json")

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from api.schemas.base.times import format_time
-from api.schemas.plans.plan import read_plan
-from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.plans.plan import PLAN, read_plan
 from broker.domain.basics.window import Segment
 from broker.services.market.forecasting import ForecastSources
 from broker.services.market.offers import OffersService
@@ -69,7 +68,7 @@ async def test_later_offers_have_an_outlook_and_those_of_now_have_none(store: St
     assert (known,) == await outlooks.of(plan), "the same past says the same"
 
     told = replace(plan, outlooks=(known, blind), scarcity_usd_per_node_hour={"later": 0.5})
-    document = plan_to_document(told)
+    document = PLAN.write(told)
     assert document["outlooks"][0]["p10_usd_per_node_hour"] is not None
     assert document["outlooks"][1]["p10_usd_per_node_hour"] is None
     assert document["as_of"] == format_time(plan.as_of)

@@ -213,9 +213,10 @@ def print_spend(console: Console, form: SpendForm) -> None:
     for basis in ChargeBasis:
         table.add_column(str(basis), usd(sums[basis]), justify="right", no_wrap=True)
     cells: dict[tuple[str, str], dict[ChargeBasis, Decimal]] = {}
-    for row in form.items:
+    for item in form.items:
+        row = item.row
         when = f"{row.period:%Y-%m}" if form.interval is Interval.MONTH else f"{row.period:%Y-%m-%d}"
-        cells.setdefault((when, row.group), {})[row.basis] = row.usd
+        cells.setdefault((when, row.group), {})[item.basis] = row.usd
     for (when, group), amounts in cells.items():
         table.add_row(when, group, *(usd(amounts[b]) if b in amounts else "-" for b in ChargeBasis))
     console.print(table)
@@ -239,4 +240,4 @@ def print_orphaned(console: Console, form: SpendForm) -> None:
 
 
 def _sum(form: SpendForm, basis: ChargeBasis) -> Decimal:
-    return sum((row.usd for row in form.items if row.basis is basis), ZERO)
+    return sum((item.row.usd for item in form.items if item.basis is basis), ZERO)

@@ -9,8 +9,10 @@ from rich.table import Table
 
 from api.cli.figures import percent, plural, rate, usd
 from api.cli.output import print_json, stdout
-from api.schemas.finance.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
+from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from api.strategies import strategy
+from broker.domain.moving.savings import Savings
+from broker.domain.spend.month_close import ClosedMonth
 
 DASH = "-"
 
@@ -47,18 +49,19 @@ def show_bands(form: IntervalForm, as_json: bool) -> None:
     for name, total in zip(("expected", "P10", "P50", "P90"), sums, strict=True):
         table.add_column(name, usd(total), justify="right", no_wrap=True)
     for one in form.items:
-        if one.expected_usd or one.p90_usd:
-            money = (one.expected_usd, one.p10_usd, one.p50_usd, one.p90_usd)
+        within = one.quantiles
+        if one.expected_usd or within.p90_usd:
+            money = (one.expected_usd, within.p10_usd, within.p50_usd, within.p90_usd)
             table.add_row(f"{one.period:%Y-%m-%d}", *map(usd, money))
     stdout().print(table)
 
 
-def show_closed(form: ClosedMonthForm, as_json: bool) -> None:
+def show_closed(month: ClosedMonth, as_json: bool) -> None:
     """The figures with which a month was closed."""
     if as_json:
-        print_json(form.model_dump(mode="json"))
+        print_json(CLOSED_MONTH.write(month))
         return
-    stdout().print(f"{form.month} is closed with {usd(form.usd)} in {form.focus_rows:,} FOCUS rows")
+    stdout().print(f"{month.month:%Y-%m} is closed with {usd(month.usd)} in {month.rows:,} FOCUS rows")
 
 
 def show_units(form: UnitsForm, as_json: bool) -> None:
@@ -87,21 +90,21 @@ def show_units(form: UnitsForm, as_json: bool) -> None:
     stdout().print(table)
 
 
-def show_savings(form: SavingsForm, as_json: bool) -> None:
+def show_savings(found: Savings, as_json: bool) -> None:
     """One row for each strategy that could have run. The others follow, with the reason why not."""
     if as_json:
-        print_json(form.model_dump(mode="json"))
+        print_json(SAVINGS.write(found))
         return
     table = _table()
     table.add_column("instead of", no_wrap=True)
     for name in ("plans", "it costs", "the plans cost", "saved", "share"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in form.items:
+    for one in found.savings:
         money = (one.baseline_usd, one.plan_usd, one.saved_usd)
         table.add_row(strategy(one.name), str(one.plans), *map(usd, money), percent(one.saved_share))
     console = stdout()
     console.print(table)
-    for left in form.not_run:
+    for left in found.not_run:
         console.print(f"{strategy(left.name)} is not compared with {left.plan_id}: {left.why}", markup=False)
 
 

@@ -17,10 +17,11 @@ from api.cli.figures import day_and_time, hours, plural, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
 from api.held import Line, lines_of
-from api.schemas.accounts.audit import AuditForm
-from api.schemas.holding.reservation import ReservationForm, ShortfallForm
+from api.schemas.holding.reservation import ReservationForm
+from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import price_words
 from broker.domain.holding.reservation import OPEN_STATES, ReservationState
+from broker.domain.reconciling.shortfalls import Shortfall
 
 UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
 PAUSE_S = 0.5
@@ -97,11 +98,11 @@ def _size(line: Line[ReservationForm]) -> str:
     return f"{line.nodes} now{following} ({sizes})"
 
 
-def print_shortfalls(console: Console, short: Sequence[ShortfallForm]) -> None:
+def print_shortfalls(console: Console, short: Sequence[Shortfall]) -> None:
     """One line for each stretch of time in which nodes are missing."""
     for one in short:
         again = "" if one.next_try_at is None else f"; asked again at {day_and_time(one.next_try_at)}"
-        console.print(f"{one.text}{again}", style="bold yellow", markup=False)
+        console.print(f"{one}{again}", style="bold yellow", markup=False)
 
 
 def _node(row: ReservationForm) -> str:
@@ -118,7 +119,7 @@ def _price(row: ReservationForm) -> str:
     return f", {price_words(price)}/node-h{basis}{above}"
 
 
-def print_history(console: Console, entries: Sequence[AuditForm]) -> None:
+def print_history(console: Console, entries: Sequence[AuditEntry]) -> None:
     """Every step in the order in which it happened: when, what, who, why, and the provider's request id."""
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("when (UTC)", no_wrap=True)

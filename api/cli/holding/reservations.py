@@ -11,6 +11,7 @@ from api.cli.configuration import load_settings
 from api.cli.holding.reservation_view import print_history, print_reservations, print_shortfalls
 from api.cli.output import Json, print_json, stdout
 from api.client import connect
+from api.schemas.accounts.audit import AUDIT
 from broker.domain.holding.reservation import OPEN_STATES
 
 app = typer.Typer(add_completion=False)
@@ -56,6 +57,6 @@ def _show_history(reservation_id: str, *, as_json: bool) -> None:
         client.find_reservation(reservation_id)
         entries = list(client.list_audit(reservation_id))[::-1]
     if as_json:
-        print_json({"items": [entry.model_dump(mode="json") for entry in entries], "next_cursor": None})
+        print_json({"items": [AUDIT.write(entry) for entry in entries], "next_cursor": None})
     else:
         print_history(stdout(), entries)

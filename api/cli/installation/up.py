@@ -27,7 +27,7 @@ from api.cli.plans.plan_view import misses_something, print_plan
 from api.cli.plans.progress import ProgressLine
 from api.plan_requests import options_of
 from api.planning.relay import progress_of
-from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.plans.plan import PLAN
 from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import CONFIG
@@ -110,7 +110,7 @@ async def _run(
     try:
         plan, request = await _make_plan(product, workloads)
         if as_json:
-            print_json(plan_to_document(plan))
+            print_json(PLAN.write(plan))
         else:
             print_plan(stdout(), plan, request)
         if bound is None:

@@ -12,7 +12,7 @@ from api.cli.configuration import load_environment, load_settings
 from api.cli.errors import ExitCode
 from api.cli.market.polling import poll_now, print_rounds
 from api.cli.output import Json, print_json, stderr, stdout
-from api.schemas.market.provider import round_to_document
+from api.schemas.market.provider import ROUND
 from broker.domain.market.market import PollRound
 
 app = typer.Typer(add_completion=False)
@@ -32,7 +32,7 @@ def poll(
     with stderr().status("asking providers"):
         rounds = asyncio.run(_poll(providers))
     if as_json:
-        print_json({"rounds": [round_to_document(round_) for round_ in rounds]})
+        print_json({"rounds": [ROUND.write(round_) for round_ in rounds]})
     else:
         print_rounds(stdout(), rounds)
     if any(round_.error is not None for round_ in rounds):

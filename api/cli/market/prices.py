@@ -18,7 +18,7 @@ from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, stdout
 from api.schemas.base.times import parse_time
 from api.schemas.market.market import Market, market_to_document
-from api.schemas.market.prices import NO_HISTORY, day_to_document, forecast_to_document, sku_day_to_document
+from api.schemas.market.prices import DAY, FORECAST, NO_HISTORY, SKU_DAY
 from broker.catalogue import resolve_gpu
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import from_micro_usd, price_figure, price_words
@@ -100,7 +100,7 @@ def _show_forecast(offer_id: str, as_json: bool) -> None:
 
     found = ask_stored(ask)
     if as_json:
-        print_json(forecast_to_document(found))
+        print_json(FORECAST.write(found))
     else:
         print_forecast(stdout(), found)
 
@@ -111,7 +111,7 @@ def _show_days(offer_id: str, since: str | None, until: str | None, as_json: boo
 
     days = ask_stored(ask)
     if as_json:
-        print_json({"offer_id": offer_id, "items": [day_to_document(day) for day in days]})
+        print_json({"offer_id": offer_id, "items": [DAY.write(day) for day in days]})
         return
     table = _table("day", "min $/h", "median", "max", "last", "hours on sale", "changes")
     for day in days:
@@ -129,7 +129,7 @@ def _show_sku(
 
     days = ask_stored(ask)
     if as_json:
-        items = [sku_day_to_document(day) for day in days]
+        items = [SKU_DAY.write(day) for day in days]
         print_json({"gpu": gpu, "tier": tier.value, "items": items})
         return
     table = _table("day", "min $/GPU-h", "median", "max", "offers", "sellers", left="seller")

@@ -22,10 +22,11 @@ from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
 from api.schemas.market.provider import (
-    batch_to_document,
-    feed_to_document,
-    missing_to_document,
-    probe_to_document,
+    BATCH,
+    FEED,
+    MISSING,
+    PROBE,
+    Feed,
 )
 from broker.catalogue import load_operators
 from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
@@ -131,7 +132,9 @@ def list_providers(
             "configured": name in found,
             "sandbox": name in found and found[name].sandbox,
             "orderable": is_orderable(name, found),
-            "missing_settings": missing_to_document(spec.missing(found[name]) if name in found else ()),
+            "missing_settings": [
+                MISSING.write(one) for one in (spec.missing(found[name]) if name in found else ())
+            ],
             "keyless": spec.keyless,
             "capabilities": sorted(spec.capabilities),
             "variables": [spec.variable(field) for field in (*spec.credentials, *spec.optional_credentials)],
@@ -171,7 +174,7 @@ async def _feeds(product: Product) -> list[Asked]:
 def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
     """Prints where each feed stands."""
     if as_json:
-        print_json({"items": [feed_to_document(*one) for one in asked], "next_cursor": None})
+        print_json({"items": [FEED.write(Feed(*one)) for one in asked], "next_cursor": None})
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     for title in ("provider", "offers", "good at", "every", "breaker", "next (UTC)", "error"):
@@ -217,7 +220,7 @@ def probe_provider(
         raise InputError("environment or broker.toml", (problem,))
     report = asyncio.run(probe(found[name], datetime.now(UTC)))
     if as_json:
-        print_json({"provider": name, **(probe_to_document(report) or {})})
+        print_json({"provider": name, **PROBE.write(report)})
     else:
         _show_probe(report)
     if report.findings:
@@ -269,7 +272,7 @@ def parse(
     except PayloadUnreadable as error:
         problem = FieldProblem("", str(error), f"answers as {spec.title} documents them")
         raise InputError(", ".join(str(file) for file in files), (problem,)) from error
-    print_json(batch_to_document(sited(batch, load_operators())))
+    print_json(BATCH.write(sited(batch, load_operators())))
 
 
 def _require_catalogue(spec: ProviderSpec, cloud: str, files: Sequence[Path]) -> None:

@@ -14,8 +14,9 @@ from api.cli.configuration import load_settings
 from api.cli.figures import day_and_time
 from api.cli.output import Json, print_json, stdout
 from api.client import connect
-from api.schemas.market.provider import QuarantinedForm
+from api.schemas.market.provider import QUARANTINED
 from broker.domain.basics.money import price_figure
+from broker.domain.market.price_gate import Quarantined
 
 app = typer.Typer(add_completion=False)
 
@@ -36,13 +37,13 @@ def quarantine(
     with connect(load_settings()) as client:
         entries = [client.believe_price(release)] if release is not None else list(client.list_quarantine())
     if as_json:
-        items = [entry.model_dump(mode="json") for entry in entries]
+        items = [QUARANTINED.write(entry) for entry in entries]
         print_json({"items": items, "next_cursor": None})
     else:
         print_quarantine(stdout(), entries)
 
 
-def print_quarantine(console: Console, entries: Sequence[QuarantinedForm]) -> None:
+def print_quarantine(console: Console, entries: Sequence[Quarantined]) -> None:
     """The entries, or a line that says that there are none."""
     if not entries:
         console.print("No price is in doubt.")
@@ -55,6 +56,6 @@ def print_quarantine(console: Console, entries: Sequence[QuarantinedForm]) -> No
     table.add_column("state", no_wrap=True)
     for entry in entries:
         state = "released" if entry.released_at is not None else "held"
-        price = price_figure(entry.price_usd_per_node_hour)
-        table.add_row(entry.offer_id, price, entry.reason, day_and_time(entry.since), state)
+        price = price_figure(entry.price)
+        table.add_row(entry.offer.offer_id, price, entry.reason, day_and_time(entry.since), state)
     console.print(table)

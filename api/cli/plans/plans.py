@@ -20,8 +20,8 @@ from api.cli.figures import day_and_time, usd
 from api.cli.holding.reservation_view import print_shortfalls
 from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
 from api.cli.plans.plan_view import misses_something, print_plan
-from api.client import BrokerClient, connect
-from api.schemas.plans.plan_record import PlanRecordForm, PlanSummaryForm
+from api.client import BrokerClient, MadePlan, connect
+from api.schemas.plans.plan_record import PlanSummaryForm
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
@@ -93,9 +93,9 @@ def plans(
     _show(found, output, as_json=as_json)
 
 
-def _show(found: PlanRecordForm, output: Path | None, *, as_json: bool) -> None:
+def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
     """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
-    document, plan = found.model_dump(mode="json"), found.to_plan()
+    document, plan = found.document, found.plan
     if output is not None:
         write_text(output, to_json(document))
         stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
@@ -103,20 +103,21 @@ def _show(found: PlanRecordForm, output: Path | None, *, as_json: bool) -> None:
         print_json(document)
     else:
         print_plan(stdout(), plan)
-    if found.approval is ApprovalState.WAITING:
+    if found.stands.approval is ApprovalState.WAITING:
         stderr().print("finance has to approve it before it can be reserved (broker approvals)")
     if misses_something(plan):
         raise typer.Exit(ExitCode.UNPLACED)
 
 
-def _tell_cancelled(found: PlanRecordForm | PlanSummaryForm, *, as_json: bool) -> None:
+def _tell_cancelled(found: MadePlan | PlanSummaryForm, *, as_json: bool) -> None:
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(found.document if isinstance(found, MadePlan) else found.model_dump(mode="json"))
     else:
-        stdout().print(f"plan {found.plan_id} is {found.state}", markup=False, soft_wrap=True)
+        of, stands = (found.plan, found.stands) if isinstance(found, MadePlan) else (found, found)
+        stdout().print(f"plan {of.plan_id} is {stands.state}", markup=False, soft_wrap=True)
 
 
-def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
+def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
     """Waits for the plan. Ctrl-C cancels it on the server."""
     try:
         return _made(client, plan_id, timeout_s)
@@ -130,12 +131,12 @@ def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
+def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
     """Waits for the plan. Raises TimedOut, or the server's error if planning failed."""
     until = time.monotonic() + timeout_s
     while True:
         found = client.find_plan(plan_id)
-        if isinstance(found, PlanRecordForm):
+        if isinstance(found, MadePlan):
             return found
         if found.state is PlanState.CANCELLED:
             raise BrokerError(f"plan {plan_id} was cancelled")

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.figures import day_and_time, usd
-from api.schemas.plans.reoptimization import MoveForm, ReoptimizationForm
-from broker.domain.moving.reoptimization import ProposalState
+from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
+from broker.domain.moving.unfinished import retry_at
 
 STYLES = {
     ProposalState.PROPOSED: "cyan",
@@ -25,7 +25,7 @@ STYLES = {
 }
 
 
-def print_looks(console: Console, rows: Sequence[ReoptimizationForm]) -> None:
+def print_looks(console: Console, rows: Sequence[Reoptimization]) -> None:
     """A table, newest first; one line when there are none."""
     if not rows:
         console.print("no re-optimizations")
@@ -42,7 +42,7 @@ def print_looks(console: Console, rows: Sequence[ReoptimizationForm]) -> None:
     console.print(table)
 
 
-def print_look(console: Console, look: ReoptimizationForm) -> None:
+def print_look(console: Console, look: Reoptimization) -> None:
     """One re-optimization and its moves."""
     console.print(Text.assemble(look.reoptimization_id, "  ", (str(look.state), STYLES.get(look.state, ""))))
     console.print(f"plan {look.plan_id} → {look.new_plan_id or '-'}", markup=False)
@@ -61,21 +61,22 @@ def print_look(console: Console, look: ReoptimizationForm) -> None:
     console.print(table)
 
 
-def _money(move: MoveForm) -> str:
+def _money(move: Move) -> str:
     if move.stay_usd is None:
         return f"cannot stay\n-{usd(move.cost.total_usd)}"
     return f"{usd(move.saving_usd)}\n-{usd(move.cost.total_usd)}\n{usd(move.net_usd)}"
 
 
-def _why(move: MoveForm) -> str:
+def _why(move: Move) -> str:
     return f"{move.why}; {move.reason}" if move.reason else move.why
 
 
-def _until(row: ReoptimizationForm) -> str:
+def _until(row: Reoptimization) -> str:
     if row.state is ProposalState.PROPOSED and row.lapses_at is not None:
         return f"until {day_and_time(row.lapses_at)}"
-    if row.retry_at is not None:
-        return f"again from {day_and_time(row.retry_at)}"
+    again_at = retry_at(row)
+    if again_at is not None:
+        return f"again from {day_and_time(again_at)}"
     return day_and_time(row.decided_at or row.started_at)
 
 

@@ -11,9 +11,9 @@ from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, stdout
 from api.cli.plans.reoptimization_view import print_look, print_looks
 from api.client import BrokerClient, connect
-from api.schemas.plans.reoptimization import ReoptimizationForm
+from api.schemas.plans.reoptimization import REOPTIMIZATION
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.moving.reoptimization import ProposalState
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 
 app = typer.Typer(add_completion=False)
 
@@ -41,7 +41,7 @@ def reoptimizations(
             return
         look = _decide(client, reoptimization_id, accept=accept, reject=reject)
     if as_json:
-        print_json(look.model_dump(mode="json"))
+        print_json(REOPTIMIZATION.write(look))
     else:
         print_look(stdout(), look)
 
@@ -52,12 +52,12 @@ def _list(client: BrokerClient, state: ProposalState | None, *, named: bool, as_
         raise InputError("arguments", (problem,))
     rows = [row for row in client.list_reoptimizations() if state is None or row.state is state]
     if as_json:
-        print_json({"items": [row.model_dump(mode="json") for row in rows], "next_cursor": None})
+        print_json({"items": [REOPTIMIZATION.write(row) for row in rows], "next_cursor": None})
     else:
         print_looks(stdout(), rows)
 
 
-def _decide(client: BrokerClient, key: str, *, accept: bool, reject: bool) -> ReoptimizationForm:
+def _decide(client: BrokerClient, key: str, *, accept: bool, reject: bool) -> Reoptimization:
     if accept and reject:
         raise InputError("arguments", (FieldProblem("--reject", "--accept too", "one of both"),))
     if accept or reject:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.base.parts import OneTeam, PageForm
+from api.schemas.base.forms import PageForm
+from api.schemas.base.parts import OneTeam
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import TRIMMED
 from broker.domain.basics.account import ApiKey, Scope

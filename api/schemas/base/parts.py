@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -12,15 +12,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    model_validator,
 )
 
-from api.schemas.base.times import Instant
-from broker.domain.basics.money import format_usd
+from broker.domain.basics.money import format_usd, to_cents
 from broker.domain.basics.webhook import ALL_TEAMS
-from broker.domain.basics.window import Window
-
-Item = TypeVar("Item")
 
 
 def plain_digits(value: Any) -> Any:
@@ -42,6 +37,10 @@ Money = Annotated[
     Field(allow_inf_nan=False),
     PlainSerializer(format_usd, return_type=str, when_used="json"),
 ]
+Cents = Annotated[
+    Money, PlainSerializer(lambda usd: format_usd(to_cents(usd)), return_type=str, when_used="json")
+]
+"""Money that is told in whole cents."""
 
 
 def _not_everybody(team: str) -> str:
@@ -56,31 +55,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class PageForm(BaseModel, Generic[Item]):
-    """A part of a list; ``next_cursor`` null: its end."""
-
-    items: list[Item]
-    next_cursor: str | None = None
-
-
 class JsonPart(BaseModel):
     """A part of a document that we also read: extra fields are tolerated and kept out."""
 
     model_config = ConfigDict(extra="ignore")
-
-
-class SpanForm(JsonPart):
-    """``[start, end)``."""
-
-    start: Instant
-    end: Instant
-
-    @model_validator(mode="after")
-    def _in_order(self) -> SpanForm:
-        if self.end <= self.start:
-            raise ValueError("an end after the start")
-        return self
-
-    def to_window(self) -> Window:
-        """The domain's window."""
-        return Window(self.start, self.end)

@@ -31,9 +31,7 @@ def format_time(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-Instant = Annotated[
-    AwareDatetime, PlainSerializer(lambda instant: format_time(instant), return_type=str, when_used="json")
-]
+Instant = Annotated[AwareDatetime, PlainSerializer(format_time, return_type=str, when_used="json")]
 """A pydantic field type: an aware time, written as ``format_time`` writes it."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +13,7 @@ from api.schemas.base.document import Document, describe, input_error, pointer_o
 from broker.domain.basics.errors import FieldProblem
 
 Form = TypeVar("Form", bound=BaseModel)
+Read = TypeVar("Read")
 
 _PHRASES: Mapping[str, str] = {
     "greater_than": "a number above {gt}",
@@ -69,11 +70,19 @@ def validate(
     ``forms_by_field`` says which form stands under a field name, so that a wrong name can be
     answered with the nearest right one.
     """
+    return validated(form.model_validate, document, {"": form, **(forms_by_field or {})})
+
+
+def validated(
+    read: Callable[[Any], Read],
+    document: Document,
+    forms_by_field: Mapping[str, type[BaseModel]] | None = None,
+) -> Read:
+    """What ``read`` makes of the document's data; InputError with every problem that pydantic finds."""
     try:
-        return form.model_validate(document.data)
+        return read(document.data)
     except ValidationError as error:
-        forms: dict[str, type[BaseModel]] = {"": form, **(forms_by_field or {})}
-        raise input_error(document.source, list(problems_of(error, document, forms))) from None
+        raise input_error(document.source, list(problems_of(error, document, forms_by_field))) from None
 
 
 def problems_of(

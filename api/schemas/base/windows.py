@@ -6,46 +6,29 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.schemas.base.parts import JsonPart, Money, SpanForm
-from api.schemas.base.times import format_time
-from broker.domain.basics.money import format_usd
-from broker.domain.basics.window import Window
+from api.schemas.base.forms import Form
+from api.schemas.base.parts import NotNegative
+from broker.domain.basics.window import Segment, Window, Wish
 from broker.domain.planning.window_use import WindowUse
 
 
-class WindowUseForm(JsonPart):
-    """What of a bought window is wanted and usable, and what is paid for nothing."""
-
-    wanted: SpanForm
-    bought: SpanForm
-    usable: SpanForm
-    unwanted_hours: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    unwanted_usd: Money
-
-    def to_use(self) -> WindowUse:
-        """The domain's words."""
-        return WindowUse(
-            self.wanted.to_window(),
-            self.bought.to_window(),
-            self.usable.to_window(),
-            self.unwanted_hours,
-            self.unwanted_usd,
-        )
+def _in_order(span: dict[str, Any]) -> dict[str, Any]:
+    if span["end"] <= span["start"]:
+        raise ValueError("an end after the start")
+    return span
 
 
-def span_to_document(window: Window) -> dict[str, Any]:
-    """The JSON form of a window of time."""
-    return {"start": format_time(window.start), "end": format_time(window.end)}
-
-
-def window_use_to_document(use: WindowUse | None) -> dict[str, Any] | None:
-    """The JSON form of what a bought window is used for."""
-    if use is None:
-        return None
-    return {
-        "wanted": span_to_document(use.wanted),
-        "bought": span_to_document(use.bought),
-        "usable": span_to_document(use.usable),
-        "unwanted_hours": use.unwanted_hours,
-        "unwanted_usd": format_usd(use.unwanted_usd),
-    }
+SPAN = Form(Window, name="SpanForm", about="``[start, end)``.", prepare=_in_order)
+Span = Annotated[Window, SPAN]
+WISH = Form(Wish, about="Time as asked; ``end`` null: until released.")
+SEGMENT = Form(
+    Segment,
+    about="``nodes`` over ``[start, end)``.",
+    types={"nodes": Annotated[int, Field(ge=1)]},
+    prepare=_in_order,
+)
+WINDOW_USE = Form(
+    WindowUse,
+    about="What of a bought window is wanted and usable, and what is paid for nothing.",
+    types={"unwanted_hours": NotNegative},
+)

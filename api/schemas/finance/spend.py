@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from functools import lru_cache
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PlainSerializer
 
+from api.schemas.base.forms import Form, UtcInstant
 from api.schemas.base.parts import Money
 from api.schemas.base.times import Instant, format_time
 from broker.domain.basics.money import ZERO, format_usd
@@ -25,16 +28,21 @@ PROJECTION_TOTALS = ("ProjectedBilledCost", "ProjectedEffectiveCost")
 CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes", "until_released_usd", "intended_usd")
 
 
-class SpendRowForm(BaseModel):
+@dataclass(slots=True)
+class SpendItem:
     """Money of one group in one period (its first instant), projected or actual; ``until_released_usd``: the
     part of it that is projected of leases without an end; ``intended_usd``: that of drafts."""
 
-    period: Instant
-    group: str
+    row: SpendRow
     basis: ChargeBasis
-    usd: Money
-    until_released_usd: Money = ZERO
-    intended_usd: Money = ZERO
+
+
+Form(
+    SpendRow,
+    types={"period": Annotated[UtcInstant, PlainSerializer(lru_cache(1024)(format_time), return_type=str)]},
+    lenient=True,
+)
+ITEM = Form(SpendItem, name="SpendRowForm", inline=("row",), order=("group basis usd",))
 
 
 class ManifestForm(BaseModel):
@@ -49,23 +57,11 @@ class ManifestForm(BaseModel):
     taxes: str
 
 
-class OrphanedForm(BaseModel):
-    """Leases of one seller that run for no team: owed until now, and what each hour more costs."""
-
-    provider: str
-    reservation_ids: list[str]
-    owed_usd: Money
-    usd_per_hour: Money
-
-
-def orphaned_to_document(one: OrphanedLeases) -> dict[str, Any]:
-    """The JSON form of ``one`` as plain data."""
-    return {
-        "provider": one.provider,
-        "reservation_ids": list(one.reservation_ids),
-        "owed_usd": format_usd(one.owed_usd),
-        "usd_per_hour": format_usd(one.usd_per_hour),
-    }
+ORPHANED = Form(
+    OrphanedLeases,
+    name="OrphanedForm",
+    about="Leases of one seller that run for no team: owed until now, and what each hour more costs.",
+)
 
 
 class SpendForm(BaseModel):
@@ -82,9 +78,9 @@ class SpendForm(BaseModel):
     total_usd: Money
     until_released_usd: Money = ZERO
     intended_usd: Money = ZERO
-    items: list[SpendRowForm]
+    items: list[Annotated[SpendItem, ITEM]]
     next_cursor: str | None = None
-    orphaned: list[OrphanedForm] = Field(default_factory=list)
+    orphaned: list[Annotated[OrphanedLeases, ORPHANED]] = Field(default_factory=list)
 
 
 def spend_to_document(
@@ -96,7 +92,6 @@ def spend_to_document(
 ) -> dict[str, Any]:
     """The JSON form of spend rows as plain data; ``total_usd`` is their sum."""
     start, end = window
-    told = {period: format_time(period) for period in {row.period for _, row in rows}}
     return {
         "from": format_time(start) if start is not None else None,
         "to": format_time(end) if end is not None else None,
@@ -107,17 +102,7 @@ def spend_to_document(
         "total_usd": format_usd(sum((row.usd for _, row in rows), ZERO)),
         "until_released_usd": format_usd(sum((row.until_released_usd for _, row in rows), ZERO)),
         "intended_usd": format_usd(sum((row.intended_usd for _, row in rows), ZERO)),
-        "items": [
-            {
-                "period": told[row.period],
-                "group": row.group,
-                "basis": basis.value,
-                "usd": format_usd(row.usd),
-                "until_released_usd": format_usd(row.until_released_usd),
-                "intended_usd": format_usd(row.intended_usd),
-            }
-            for basis, row in rows
-        ],
+        "items": [ITEM.write(SpendItem(row, basis)) for basis, row in rows],
         "next_cursor": None,
     }
 
@@ -126,16 +111,16 @@ def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, s
     """Rows under CSV_COLUMNS."""
     return [
         (
-            format_time(row.period),
+            format_time(item.row.period),
             form.group_by,
-            row.group,
-            str(row.basis),
-            row.usd,
+            item.row.group,
+            str(item.basis),
+            item.row.usd,
             form.taxes,
-            row.until_released_usd,
-            row.intended_usd,
+            item.row.until_released_usd,
+            item.row.intended_usd,
         )
-        for row in form.items
+        for item in form.items
     ]
 
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from broker.domain.reconciling.prospects import Deed, Prospect
+from api.schemas.base.forms import Form
+from broker.domain.reconciling.prospects import Prospect
 
-
-class ProspectForm(BaseModel):
-    """One lease or order. ``gone``: its provider does not show it any more."""
-
-    deed: Deed
-    provider: str
-    reservation_id: str | None
-    reference: str | None
-    nodes: int
-    detail: str
+PROSPECT = Form(Prospect, about="One lease or order. ``gone``: its provider does not show it any more.")
 
 
 class UnreadForm(BaseModel):
@@ -33,7 +24,7 @@ class ProspectsForm(BaseModel):
     """All of them. ``paused``: nothing of it happens while the broker is paused."""
 
     paused: bool
-    items: list[ProspectForm]
+    items: list[Annotated[Prospect, PROSPECT]]
     unread: list[UnreadForm]
 
 
@@ -43,6 +34,6 @@ def prospects_to_document(
     """The JSON form as plain data."""
     return {
         "paused": paused,
-        "items": [asdict(one) for one in found],
+        "items": [PROSPECT.write(one) for one in found],
         "unread": [{"provider": name, "error": error} for name, error in sorted(unread.items())],
     }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import itemgetter
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
-from api.schemas.base.parts import Money, NotNegativeMoney, PageForm, SpanForm
-from api.schemas.base.times import Instant, ToldInstant, format_time
+from api.schemas.base.forms import Form, From, write
+from api.schemas.base.parts import Money, NotNegativeMoney
+from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import PRINTABLE
-from api.schemas.base.windows import span_to_document
-from broker.domain.basics.money import format_usd
+from api.schemas.base.windows import WISH, Span
+from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
 from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
@@ -19,18 +21,15 @@ from broker.domain.market.offer import Tier
 from broker.domain.reconciling.shortfalls import Shortfall
 
 
-class WishForm(BaseModel):
-    """Time as asked; ``end`` null: until released."""
-
-    start: Instant
-    end: Instant | None
-
-
 class Fit(StrEnum):
     """What becomes of a wish that is off the seller's grid: refused, or snapped to what covers it."""
 
     EXACT = "exact"
     OUTWARD = "outward"
+
+
+# Within the form these names are fields.
+_BASIS, _NEXT_TRY = From(price_basis), From(next_try_at)
 
 
 class ReservationForm(BaseModel):
@@ -48,38 +47,35 @@ class ReservationForm(BaseModel):
 
     reservation_id: str
     state: ReservationState
-    offer_id: str
-    provider: str
-    sku: str
-    region: str
+    offer_id: Annotated[str, From("offer.offer_id")]
+    provider: Annotated[str, From("offer.provider")]
+    sku: Annotated[str, From("offer.sku.name")]
+    region: Annotated[str, From("offer.region")]
     nodes: int
     start: Instant
-    end: Instant | None
     workload: str | None
     plan_id: str | None
     provider_references: list[str]
     reason: str
     team: str | None = None
     created_at: Instant | None = None
+    end: Instant | None
     active_at: Instant | None = None
     released_at: Instant | None = None
-    requested: WishForm | None = None
-    granted: SpanForm | None = None
-    usable: SpanForm | None = None
-    unwanted_hours: float | None = None
-    unwanted_usd: Money | None = None
+    requested: Annotated[Annotated[Wish, WISH] | None, From("wish")] = None
+    granted: Span | None = None
+    usable: Span | None = None
+    unwanted_hours: Annotated[float | None, From("use?.unwanted_hours")] = None
+    unwanted_usd: Annotated[Money | None, From("use?.unwanted_usd")] = None
     replaces: list[str] = []
-    gpu: str | None = None
-    gpus_per_node: int | None = None
-    tier: Tier | None = None
-    price_usd_per_node_hour: Money | None = None
-    price_basis: PriceBasis | None = None
+    gpu: Annotated[str | None, From("offer.sku.gpu")] = None
+    gpus_per_node: Annotated[int | None, From("offer.sku.gpus_per_node")] = None
+    tier: Annotated[Tier | None, From("offer.tier")] = None
+    price_usd_per_node_hour: Annotated[Money | None, From(rate_usd_per_node_hour)] = None
+    price_basis: Annotated[PriceBasis | None, _BASIS] = None
     limit_usd_per_node_hour: Money | None = None
     tries: int = 0
-    next_try_at: Instant | None = None
-
-
-ReservationPage = PageForm[ReservationForm]
+    next_try_at: Annotated[Instant | None, _NEXT_TRY] = None
 
 
 class ReservationsForm(BaseModel):
@@ -117,57 +113,14 @@ class ExtensionRequest(BaseModel):
 
 def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
     """The JSON form of ``reservation`` as plain data."""
-    times = {
-        name: format_time(instant) if instant is not None else None
-        for name, instant in (
-            ("end", reservation.end),
-            ("active_at", reservation.active_at),
-            ("released_at", reservation.released_at),
-        )
-    }
-    use, wish, limit = reservation.use, reservation.wish, reservation.limit_usd_per_node_hour
-    again = next_try_at(reservation)
-    return {
-        "reservation_id": reservation.reservation_id,
-        "state": str(reservation.state),
-        "offer_id": reservation.offer.offer_id,
-        "provider": reservation.offer.provider,
-        "sku": reservation.offer.sku.name,
-        "region": reservation.offer.region,
-        "nodes": reservation.nodes,
-        "start": format_time(reservation.start),
-        "workload": reservation.workload,
-        "plan_id": reservation.plan_id,
-        "provider_references": list(reservation.provider_references),
-        "reason": reservation.reason,
-        "team": reservation.team,
-        "created_at": format_time(reservation.created_at),
-        **times,
-        "requested": {
-            "start": format_time(wish.start),
-            "end": format_time(wish.end) if wish.end is not None else None,
-        },
-        "granted": span_to_document(reservation.granted) if reservation.granted is not None else None,
-        "usable": span_to_document(reservation.usable) if reservation.usable is not None else None,
-        "unwanted_hours": use.unwanted_hours if use is not None else None,
-        "unwanted_usd": format_usd(use.unwanted_usd) if use is not None else None,
-        "replaces": list(reservation.replaces),
-        "gpu": reservation.offer.sku.gpu,
-        "gpus_per_node": reservation.offer.sku.gpus_per_node,
-        "tier": str(reservation.offer.tier),
-        "price_usd_per_node_hour": format_usd(rate_usd_per_node_hour(reservation)),
-        "price_basis": str(price_basis(reservation)),
-        "limit_usd_per_node_hour": format_usd(limit) if limit is not None else None,
-        "tries": reservation.tries,
-        "next_try_at": format_time(again) if again is not None else None,
-    }
+    return write(ReservationForm, reservation)
 
 
 class SizeForm(BaseModel):
     """How many nodes there are from an instant on."""
 
-    at: Annotated[Instant, Field(description="From when.")]
-    nodes: Annotated[int, Field(description="Nodes that are reserved from then on.")]
+    at: Annotated[Instant, Field(description="From when."), From(itemgetter(0))]
+    nodes: Annotated[int, Field(description="Nodes that are reserved from then on."), From(itemgetter(1))]
 
 
 class FleetForm(BaseModel):
@@ -176,24 +129,36 @@ class FleetForm(BaseModel):
     What is over stands apart, by how and why it ended.
     """
 
-    team: str
-    plan_id: Annotated[str | None, Field(description="Null where no plan reserved it.")]
-    workload: str | None
-    offer_id: str
-    provider: str
-    sku: str
-    region: str
-    gpu: str
-    gpus_per_node: int
-    tier: Tier
-    state: Annotated[ReservationState, Field(description="Of its reservations, the one that says most.")]
-    reason: Annotated[str, Field(description="Why that one is in its state.")]
-    nodes: Annotated[int, Field(description="Nodes that are reserved for now.")]
-    next_change: Annotated[SizeForm | None, Field(description="The next other size; null: it stays so.")]
-    least_nodes: Annotated[int, Field(description="The fewest nodes from its start to its end.")]
-    most_nodes: Annotated[int, Field(description="The most nodes at once.")]
-    start: Annotated[Instant, Field(description="When the first of it begins.")]
-    end: Annotated[Instant | None, Field(description="When the last of it ends; null: until released.")]
+    team: Annotated[str, From("line.first.team")]
+    plan_id: Annotated[
+        str | None, Field(description="Null where no plan reserved it."), From("line.first.plan_id")
+    ]
+    workload: Annotated[str | None, From("line.first.workload")]
+    offer_id: Annotated[str, From("line.first.offer.offer_id")]
+    provider: Annotated[str, From("line.first.offer.provider")]
+    sku: Annotated[str, From("line.first.offer.sku.name")]
+    region: Annotated[str, From("line.first.offer.region")]
+    gpu: Annotated[str, From("line.first.offer.sku.gpu")]
+    gpus_per_node: Annotated[int, From("line.first.offer.sku.gpus_per_node")]
+    tier: Annotated[Tier, From("line.first.offer.tier")]
+    state: Annotated[
+        ReservationState,
+        Field(description="Of its reservations, the one that says most."),
+        From("line.state"),
+    ]
+    reason: Annotated[str, Field(description="Why that one is in its state."), From("line.first.reason")]
+    nodes: Annotated[int, Field(description="Nodes that are reserved for now."), From("line.nodes")]
+    next_change: Annotated[
+        SizeForm | None, Field(description="The next other size; null: it stays so."), From("line.next")
+    ]
+    least_nodes: Annotated[
+        int, Field(description="The fewest nodes from its start to its end."), From("line.least")
+    ]
+    most_nodes: Annotated[int, Field(description="The most nodes at once."), From("line.most")]
+    start: Annotated[Instant, Field(description="When the first of it begins."), From("line.start")]
+    end: Annotated[
+        Instant | None, Field(description="When the last of it ends; null: until released."), From("line.end")
+    ]
     price_usd_per_node_hour: Annotated[Money, Field(description="At which that reservation is billed.")]
     owed_usd: Annotated[Money, Field(description="What its seller has billed by now.")]
     expected_usd: Annotated[
@@ -209,37 +174,21 @@ class RefusalForm(BaseModel):
     said: str
 
 
-class ShortfallForm(BaseModel):
-    """``nodes_short`` of the ``nodes`` that a workload is to have from ``start`` to ``end`` are refused.
+SHORTFALL = Form(
+    Shortfall,
+    about="""
+    ``nodes_short`` of the ``nodes`` that a workload is to have from ``start`` to ``end`` are refused.
 
     ``end`` null: until they are had. ``next_try_at`` null: at the next pass. ``text``: it all as a sentence.
-    """
-
-    team: str
-    plan_id: str | None
-    workload: str | None
-    start: Instant
-    end: Instant | None
-    nodes_short: int
-    nodes: int
-    reservation_ids: list[str]
-    refused_by: list[RefusalForm]
-    next_try_at: Instant | None
-    text: str
-
-
-def shortfall_to_document(one: Shortfall) -> dict[str, Any]:
-    """The JSON form of ``one`` as plain data."""
-    return {
-        "team": one.team,
-        "plan_id": one.plan_id,
-        "workload": one.workload,
-        "start": format_time(one.start),
-        "end": format_time(one.end) if one.end is not None else None,
-        "nodes_short": one.nodes_short,
-        "nodes": one.nodes,
-        "reservation_ids": list(one.reservation_ids),
-        "refused_by": [{"provider": provider, "said": said} for provider, said in one.said],
-        "next_try_at": format_time(one.next_try_at) if one.next_try_at is not None else None,
-        "text": str(one),
-    }
+    """,
+    rename={"said": "refused_by"},
+    types={
+        "said": Annotated[
+            list[RefusalForm],
+            AfterValidator(lambda rows: tuple((row.provider, row.said) for row in rows)),
+            PlainSerializer(lambda said: [{"provider": provider, "said": words} for provider, words in said]),
+        ]
+    },
+    adds={"text": Annotated[str, From(str)]},
+)
+ShortfallForm = Annotated[Shortfall, SHORTFALL]

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 from api.schemas.base.document import Document, describe, input_error, pointer_of, read_json_document
 from api.schemas.base.times import Instant, format_time
 from api.schemas.base.validation import problems_of, validate
-from api.schemas.market.offer import OfferForm
-from api.schemas.market.offer_writer import offer_to_document
+from api.schemas.market.offer import OFFER, OfferForm
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import Offer
 
@@ -57,7 +56,7 @@ def _read_offers(document: Document, as_of: datetime) -> tuple[Offer, ...]:
     seen: set[str] = set()
     for index, row in enumerate(document.data["offers"]):
         try:
-            offer = OfferForm.model_validate(row).to_offer(as_of)
+            offer = OFFER.read(_dated(row, as_of))
         except ValidationError as error:
             problems.extend(problems_of(error, document, under=("offers", index)))
             continue
@@ -71,6 +70,12 @@ def _read_offers(document: Document, as_of: datetime) -> tuple[Offer, ...]:
     return tuple(offers)
 
 
+def _dated(row: Any, as_of: datetime) -> Any:
+    """An offer that does not say when it was seen was seen when the market was."""
+    told = isinstance(row, dict) and row.get("observed_at") is not None
+    return {**row, "observed_at": as_of} if isinstance(row, dict) and not told else row
+
+
 def market_to_document(as_of: datetime, offers: Iterable[Offer]) -> dict[str, Any]:
     """The JSON form of a market as plain data."""
-    return {"as_of": format_time(as_of), "offers": [offer_to_document(offer) for offer in offers]}
+    return {"as_of": format_time(as_of), "offers": [OFFER.write(offer) for offer in offers]}

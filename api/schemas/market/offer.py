@@ -1,293 +1,215 @@
 """Offers as JSON: the form of ``broker offers --json``, of market files and of the API.
 
 Amounts are exact decimals as text, times ISO 8601 with ``Z``. Fields that the form does not name are
-tolerated and kept out.
+tolerated and kept out. Market files are written by hand, too, so that much may be left out in them.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
-from typing import Annotated
+from datetime import time
+from decimal import Decimal
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer
 
-from api.schemas.base.parts import JsonPart, Money, NotNegative, NotNegativeMoney, Positive, SpanForm
-from api.schemas.base.times import Instant
+from api.schemas.base.forms import Form, From, UtcInstant, form_of, rounded
+from api.schemas.base.parts import NotNegative, NotNegativeMoney, Positive
+from broker.domain.basics.money import format_usd, to_cents
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
-from broker.domain.basics.window import Segment
-from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.learned import Learned
 from broker.domain.market.offer import (
-    CancelRule,
     ContractTerms,
     GpuPool,
-    HostKind,
     NativePrice,
     Offer,
-    RateBasis,
     Stock,
-    StockLevel,
     Tier,
     WindowBegin,
     WindowKind,
     WindowTerms,
 )
-from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.market.sku import Fabric, IntraNode, Sku
 
+Name = Annotated[str, Field(min_length=1)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
-class SegmentForm(SpanForm):
-    """``nodes`` over ``[start, end)``."""
-
-    nodes: Annotated[int, Field(ge=1)]
-
-    def to_segment(self) -> Segment:
-        """The domain's segment."""
-        return Segment(self.start, self.end, self.nodes)
-
-
-class IntraNodeForm(JsonPart):
-    """The link inside a node: gigabytes per second and GPU, both directions."""
-
-    kind: LinkKind
-    gbyte_s: Positive
-
-
-class FabricForm(JsonPart):
-    """The network between nodes: gigabits per second and node, one direction.
+Form(
+    IntraNode,
+    about="The link inside a node: gigabytes per second and GPU, both directions.",
+    types={"gbyte_s": Positive},
+)
+Form(
+    Fabric,
+    about="""The network between nodes: gigabits per second and node, one direction.
 
     Ours: ``measured_gbit_s_per_node``, what a node really got; plans then count with that.
-    """
+    """,
+    types={"gbit_s_per_node": Positive, "max_nodes": AtLeastOne, "measured_gbit_s_per_node": Positive},
+    unless_none=("measured_gbit_s_per_node",),
+    lenient=True,
+)
+Form(
+    GpuPool,
+    name="PoolForm",
+    about="GPUs that several offers are cut from; ``gpus`` null: nobody says how many.",
+    rename={"pool_id": "id"},
+    types={"pool_id": Name, "gpus": Count},
+    optional={"gpus": None},
+)
+Form(
+    Stock,
+    about="The provider's word on stock; ``nodes`` null: some. ``pool``: GPUs that others share.",
+    leave_out=("held_nodes",),  # of whoever plans, not of the seller
+    types={"nodes": Count},
+    lenient=True,
+)
+Form(NativePrice, name="NativeForm", about="The price as the provider quoted it.")
+Form(
+    ContractTerms,
+    name="ContractForm",
+    about="The contract whose price an offer has, and what the seller's list says.",
+    rename={
+        "list_usd_per_node_hour": "list_price_usd_per_node_hour",
+    },
+    types={"list_usd_per_node_hour": NotNegativeMoney, "list_upfront_usd": NotNegativeMoney},
+    lenient=True,
+)
+Form(
+    NodeLaunch,
+    name="LaunchForm",
+    about="""
+    Seconds from the order to a node that runs, and ``image_s`` until the engine's image is on it; null:
+    what is assumed of such nodes. ``weights_gbyte_s``: at how many GB/s weights come; null beside an
+    ``image_s``: they lie there.""",
+    types={"launch_s": NotNegative, "image_s": NotNegative, "weights_gbyte_s": Positive},
+    optional={"basis": LaunchBasis.STATED},
+    lenient=True,
+)
 
-    kind: FabricKind
-    gbit_s_per_node: Positive
-    max_nodes: Annotated[int, Field(ge=1)]
-    domain: str | None = None
-    measured_gbit_s_per_node: Positive | None = None
+
+def _wait_usd(offer: Offer, learned: Learned) -> str:
+    return format_usd(to_cents(offer.price_usd_per_node_hour * Decimal(learned.wait_hours)))
 
 
-class WindowForm(JsonPart):
-    """What of time is sold.
+def _learned(offer: Offer) -> dict[str, Any] | None:
+    """What launches taught; only the offer knows what a wait costs."""
+    if offer.learned is None:
+        return None
+    return LEARNED.write(offer.learned) | {"wait_usd_per_node": _wait_usd(offer, offer.learned)}
+
+
+LEARNED = Form(
+    Learned,
+    about="What our own launches taught; the ``wait_…`` figures and ``taken_for_sold_out`` follow from it.",
+    types={
+        "success_share": Annotated[float, Field(gt=0, le=1), rounded(4)],
+        "minutes_to_usable": Annotated[NotNegative, rounded(2)],
+        "attempts": AtLeastOne,
+    },
+    adds={
+        "wait_minutes": Annotated[float, From(lambda learned: round(60 * learned.wait_hours, 2))],
+        "wait_usd_per_node": Annotated[str, From(lambda _: None)],
+        "taken_for_sold_out": Annotated[bool, From("is_rare")],
+    },
+    optional={"wait_minutes": None, "wait_usd_per_node": None, "taken_for_sold_out": None},
+)
+
+
+def _window(terms: dict[str, Any]) -> dict[str, Any]:
+    counts = terms["node_counts"]
+    if terms["kind"] is WindowKind.LISTED and not terms["segments"]:
+        raise ValueError("at least one segment in a listed window")
+    if counts is not None and all(count % terms["lot_nodes"] for count in counts):
+        raise ValueError("a count that is a multiple of lot_nodes among node_counts")
+    if terms["begins"] is WindowBegin.WHEN_AVAILABLE and (
+        terms["kind"] is not WindowKind.REQUEST or terms["segments"] or terms["longest_wait_hours"] <= 0
+    ):
+        raise ValueError("a request without segments, with longest_wait_hours, where capacity comes late")
+    return terms | {"node_counts": None if counts is None else tuple(sorted(set(counts)))}
+
+
+Form(
+    WindowTerms,
+    name="WindowForm",
+    about="""What of time is sold.
 
     Ours: ``teardown_s``, taken back this long before the end paid for; ``node_counts`` (null: any) and
     ``lot_nodes`` (whole multiples), the counts that one purchase may have; ``begins``, on time or when
     capacity appears, then at most ``longest_wait_hours`` after the order, as ``wait_source`` says.
-    """
-
-    kind: WindowKind
-    segments: tuple[SegmentForm, ...] = ()
-    anchor_utc: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
-    step_hours: Positive | None = None
-    durations_hours: list[Positive] | None = None
-    lead_hours: NotNegative | None = None
-    cancel: CancelRule | None = None
-    teardown_s: Annotated[int, Field(ge=0)] = 0
-    node_counts: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] | None = None
-    lot_nodes: Annotated[int, Field(ge=1)] = 1
-    begins: WindowBegin = WindowBegin.ON_TIME
-    longest_wait_hours: NotNegative = 0.0
-    wait_source: str = ""
-
-    @model_validator(mode="after")
-    def _sells_something(self) -> WindowForm:
-        if self.kind is WindowKind.LISTED and not self.segments:
-            raise ValueError("at least one segment in a listed window")
-        if self.node_counts is not None and all(count % self.lot_nodes for count in self.node_counts):
-            raise ValueError("a count that is a multiple of lot_nodes among node_counts")
-        if self.begins is WindowBegin.WHEN_AVAILABLE and (
-            self.kind is not WindowKind.REQUEST or self.segments or self.longest_wait_hours <= 0
-        ):
-            raise ValueError("a request without segments, with longest_wait_hours, where capacity comes late")
-        return self
-
-    def to_terms(self) -> WindowTerms:
-        """The domain's window terms."""
-        return WindowTerms(
-            kind=self.kind,
-            segments=tuple(segment.to_segment() for segment in self.segments),
-            anchor_utc=time.fromisoformat(self.anchor_utc) if self.anchor_utc is not None else None,
-            step_hours=self.step_hours if self.step_hours is not None else 1.0,
-            durations_hours=tuple(self.durations_hours) if self.durations_hours is not None else None,
-            lead_hours=self.lead_hours or 0.0,
-            cancel=self.cancel or CancelRule.NEVER,
-            teardown_s=self.teardown_s,
-            node_counts=tuple(sorted(set(self.node_counts))) if self.node_counts is not None else None,
-            lot_nodes=self.lot_nodes,
-            begins=self.begins,
-            longest_wait_hours=self.longest_wait_hours,
-            wait_source=self.wait_source,
-        )
+    """,
+    types={
+        "anchor_utc": Annotated[
+            str,
+            Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$"),
+            AfterValidator(time.fromisoformat),
+            PlainSerializer(lambda at: at.strftime("%H:%M")),
+        ],
+        "step_hours": Positive,
+        "durations_hours": tuple[Positive, ...],
+        "lead_hours": NotNegative,
+        "teardown_s": Count,
+        "node_counts": Annotated[tuple[AtLeastOne, ...], Field(min_length=1)],
+        "lot_nodes": AtLeastOne,
+        "longest_wait_hours": NotNegative,
+    },
+    lenient=True,
+    optional={"segments": ()},
+    or_null=("step_hours", "lead_hours", "cancel"),
+    prepare=_window,
+)
+Form(
+    Sku,
+    rename={"name": "sku"},
+    types={
+        "gpus_per_node": AtLeastOne,
+        "gpu_memory_gb": Positive,
+        "vcpus": NotNegative,
+        "memory_gb": NotNegative,
+        "disk_gb": NotNegative,
+    },
+    lenient=True,
+)
 
 
-class PoolForm(JsonPart):
-    """GPUs that several offers are cut from; ``gpus`` null: nobody says how many."""
-
-    id: Annotated[str, Field(min_length=1)]
-    gpus: Annotated[int, Field(ge=0)] | None = None
-
-
-class StockForm(JsonPart):
-    """The provider's word on stock; ``nodes`` null: some. ``pool``: GPUs that others share."""
-
-    level: StockLevel = StockLevel.UNKNOWN
-    nodes: Annotated[int, Field(ge=0)] | None = None
-    pool: PoolForm | None = None
-
-    def to_stock(self) -> Stock:
-        """The domain's stock."""
-        pool = GpuPool(self.pool.id, self.pool.gpus) if self.pool is not None else None
-        return Stock(self.level, self.nodes, pool)
+def _offer(told: dict[str, Any]) -> dict[str, Any]:
+    if told["tier"] is Tier.WINDOW and told["window"] is None:
+        raise ValueError("a window where the tier is window")
+    native = told["native"] or NativePrice(told["price_usd_per_node_hour"], "USD", "node_hour")
+    return told | {"native": native, "place": told["place"] or ""}
 
 
-class NativeForm(JsonPart):
-    """The price as the provider quoted it."""
-
-    amount: Money
-    currency: str
-    per: str
-
-
-class ContractForm(JsonPart):
-    """The contract whose price an offer has, and what the seller's list says."""
-
-    name: str
-    list_price_usd_per_node_hour: NotNegativeMoney
-    list_upfront_usd: NotNegativeMoney | None = None
-
-
-class LearnedForm(JsonPart):
-    """What our own launches taught; the ``wait_…`` figures and ``taken_for_sold_out`` follow from it."""
-
-    success_share: Annotated[float, Field(gt=0, le=1)]
-    minutes_to_usable: NotNegative
-    attempts: Annotated[int, Field(ge=1)]
-    basis: Basis
-
-
-class LaunchForm(JsonPart):
-    """Seconds from the order to a node that runs, and ``image_s`` until the engine's image is on it; null:
-    what is assumed of such nodes. ``weights_gbyte_s``: at how many GB/s weights come; null beside an
-    ``image_s``: they lie there."""
-
-    launch_s: NotNegative
-    basis: LaunchBasis = LaunchBasis.STATED
-    image_s: NotNegative | None = None
-    weights_gbyte_s: Positive | None = None
-
-    def to_launch(self) -> NodeLaunch:
-        """The domain's launch."""
-        return NodeLaunch(self.launch_s, self.basis, self.image_s, self.weights_gbyte_s)
-
-
-class OfferForm(JsonPart):
-    """One offer. ``seller``, ``contract``, ``learned``, ``launch``, ``reference`` and ``window.teardown_s``
+OFFER = Form(
+    Offer,
+    about="""
+    One offer. ``seller``, ``contract``, ``learned``, ``launch``, ``reference`` and ``window.teardown_s``
     are additions of ours. Without ``place`` it is the seller's zone or region.
-    """
-
-    offer_id: Annotated[str, Field(min_length=1)]
-    provider: Annotated[str, Field(min_length=1)]
-    sku: str
-    region: str
-    zone: str | None = None
-    country: str | None = None
-    seller: str | None = None
-    gpu: str
-    gpus_per_node: Annotated[int, Field(ge=1)]
-    gpu_memory_gb: Positive
-    vcpus: NotNegative | None = None
-    memory_gb: NotNegative | None = None
-    disk_gb: NotNegative | None = None
-    form: Form | None = None
-    intra_node: IntraNodeForm | None = None
-    fabric: FabricForm | None = None
-    tier: Tier
-    price_usd_per_node_hour: NotNegativeMoney
-    upfront_usd: NotNegativeMoney | None = None
-    min_hours: NotNegative | None = None
-    billing_increment_s: Annotated[int, Field(ge=0)] | None = None
-    window: WindowForm | None = None
-    stock: StockForm | None = None
-    compliance: tuple[str, ...] = ()
-    native: NativeForm | None = None
-    observed_at: Instant | None = None
-    source: str = ""
-    interruptions_per_hour: NotNegative | None = None
-    rate_basis: RateBasis | None = None
-    contract: ContractForm | None = None
-    learned: LearnedForm | None = None
-    launch: LaunchForm | None = None
-    place: str | None = None
-    host: HostKind | None = None
-    reliability: Annotated[float, Field(ge=0, le=1)] | None = None
-    available_until: Instant | None = None
-    reference: Annotated[dict[str, str], Field(default_factory=dict)]
-
-    @model_validator(mode="after")
-    def _windows_say_when(self) -> OfferForm:
-        if self.tier is Tier.WINDOW and self.window is None:
-            raise ValueError("a window where the tier is window")
-        return self
-
-    def to_offer(self, as_of: datetime) -> Offer:
-        """The domain's offer; ``as_of`` stands in for a missing ``observed_at``."""
-        native = self.native
-        increment = self.billing_increment_s
-        return Offer(
-            offer_id=self.offer_id,
-            provider=self.provider,
-            sku=self._sku(),
-            region=self.region,
-            tier=self.tier,
-            price_usd_per_node_hour=self.price_usd_per_node_hour,
-            observed_at=(self.observed_at or as_of).astimezone(UTC),
-            source=self.source,
-            native=(
-                NativePrice(native.amount, native.currency, native.per)
-                if native is not None
-                else NativePrice(self.price_usd_per_node_hour, "USD", "node_hour")
-            ),
-            zone=self.zone,
-            country=self.country,
-            seller=self.seller,
-            upfront_usd=self.upfront_usd,
-            min_hours=self.min_hours or 0.0,
-            billing_increment_s=increment if increment is not None else 3600,
-            window=self.window.to_terms() if self.window is not None else None,
-            stock=self.stock.to_stock() if self.stock is not None else Stock(),
-            compliance=frozenset(self.compliance),
-            interruptions_per_hour=self.interruptions_per_hour,
-            rate_basis=self.rate_basis,
-            reference=self.reference,
-            contract=self._contract(),
-            learned=self._learned(),
-            place=self.place or "",
-            host=self.host,
-            reliability=self.reliability,
-            available_until=self.available_until,
-            launch=self.launch.to_launch() if self.launch is not None else None,
-        )
-
-    def _learned(self) -> Learned | None:
-        form = self.learned
-        if form is None:
-            return None
-        return Learned(form.success_share, form.minutes_to_usable, form.attempts, form.basis)
-
-    def _contract(self) -> ContractTerms | None:
-        form = self.contract
-        if form is None:
-            return None
-        return ContractTerms(form.name, form.list_price_usd_per_node_hour, form.list_upfront_usd)
-
-    def _sku(self) -> Sku:
-        intra, fabric = self.intra_node, self.fabric
-        return Sku(
-            name=self.sku,
-            gpu=self.gpu,
-            gpus_per_node=self.gpus_per_node,
-            gpu_memory_gb=self.gpu_memory_gb,
-            vcpus=self.vcpus,
-            memory_gb=self.memory_gb,
-            disk_gb=self.disk_gb,
-            form=self.form,
-            intra_node=IntraNode(intra.kind, intra.gbyte_s) if intra is not None else None,
-            fabric=(Fabric(**fabric.model_dump()) if fabric is not None else None),
-        )
+    """,
+    inline=("sku",),
+    types={
+        "offer_id": Name,
+        "provider": Name,
+        "price_usd_per_node_hour": NotNegativeMoney,
+        "observed_at": UtcInstant | None,
+        "native": Annotated[NativePrice, form_of(NativePrice)] | None,
+        "upfront_usd": NotNegativeMoney,
+        "min_hours": NotNegative,
+        "billing_increment_s": Count,
+        "interruptions_per_hour": NotNegative,
+        "learned": Annotated[Learned, LEARNED, PlainSerializer(lambda told: told), From(_learned)],
+        "place": str | None,
+        "reliability": Share,
+    },
+    order=(
+        "offer_id provider sku region zone country place host reliability seller gpu gpus_per_node"
+        " gpu_memory_gb vcpus memory_gb disk_gb form intra_node fabric tier price_usd_per_node_hour"
+        " upfront_usd min_hours billing_increment_s window stock available_until compliance native"
+        " observed_at source interruptions_per_hour rate_basis contract learned launch reference",
+    ),
+    lenient=True,
+    optional={"observed_at": None, "source": "", "native": None, "place": None},
+    or_null=("min_hours", "billing_increment_s", "stock"),
+    prepare=_offer,
+)
+OfferForm = Annotated[Offer, OFFER]

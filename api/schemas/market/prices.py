@@ -2,152 +2,94 @@
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Any
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import PlainSerializer
 
+from api.schemas.base.forms import Form, From
 from api.schemas.base.parts import Money
-from api.schemas.base.times import Instant, format_time
 from broker.domain.basics.money import format_usd, from_micro_usd
+from broker.domain.market.forecast import Basis, ForecastBasis, PriceForecast, Quantile
 from broker.domain.market.market import PricePoint
 from broker.domain.market.price_days import PriceDay, SkuDay
 from broker.services.market.prices import OfferForecast
 
 NO_HISTORY = "no history"
+MicroUsd = Annotated[Money, PlainSerializer(lambda micro: format_usd(from_micro_usd(micro)), return_type=str)]
 
-
-class PointForm(BaseModel):
-    """The price of an offer from an instant on."""
-
-    at: Instant
-    price_usd_per_node_hour: Money
-    stock_nodes: int | None
-    available: bool
-
-
-class DayForm(BaseModel):
-    """An offer on one UTC day, USD per node-hour."""
-
-    day: date
-    min_usd: Money
-    median_usd: Money
-    max_usd: Money
-    last_usd: Money
-    hours_on_sale: float
-    changes: int
-
-
-class SkuDayForm(BaseModel):
-    """A GPU in one tier on one UTC day, USD per GPU-hour. ``provider`` null: over all."""
-
-    day: date
-    provider: str | None
-    min_usd_per_gpu_hour: Money
-    median_usd_per_gpu_hour: Money
-    max_usd_per_gpu_hour: Money
-    offers: int
-    providers: int
-
-
-class QuantileForm(BaseModel):
-    """A price that is not exceeded with probability ``share``."""
-
-    share: float
-    price_usd_per_node_hour: Money
-
-
-class HorizonForm(BaseModel):
-    """What a price may be after some hours."""
-
-    hours: float
-    quantiles: list[QuantileForm]
-
-
-class GroundsForm(BaseModel):
-    """What a forecast rests on: shares by basis, and how much there was of each."""
-
-    shares: dict[str, float]
-    own_days: float
-    family_offers: int
-    market_offers: int
-
-
-class ForecastForm(BaseModel):
-    """What an offer's price may be; without history ``basis`` says so and ``horizons`` is empty."""
-
-    offer_id: str
-    as_of: Instant
-    price_usd_per_node_hour: Money
-    basis: str
-    grounds: GroundsForm | None
-    horizons: list[HorizonForm]
-
-
-def point_to_document(point: PricePoint) -> dict[str, Any]:
-    """The price of an offer from an instant on."""
-    return {
-        "at": format_time(point.at),
-        "price_usd_per_node_hour": format_usd(point.price_usd_per_node_hour),
-        "stock_nodes": point.stock_nodes,
-        "available": point.available,
-    }
-
-
-def day_to_document(day: PriceDay) -> dict[str, Any]:
-    """An offer on one UTC day, USD per node-hour."""
-    return {
-        "day": day.day.isoformat(),
-        "min_usd": _usd(day.least),
-        "median_usd": _usd(day.median),
-        "max_usd": _usd(day.most),
-        "last_usd": _usd(day.last),
-        "hours_on_sale": round(day.seconds / 3600, 3),
-        "changes": day.changes,
-    }
-
-
-def sku_day_to_document(day: SkuDay) -> dict[str, Any]:
-    """A GPU in one tier on one UTC day, USD per GPU-hour. ``provider`` null: over all."""
-    return {
-        "day": day.day.isoformat(),
-        "provider": day.provider,
-        "min_usd_per_gpu_hour": _usd(day.least),
-        "median_usd_per_gpu_hour": _usd(day.median),
-        "max_usd_per_gpu_hour": _usd(day.most),
-        "offers": day.offers,
-        "providers": day.providers,
-    }
-
-
-def forecast_to_document(forecast: OfferForecast) -> dict[str, Any]:
-    """What an offer's price may be, and what that rests on; without history it says so, and nothing else."""
-    grounds = forecast.grounds
-    return {
-        "offer_id": forecast.offer.offer_id,
-        "as_of": format_time(forecast.as_of),
-        "price_usd_per_node_hour": format_usd(forecast.offer.price_usd_per_node_hour),
-        "basis": NO_HISTORY if grounds is None else str(grounds.basis),
-        "grounds": None
-        if grounds is None
-        else {
-            "shares": {str(basis): round(share, 4) for basis, share in grounds.shares.items()},
-            "own_days": grounds.own_days,
-            "family_offers": grounds.family_offers,
-            "market_offers": grounds.market_offers,
-        },
-        "horizons": [
-            {
-                "hours": outlook.hours,
-                "quantiles": [
-                    {"share": quantile.share, "price_usd_per_node_hour": _usd(quantile.micro_usd)}
-                    for quantile in outlook.quantiles
-                ],
-            }
-            for outlook in forecast.outlooks
+POINT = Form(
+    PricePoint,
+    name="PointForm",
+    about="The price of an offer from an instant on.",
+    leave_out=("offer_id",),  # of whom the history is
+)
+PointForm = Annotated[PricePoint, POINT]
+DAY = Form(
+    PriceDay,
+    name="DayForm",
+    about="An offer on one UTC day, USD per node-hour.",
+    leave_out=("on_sale",),  # what the next day begins with
+    rename={
+        "least": "min_usd",
+        "median": "median_usd",
+        "most": "max_usd",
+        "last": "last_usd",
+        "seconds": "hours_on_sale",
+    },
+    types={
+        **dict.fromkeys(("least", "median", "most", "last"), MicroUsd),
+        "seconds": Annotated[float, PlainSerializer(lambda seconds: round(seconds / 3600, 3))],
+    },
+)
+DayForm = Annotated[PriceDay, DAY]
+SKU_DAY = Form(
+    SkuDay,
+    about="A GPU in one tier on one UTC day, USD per GPU-hour. ``provider`` null: over all.",
+    leave_out=("gpu", "tier"),  # what was asked for
+    rename={
+        "least": "min_usd_per_gpu_hour",
+        "median": "median_usd_per_gpu_hour",
+        "most": "max_usd_per_gpu_hour",
+    },
+    types=dict.fromkeys(("least", "median", "most"), MicroUsd),
+)
+SkuDayForm = Annotated[SkuDay, SKU_DAY]
+Form(
+    Quantile,
+    about="A price that is not exceeded with probability ``share``.",
+    rename={"micro_usd": "price_usd_per_node_hour"},
+    types={"micro_usd": MicroUsd},
+)
+Form(PriceForecast, name="HorizonForm", about="What a price may be after some hours.")
+Form(
+    ForecastBasis,
+    name="GroundsForm",
+    about="What a forecast rests on: shares by basis, and how much there was of each.",
+    types={
+        "own_days": float,
+        "shares": Annotated[
+            dict[str, float],
+            PlainSerializer(lambda shares: {str(basis): round(share, 4) for basis, share in shares.items()}),
         ],
-    }
+    },
+)
 
 
-def _usd(micro_usd: int) -> str:
-    return format_usd(from_micro_usd(micro_usd))
+def _basis(forecast: OfferForecast) -> Basis | str:
+    return NO_HISTORY if forecast.grounds is None else forecast.grounds.basis
+
+
+FORECAST = Form(
+    OfferForecast,
+    name="ForecastForm",
+    about="What an offer's price may be; without history ``basis`` says so and ``horizons`` is empty.",
+    rename={"outlooks": "horizons"},
+    leave_out=("offer",),  # named alone
+    adds={
+        "offer_id": Annotated[str, From("offer.offer_id")],
+        "price_usd_per_node_hour": Annotated[Money, From("offer.price_usd_per_node_hour")],
+        "basis": Annotated[str, From(lambda forecast: str(_basis(forecast)))],
+    },
+    order=("offer_id as_of price_usd_per_node_hour basis grounds horizons",),
+)
+ForecastForm = Annotated[OfferForecast, FORECAST]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
+from api.schemas.base.forms import From, write
 from api.schemas.base.parts import Money
 from api.schemas.base.times import Instant, format_time
-from api.schemas.finance.finance import DecisionForm, decision_to_document
-from api.schemas.plans.plan import PlanForm
-from api.schemas.plans.plan_writer import plan_to_document
+from api.schemas.finance.finance import DecisionForm
+from api.schemas.plans.plan import PLAN
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.planning import PlanRecord, PlanState, Standing, Whereabouts
@@ -31,19 +32,19 @@ class StandingForm(BaseModel):
     before finance. ``intended``: it counts in projected spend before it is reserved. ``position``: which of
     those that wait starts it, 1 the next; ``phase``: what the planner is at."""
 
-    state: PlanState
-    position: Annotated[int, Field(ge=1)] | None = None
-    phase: str | None = None
+    state: Annotated[PlanState, From("record.state")]
+    position: Annotated[int | None, Field(ge=1), From("place.position")] = None
+    phase: Annotated[str | None, From("place.phase")] = None
     standing: Standing | None
-    intended: bool
-    problem: str | None
-    needs_approval: bool
-    approval_reason: str | None
-    approved_by: str | None
-    approved_at: Instant | None
-    approval: ApprovalState | None
-    decisions: list[DecisionForm]
-    supersedes: str | None
+    intended: Annotated[bool, From("record.is_intended")]
+    problem: Annotated[str | None, From("record.problem")]
+    needs_approval: Annotated[bool, From("record.needs_approval")]
+    approval_reason: Annotated[str | None, From("record.approval_reason")]
+    approved_by: Annotated[str | None, From("record.approved_by")]
+    approved_at: Annotated[Instant | None, From("record.approved_at")]
+    approval: Annotated[ApprovalState | None, From("record.approval")]
+    decisions: Annotated[list[DecisionForm], From("record.decisions")]
+    supersedes: Annotated[str | None, From("record.supersedes")]
 
 
 class IntentionForm(BaseModel):
@@ -69,37 +70,35 @@ class UnmadePlanForm(PlanSummaryForm):
     workloads: dict[str, Any]
 
 
-class PlanRecordForm(StandingForm, PlanForm):
-    """A plan that is made, where it stands, and the workloads document that asked for it."""
+PlanRecordForm: type[BaseModel] = create_model(
+    "PlanRecordForm",
+    __base__=(StandingForm, PLAN.model),
+    __doc__="A plan that is made, where it stands, and the workloads document that asked for it.",
+    workloads=(dict[str, Any], Field(default_factory=dict)),
+)
 
-    workloads: dict[str, Any] = Field(default_factory=dict)
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is told of where a plan stands."""
+
+    record: PlanRecord
+    standing: Standing | None
+    place: Whereabouts
 
 
 def record_to_document(
     record: PlanRecord, standing: Standing | None = None, whereabouts: Whereabouts | None = None
 ) -> dict[str, Any]:
     """A plan as the API shows it: the whole plan once there is one, else where it stands."""
-    place = whereabouts or Whereabouts()
     body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
     if record.plan is not None:
-        body = plan_to_document(record.plan)
+        body = PLAN.write(record.plan)
     return {
         **body,
         "team": record.team,
         "created_at": format_time(record.created_at),
-        "state": str(record.state),
-        "position": place.position,
-        "phase": place.phase,
-        "standing": None if standing is None else str(standing),
-        "intended": record.is_intended,
-        "problem": record.problem,
-        "needs_approval": record.needs_approval,
-        "approval_reason": record.approval_reason,
-        "approved_by": record.approved_by,
-        "approved_at": format_time(record.approved_at) if record.approved_at else None,
-        "approval": None if record.approval is None else str(record.approval),
-        "decisions": [decision_to_document(decision) for decision in record.decisions],
-        "supersedes": record.supersedes,
+        **write(StandingForm, _Shown(record, standing, whereabouts or Whereabouts())),
         "workloads": json.loads(record.document),
     }
 

@@ -1,0 +1,436 @@
+"""One definition of a document: the form of a domain dataclass is made from its own fields.
+
+A field of the dataclass stands in the answer, in the OpenAPI document and in what is read, under its own name
+and in its own place, unless the ``Form`` says otherwise. A document that is no single dataclass is a pydantic
+model (a *view*), whose fields say where their values come ``From``; ``write`` writes both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache, cached_property, partial
+from itertools import pairwise
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    TypeAdapter,
+    create_model,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
+
+from api.schemas.base.parts import JsonPart, Money
+from api.schemas.base.times import Instant
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Annotation = Any
+"""A type, as pydantic takes it: ``Decimal | None``, ``Annotated[float, Field(ge=0)]``."""
+Convert = Callable[[Any], Any]
+
+UtcInstant = Annotated[Instant, AfterValidator(lambda instant: instant.astimezone(UTC))]
+
+
+def rounded(digits: int) -> PlainSerializer:
+    """A number that is told with so many digits."""
+    return PlainSerializer(lambda number: round(number, digits))
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """Whence a value comes: a path of attributes (``offer.sku.name``), or a function of the whole.
+
+    ``use?.hours``: null where there is no use. ``unless_none``: it is told only where there is something to
+    tell.
+    """
+
+    source: str | Callable[[Any], Any]
+    unless_none: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str) and not callable(self.source):
+            raise TypeError(f"a path or a function, found {self.source!r}")
+
+
+Writer = Callable[[Any], dict[str, Any]]
+"""Objects → plain data of JSON."""
+
+
+def _writer(entries: Iterable[tuple[str, Annotation, From]]) -> Writer:
+    """Writes field by field in their order.
+
+    It is compiled, as ``dataclasses`` does it: a loop over fields takes twice the time.
+    """
+    scope: dict[str, Any] = {}
+    parts: dict[str, tuple[str, str]] = {}
+    fields_of = drops = ""
+    for i, (name, annotation, told) in enumerate(entries):
+        source = told.source
+        if isinstance(source, str):
+            value = _got(source, parts)
+        else:
+            scope[f"of_{i}"], value = source, f"of_{i}(whole)"
+        if told.unless_none:
+            drops += f"    if {value} is None: del document[{name!r}]\n"
+        convert = scope[f"to_{i}"] = _converter(annotation)
+        if convert is not None and (callable(source) or _takes_none(annotation)):
+            value = f"None if (value := {value}) is None else to_{i}(value)"
+        elif convert is not None:
+            value = f"to_{i}({value})"
+        fields_of += f"{name!r}: {value}, "
+    gets = "".join(f"    {short} = {value}\n" for value, short in parts.values())
+    lines = f"def write(whole):\n{gets}    document = {{{fields_of}}}\n{drops}    return document\n"
+    exec(lines, scope)  # noqa: S102  made of names of fields alone
+    return cast("Writer", scope["write"])
+
+
+def _got(path: str, parts: dict[str, tuple[str, str]]) -> str:
+    """The expression of a path of attributes; what several paths lead through is got once, as ``parts``."""
+    part, _, name = path.rpartition(".")
+    if not name.removesuffix("?").isidentifier():
+        raise TypeError(f"{path!r} is no path of attributes")
+    if not part:
+        return f"whole.{name}"
+    if part not in parts:
+        value = _got(part.removesuffix("?"), parts)
+        parts[part] = (value, f"part_{len(parts)}")
+    short = parts[part][1]
+    return f"(None if {short} is None else {short}.{name})" if part.endswith("?") else f"{short}.{name}"
+
+
+def _takes_none(annotation: Annotation) -> bool:
+    whole = get_args(annotation)[0] if _origin(annotation) is Annotated else annotation
+    return NoneType in get_args(whole)
+
+
+def write(view: type[BaseModel], whole: Any) -> dict[str, Any]:
+    """``whole`` as plain data in the form of ``view``."""
+    return _writer_of(view)(whole)
+
+
+@cache
+def _writer_of(view: type[BaseModel]) -> Writer:
+    return _writer(
+        (told.serialization_alias or name, _whole(told), _source(told.metadata) or From(name))
+        for name, told in view.model_fields.items()
+    )
+
+
+def _whole(told: FieldInfo) -> Annotation:
+    return Annotated[(told.annotation, *told.metadata)] if told.metadata else told.annotation
+
+
+def _source(metadata: Iterable[Any]) -> From | None:
+    return next((one for one in metadata if isinstance(one, From)), None)
+
+
+def _converter(annotation: Annotation) -> Convert | None:
+    """What makes plain data of a value that is not None; None where it is plain already."""
+    origin, parts = _origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _told_converter(parts[1:]) or _converter(parts[0])
+    if origin in (Union, UnionType):
+        converts = [_converter(part) for part in parts if part is not NoneType]
+        return converts[0] if len(set(converts)) == 1 else None
+    if origin in (list, tuple):
+        return _list_of(_converter(parts[0]))
+    if origin is dict:
+        return _dict_of(_converter(parts[0]), _converter(parts[1]))
+    if not isinstance(annotation, type):
+        return None
+    if issubclass(annotation, BaseModel):
+        return _writer_of(annotation)
+    if issubclass(annotation, StrEnum):
+        return str
+    return date.isoformat if issubclass(annotation, date) else None
+
+
+def _told_converter(metadata: Sequence[Any]) -> Convert | None:
+    for one in reversed(metadata):
+        if isinstance(one, Form):
+            return one.write
+        if isinstance(one, PlainSerializer):
+            return cast("Convert", one.func)
+    return None
+
+
+def _list_of(convert: Convert | None) -> Convert:
+    if convert is None:
+        return list
+    return lambda values: [convert(value) for value in values]
+
+
+def _dict_of(of_name: Convert | None, of_value: Convert | None) -> Convert:
+    if of_name is None and of_value is None:
+        return dict
+    name_of, value_of = of_name or _same, of_value or _same
+    return lambda values: {name_of(name): value_of(value) for name, value in values.items()}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _origin(annotation: Annotation) -> Any:
+    return get_origin(annotation)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A field of a document. ``needs``: it may not be left out."""
+
+    name: str
+    annotation: Annotation
+    source: From
+    default: Any = field(default=...)
+
+
+_FORMS: dict[type, Form[Any]] = {}
+
+
+class Form(Generic[T]):
+    """How a dataclass stands in JSON; as metadata (``Annotated[Offer, OFFER]``) it is a type for pydantic.
+
+    ``name``: in the OpenAPI document; ``about``: what it says there, without it the dataclass's own words.
+    ``rename``: fields that have another name. ``leave_out``: fields that are not told. ``inline``: fields
+    whose own fields stand in this document. ``adds``: what follows from others, each with its annotation and
+    ``From``; it is not read. ``types``: annotations with limits, or of fields that JSON says
+    otherwise (null stays allowed).
+    ``order``: runs of names that stand one after the other. ``unless_none``: fields that are told only
+    where there is something to tell.
+
+    A document that is read may leave out what has a default, if the form is ``lenient``; ``optional`` are
+    defaults of its own. ``or_null``: null, too, means the dataclass's default. ``prepare`` fills and checks
+    the values by name before the dataclass is made; a ValueError says what was expected.
+    """
+
+    def __init__(
+        self,
+        cls: type[T],
+        *,
+        name: str = "",
+        about: str = "",
+        rename: Mapping[str, str] | None = None,
+        leave_out: Collection[str] = (),
+        inline: Collection[str] = (),
+        adds: Mapping[str, Annotation] | None = None,
+        types: Mapping[str, Annotation] | None = None,
+        order: Collection[str] = (),
+        unless_none: Collection[str] = (),
+        lenient: bool = False,
+        optional: Mapping[str, Any] | None = None,
+        or_null: Collection[str] = (),
+        prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        if cls in _FORMS:
+            raise TypeError(f"{cls.__name__} has a form already")
+        _FORMS[cls] = self
+        self.cls = cls
+        self.name = name or f"{cls.__name__}Form"
+        self.left_out = frozenset(leave_out)
+        self.inlined = frozenset(inline)
+        self._about = about
+        self._rename = rename or {}
+        self._adds = adds or {}
+        self._types = types or {}
+        self._order = order
+        self._unless_none = unless_none
+        self._lenient = lenient
+        self._optional = optional or {}
+        self._or_null = frozenset(or_null)
+        self._prepare = prepare
+
+    @cached_property
+    def write(self) -> Writer:
+        """Makes plain data of an object."""
+        return _writer((entry.name, entry.annotation, entry.source) for entry in self.entries)
+
+    def read(self, data: Any) -> T:
+        """The object that plain data says; pydantic's ValidationError."""
+        return self._adapter.validate_python(data)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        whole: Any = Annotated[self.cls, self]
+        return TypeAdapter(whole)
+
+    @cached_property
+    def model(self) -> type[BaseModel]:
+        """The document as pydantic and the OpenAPI document know it."""
+        told: dict[str, Any] = {entry.name: (entry.annotation, entry.default) for entry in self.entries}
+        about = self._about or re.sub(r"\bNone\b", "null", self.cls.__doc__ or "")
+        model: type[BaseModel] = create_model(
+            self.name, __base__=JsonPart, __doc__=about, __module__=__name__, **told
+        )
+        return model
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """The names in the document of the dataclass's own fields that are told."""
+        own = (one.name for one in fields(cast("Any", self.cls)))
+        return {name: self._rename.get(name, name) for name in own if name not in self._apart}
+
+    @cached_property
+    def _apart(self) -> frozenset[str]:
+        return self.left_out | self.inlined
+
+    @cached_property
+    def _inner(self) -> Mapping[str, Form[Any]]:
+        hints = get_type_hints(self.cls)
+        return {name: form_of(hints[name]) for name in self.inlined}
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The fields of the document in their order."""
+        found = {entry.name: entry for entry in self._own_entries()}
+        for name, annotation in self._adds.items():
+            default = Field(default_factory=_nothing) if name in self._optional else ...
+            source = _source(get_args(annotation)[1:]) or From(name)
+            found[name] = Entry(name, annotation, source, default)
+        names = list(found)
+        for run in self._order:
+            for before, after in pairwise(run.split()):
+                names.remove(after)
+                names.insert(names.index(before) + 1, after)
+        return [found[name] for name in names]
+
+    def _own_entries(self) -> Iterator[Entry]:
+        hints = get_type_hints(self.cls, include_extras=True)
+        for one in fields(cast("Any", self.cls)):
+            if one.name in self._inner:
+                for inner in self._inner[one.name].entries:
+                    yield _within(one.name, inner)
+            elif one.name in self.names:
+                name = self.names[one.name]
+                annotation = self._annotation(one.name, hints[one.name])
+                source = _source(get_args(self._types.get(one.name))[1:]) or From(
+                    one.name, one.name in self._unless_none
+                )
+                default: Any = ...
+                if one.name in self._or_null:
+                    annotation, default = annotation | None, None
+                elif one.name in self._optional:
+                    default = self._optional[one.name]
+                elif self._lenient and one.default is not MISSING:
+                    default = one.default
+                elif self._lenient and one.default_factory is not MISSING:
+                    default = Field(default_factory=one.default_factory)
+                yield Entry(name, annotation, source, default)
+
+    def _annotation(self, name: str, hint: Annotation) -> Annotation:
+        told = self._types.get(name)
+        if told is None:
+            return _annotation(hint)
+        return told | None if NoneType in get_args(hint) and Any not in get_args(told) else told
+
+    def made(self, values: dict[str, Any]) -> T:
+        """The object that values by their names in the document make."""
+        if self._prepare is not None:
+            values = self._prepare(values)
+        given = {name: values[told] for name, told in self._pairs}
+        for name in self._or_null:
+            if given[name] is None:
+                del given[name]
+        for name, form in self._inner.items():
+            given[name] = form.made(values)
+        return self.cls(**given)
+
+    @cached_property
+    def _pairs(self) -> tuple[tuple[str, str], ...]:
+        return tuple(self.names.items())
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            lambda model: self.made(model.__dict__),
+            handler.generate_schema(self.model),
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
+        )
+
+
+THE_END = From(lambda _: None)
+"""The cursor of a list that is told whole."""
+
+
+class PageForm(BaseModel, Generic[Item]):
+    """A part of a list; ``next_cursor`` null: its end."""
+
+    items: list[Item]
+    next_cursor: str | None = None
+
+    @classmethod
+    def __class_getitem__(cls, item: Any) -> Any:
+        """A list of one kind of item; the OpenAPI document names it after the form of that."""
+        page = super().__class_getitem__(item)
+        forms = (one.name for one in get_args(item)[1:] if isinstance(one, Form))
+        name = next(forms, None)
+        return page if name is None else _named(page, f"{cls.__name__}[{name}]")
+
+
+@cache
+def _named(page: type[BaseModel], name: str) -> type[BaseModel]:
+    return create_model(name, __base__=page, __doc__=PageForm.__doc__)
+
+
+def _nothing() -> None:
+    return None
+
+
+def form_of(cls: type[T]) -> Form[T]:
+    """The form of a dataclass: the one that was said, else one that adds nothing."""
+    return _FORMS.get(cls) or Form(cls)
+
+
+def _within(name: str, inner: Entry) -> Entry:
+    source = inner.source.source
+    if isinstance(source, str):
+        moved = From(f"{name}.{source}")
+    else:
+        moved = From(partial(_computed_within, attrgetter(name), source))
+    return Entry(inner.name, inner.annotation, moved, inner.default)
+
+
+def _computed_within(get: Callable[[Any], Any], compute: Callable[[Any], Any], whole: Any) -> Any:
+    return compute(get(whole))
+
+
+def _annotation(hint: Annotation) -> Annotation:
+    """The annotation of a document for a type of the domain: exact money, times with Z, forms of parts."""
+    if hint is Decimal:
+        return Money
+    if hint is datetime:
+        return UtcInstant
+    if isinstance(hint, type) and is_dataclass(hint):
+        return Annotated[hint, form_of(hint)]
+    origin, parts = _origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return Union[tuple(_annotation(part) for part in parts)]  # noqa: UP007  made of parts
+    if origin is tuple:
+        return tuple[tuple(part if part is ... else _annotation(part) for part in parts)]  # type: ignore[misc]
+    if origin is frozenset:
+        items: Any = tuple[_annotation(parts[0]), ...]  # type: ignore[misc]
+        return Annotated[items, AfterValidator(frozenset), PlainSerializer(sorted)]
+    if origin is Mapping:
+        return dict[_annotation(parts[0]), _annotation(parts[1])]  # type: ignore[misc]
+    return hint
