@@ -80,21 +80,21 @@ ReservationWriter = Annotated[Caller, Depends(needs(Scope.RESERVATIONS_WRITE))]
 SpendReader = Annotated[Caller, Depends(needs(Scope.SPEND_READ))]
 Approver = Annotated[Caller, Depends(needs(Scope.SPEND_APPROVE))]
 Administrator = Annotated[Caller, Depends(needs(Scope.ADMIN))]
-Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="How many items a page has at most")]
 AnyLimit = Annotated[int | None, Query(ge=1, le=MOST_ITEMS, description="All of them unless told")]
-Cursor = Annotated[str | None, Query(max_length=512)]
+Cursor = Annotated[str | None, Query(max_length=512, description="The `next_cursor` of the page before")]
 Moment = Annotated[datetime, BeforeValidator(parse_time)]
 Since = Annotated[Moment | None, Query(alias="from", description="A time with its zone, or a UTC date")]
 Until = Annotated[Moment | None, Query(alias="to", description="Exclusive; as for from")]
 
 
 async def narrowed_by(
-    workload: str | None = None,
-    provider: str | None = None,
-    kind: WorkloadKind | None = None,
-    tier: Tier | None = None,
-    gpu: str | None = None,
-    region: str | None = None,
+    workload: Annotated[str | None, Query(description="Only this workload, by its name")] = None,
+    provider: Annotated[str | None, Query(description="Only this provider, by its key")] = None,
+    kind: Annotated[WorkloadKind | None, Query(description="Only this kind of workload")] = None,
+    tier: Annotated[Tier | None, Query(description="Only this tier")] = None,
+    gpu: Annotated[str | None, Query(description="Only this GPU, by its canonical name")] = None,
+    region: Annotated[str | None, Query(description="Only this region, as its seller names it")] = None,
 ) -> dict[str, str]:
     """The filters of spend that were given."""
     given = {

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from api.http.dependencies import Cursor, Limit, SpendReader, listing, product_of
+from api.routes.parameters import OfTeam
 from api.schemas.finance.finance import ApprovalPage, approval_to_document
 from broker.domain.spend.approvals import ApprovalState
 
@@ -19,7 +20,7 @@ async def list_approvals(
     request: Request,
     caller: SpendReader,
     state: Annotated[list[ApprovalState] | None, Query(description="All of them unless told")] = None,
-    team: str | None = None,
+    team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:

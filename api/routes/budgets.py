@@ -18,19 +18,22 @@ from api.http.dependencies import (
     window_between,
 )
 from api.http.form_route import FormRoute
+from api.routes.parameters import OfTeam, Period
 from api.schemas.base.validation import TRIMMED
 from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
 from broker.domain.basics.account import Caller
 from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStanding
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"], route_class=FormRoute)
+WHOSE = "The team whose budget it is; `*` is everybody together"
+BudgetTeam = Annotated[str, Path(description=WHOSE)]
 
 
 @router.get("", responses={200: {"model": BudgetPage}})
 async def list_budgets(
     request: Request,
     caller: SpendReader,
-    team: str | None = None,
+    team: OfTeam = None,
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -41,7 +44,9 @@ async def list_budgets(
 
 
 @router.get("/{team:path}/{period}", responses={200: {"model": BudgetForm}})
-async def show_budget(request: Request, caller: SpendReader, team: str, period: BudgetPeriod) -> JSONResponse:
+async def show_budget(
+    request: Request, caller: SpendReader, team: BudgetTeam, period: Period
+) -> JSONResponse:
     """One."""
     found = await product_of(request).budgets.find_standing(caller, team, period)
     return JSONResponse(budget_to_document(found))
@@ -51,8 +56,8 @@ async def show_budget(request: Request, caller: SpendReader, team: str, period: 
 async def put_budget(
     request: Request,
     caller: Approver,
-    team: Annotated[str, Path(max_length=200, pattern=TRIMMED)],
-    period: BudgetPeriod,
+    team: Annotated[str, Path(max_length=200, pattern=TRIMMED, description=WHOSE)],
+    period: Period,
     wanted: Annotated[NewBudget, Body()],
 ) -> JSONResponse:
     """Sets a budget; ``*`` as the team is everybody together (administrator)."""
@@ -61,7 +66,7 @@ async def put_budget(
 
 
 @router.delete("/{team:path}/{period}", status_code=204)
-async def delete_budget(request: Request, caller: Approver, team: str, period: BudgetPeriod) -> Response:
+async def delete_budget(request: Request, caller: Approver, team: BudgetTeam, period: Period) -> Response:
     """Ends a budget."""
     await product_of(request).budgets.remove(caller, team, period)
     return Response(status_code=204)

@@ -23,6 +23,7 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
+from api.routes.parameters import Every, OfTeam, Seed, View
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.economics import (
     CLOSED_MONTH,
@@ -55,8 +56,8 @@ async def show_changes(
     caller: SpendReader,
     before: Annotated[Side, Query(alias="from")],
     after: Annotated[Side, Query(alias="to")],
-    team: str | None = None,
-    view: CostView = CostView.AMORTIZED,
+    team: OfTeam = None,
+    view: View = CostView.AMORTIZED,
 ) -> JSONResponse:
     """Price, volume and mix, offer by offer, between two months or two plans; they sum to the change."""
     months = month_of(before), month_of(after)
@@ -88,9 +89,9 @@ async def show_interval(
     caller: SpendReader,
     since: Since = None,
     until: Until = None,
-    interval: Interval = Interval.DAY,
-    team: str | None = None,
-    seed: Annotated[int, Query(ge=0, le=2**31 - 1)] = 1,
+    interval: Every = Interval.DAY,
+    team: OfTeam = None,
+    seed: Seed = 1,
 ) -> JSONResponse:
     """P10, P50 and P90 of what is expected; without dates of this month and the next two."""
     product = product_of(request)
@@ -111,7 +112,7 @@ async def show_units(
     caller: SpendReader,
     since: Since = None,
     until: Until = None,
-    team: str | None = None,
+    team: OfTeam = None,
 ) -> JSONResponse:
     """$ per run, per 10¹² tokens trained, per 10⁶ served, per GPU-hour; energy, which is an estimate."""
     window = window_between(since, until)
@@ -120,7 +121,7 @@ async def show_units(
 
 
 @router.get("/savings", responses={200: {"model": SavingsForm}})
-async def show_savings(request: Request, caller: SpendReader, team: str | None = None) -> JSONResponse:
+async def show_savings(request: Request, caller: SpendReader, team: OfTeam = None) -> JSONResponse:
     """What current plans save against each strategy that could have run instead."""
     return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
@@ -129,8 +130,8 @@ async def show_savings(request: Request, caller: SpendReader, team: str | None =
 async def close_month(
     request: Request,
     caller: Approver,
-    month: Annotated[str, Query(max_length=7, description="2026-10")],
-    comment: Annotated[str, Query(max_length=LONGEST_COMMENT)] = "",
+    month: Annotated[str, Query(max_length=7, description="The month to close, such as `2026-10`")],
+    comment: Annotated[str, Query(max_length=LONGEST_COMMENT, description="Kept in the audit trail")] = "",
 ) -> Response:
     """Closes a month that is over: reports of it never change again, later differences are corrections."""
 

@@ -19,6 +19,7 @@ from api.http.dependencies import (
     product_of,
 )
 from api.http.form_route import FormRoute
+from api.routes.parameters import KeyId, OfTeam
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
 from broker.domain.basics.account import ApiKey
 from broker.services.accounts.accounts import Answer
@@ -52,7 +53,7 @@ def _made(key: ApiKey, secret: str | None) -> Answer:
 async def list_keys(
     request: Request,
     caller: AnyCaller,
-    team: str | None = None,
+    team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -62,13 +63,13 @@ async def list_keys(
 
 
 @router.get("/{key_id}", responses={200: {"model": KeyForm}})
-async def show_key(request: Request, caller: AnyCaller, key_id: str) -> JSONResponse:
+async def show_key(request: Request, caller: AnyCaller, key_id: KeyId) -> JSONResponse:
     """One."""
     return JSONResponse(key_to_document(await product_of(request).keys.find_key(caller, key_id)))
 
 
 @router.delete("/{key_id}", status_code=204)
-async def revoke_key(request: Request, caller: Administrator, key_id: str) -> Response:
+async def revoke_key(request: Request, caller: Administrator, key_id: KeyId) -> Response:
     """Ends a key and the sessions that were begun with it, at once; a second time is no error."""
     await product_of(request).keys.revoke(caller, key_id)
     return Response(status_code=204)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from api.http.cursors import SortKey, by_instant, by_name, make_cursor, page_of, read_cursor
@@ -17,6 +19,7 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.routes.parameters import OfferId, OfGpu, OfProvider
 from api.schemas.base.forms import PageForm
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import (
@@ -50,10 +53,10 @@ def _by_age(entry: Quarantined) -> SortKey:
 async def list_offers(
     request: Request,
     caller: AnyCaller,
-    gpu: str | None = None,
-    provider: str | None = None,
-    region: str | None = None,
-    tier: str | None = None,
+    gpu: OfGpu = None,
+    provider: OfProvider = None,
+    region: Annotated[str | None, Query(description="Only this region, as its seller names it")] = None,
+    tier: Annotated[str | None, Query(description="`on_demand`, `spot`, `committed` or `window`")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -66,7 +69,7 @@ async def list_offers(
 
 
 @router.get("/offers/{offer_id:path}", responses={200: {"model": OfferForm}})
-async def show_offer(request: Request, caller: AnyCaller, offer_id: str) -> JSONResponse:
+async def show_offer(request: Request, caller: AnyCaller, offer_id: OfferId) -> JSONResponse:
     """One offer that is on sale now."""
     return JSONResponse(OFFER.write(await product_of(request).offers.find_offer(offer_id)))
 
@@ -75,7 +78,7 @@ async def show_offer(request: Request, caller: AnyCaller, offer_id: str) -> JSON
 async def list_quarantine(
     request: Request,
     caller: AnyCaller,
-    provider: str | None = None,
+    provider: OfProvider = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -86,7 +89,7 @@ async def list_quarantine(
 
 
 @router.post("/quarantine/{offer_id:path}/release", responses={200: {"model": QuarantinedForm}})
-async def release_from_quarantine(request: Request, caller: Administrator, offer_id: str) -> Response:
+async def release_from_quarantine(request: Request, caller: Administrator, offer_id: OfferId) -> Response:
     """Believes a price: from the next poll on the offer is on sale, until its price changes."""
 
     async def act() -> Answer:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from api.http.dependencies import Administrator, AnyCaller, Cursor, Limit, listing, product_of
+from api.routes.parameters import OfTeam
 from api.schemas.accounts.audit import AUDIT, AuditForm
 from api.schemas.base.forms import PageForm
 from api.schemas.holding.reconciliation import ProspectsForm, prospects_to_document
@@ -60,8 +63,10 @@ async def preview_reconciliation(request: Request, caller: Administrator) -> JSO
 async def list_audit(
     request: Request,
     caller: AnyCaller,
-    object_id: str | None = None,
-    team: str | None = None,
+    object_id: Annotated[
+        str | None, Query(description="Only what was done to this object, by its id")
+    ] = None,
+    team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:

@@ -26,6 +26,7 @@ from api.http.dependencies import (
 from api.http.form_route import FormRoute
 from api.http.openapi import WORKLOADS
 from api.plan_requests import ask_for_plan, options_of, plan_events, retry_after_s
+from api.routes.parameters import OfTeam, PlanId, Seed
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.finance import Word
 from api.schemas.holding.reservation import ReservationsForm, reservation_to_document
@@ -72,9 +73,14 @@ async def _text(request: Request) -> str:
 async def request_plan(
     request: Request,
     caller: PlanWriter,
-    time_limit_s: Annotated[float | None, Query(gt=0, le=3600)] = None,
-    gap: Annotated[float, Query(ge=0, lt=1)] = 0.01,
-    seed: Annotated[int, Query(ge=0, le=2**31 - 1)] = 1,
+    time_limit_s: Annotated[
+        float | None,
+        Query(gt=0, le=3600, description="Seconds that the search may take; unless told, the setting's"),
+    ] = None,
+    gap: Annotated[
+        float, Query(ge=0, lt=1, description="The search ends once cost is within this share of the bound")
+    ] = 0.01,
+    seed: Seed = 1,
     intended: Annotated[bool, Query(description="It counts in projected spend once it is made")] = False,
 ) -> Response:
     """Asks for a plan with a workloads document (JSON or YAML)."""
@@ -105,7 +111,7 @@ def _accepted(record: PlanRecord) -> Answer:
 async def list_plans(
     request: Request,
     caller: PlanReader,
-    team: str | None = None,
+    team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -119,7 +125,7 @@ async def list_plans(
 
 
 @router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | UnmadePlanForm}, **NOT_MODIFIED})
-async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> Response:
+async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Response:
     """One plan, or where it stands; ``Retry-After`` says when to look again."""
     planning = product_of(request).planning
     record = await planning.find_plan(caller, plan_id)
@@ -135,7 +141,7 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> Respo
 
 
 @router.delete("/{plan_id}", status_code=204)
-async def cancel_plan(request: Request, caller: PlanWriter, plan_id: str) -> None:
+async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> None:
     """Cancels a plan that is queued or running; a second time is no error."""
     await product_of(request).planning.cancel(caller, plan_id)
 
@@ -147,7 +153,10 @@ async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
 
 @router.post("/{plan_id}/intend", responses={200: {"model": PlanRecordForm}})
 async def intend_plan(
-    request: Request, caller: PlanWriter, plan_id: str, wish: Annotated[IntentionForm | None, Body()] = None
+    request: Request,
+    caller: PlanWriter,
+    plan_id: PlanId,
+    wish: Annotated[IntentionForm | None, Body()] = None,
 ) -> Response:
     """Says that a draft counts in projected spend, or, with ``intended`` false, that it does not."""
     intended = wish is None or wish.intended
@@ -168,7 +177,7 @@ def _event_line(event: Mapping[str, object]) -> str:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> StreamingResponse:
+async def stream_events(request: Request, caller: PlanReader, plan_id: PlanId) -> StreamingResponse:
     """Progress as server-sent events; the last one has state ``done``, ``failed`` or ``cancelled``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
@@ -182,7 +191,7 @@ async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> S
 
 @router.post("/{plan_id}/approve", responses={200: {"model": PlanRecordForm}})
 async def approve_plan(
-    request: Request, caller: Approver, plan_id: str, word: Annotated[Word | None, Body()] = None
+    request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word | None, Body()] = None
 ) -> Response:
     """Finance's yes to exactly this plan at today's prices."""
     approvals, said = product_of(request).approvals, word or Word()
@@ -196,7 +205,7 @@ async def approve_plan(
 
 @router.post("/{plan_id}/reject", responses={200: {"model": PlanRecordForm}})
 async def reject_plan(
-    request: Request, caller: Approver, plan_id: str, word: Annotated[Word, Body()]
+    request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word, Body()]
 ) -> Response:
     """Finance's no: the plan cannot be reserved until it is approved."""
 
@@ -212,7 +221,7 @@ def _looked(word: Word) -> Looked:
 
 
 @router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})
-async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: str) -> Response:
+async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: PlanId) -> Response:
     """Reserves all of a plan, or leaves nothing held."""
     reservations = product_of(request).reservations
 

@@ -21,6 +21,7 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
+from api.routes.parameters import OfferId, OfGpu, OfProvider, OfTier, Seed
 from api.schemas.base.forms import PageForm
 from api.schemas.market.market import MarketForm, market_to_document
 from api.schemas.market.prices import (
@@ -75,10 +76,12 @@ def _window(request: Request, since: Since, until: Until) -> Window:
 async def list_prices(
     request: Request,
     caller: AnyCaller,
-    offer_id: str,
+    offer_id: OfferId,
     since: Since = None,
     until: Until = None,
-    interval: Detail = Detail.POINT,
+    interval: Annotated[
+        Detail, Query(description="Every change (`point`), or one row a UTC day")
+    ] = Detail.POINT,
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -100,9 +103,12 @@ async def list_prices(
 async def forecast_offer(
     request: Request,
     caller: AnyCaller,
-    offer_id: str,
-    hours: Annotated[list[Hours] | None, Query(max_length=20)] = None,
-    seed: Annotated[int, Query(ge=0, le=2**31 - 1)] = 1,
+    offer_id: OfferId,
+    hours: Annotated[
+        list[Hours] | None,
+        Query(max_length=20, description="How far ahead, in hours; may be repeated"),
+    ] = None,
+    seed: Seed = 1,
 ) -> JSONResponse:
     """What the price of a current offer may be after each of ``hours``, from history; it says where there is
     none."""
@@ -114,12 +120,12 @@ async def forecast_offer(
 async def list_sku_prices(
     request: Request,
     caller: AnyCaller,
-    gpu: str,
-    tier: Tier,
+    gpu: Annotated[str, Query(description="A canonical name, such as `H100-SXM-80GB`")],
+    tier: Annotated[Tier, Query(description="Prices of this tier; tiers are never mixed")],
     since: Since = None,
     until: Until = None,
-    interval: SkuInterval = SkuInterval.DAY,
-    by: By = By.ALL,
+    interval: Annotated[SkuInterval, Query(description="One row a UTC day")] = SkuInterval.DAY,
+    by: Annotated[By, Query(description="One row over all sellers, or one for each provider")] = By.ALL,
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -135,10 +141,10 @@ async def list_sku_prices(
 async def market_known_at(
     request: Request,
     caller: AnyCaller,
-    at: Moment,
-    gpu: str | None = None,
-    tier: Tier | None = None,
-    provider: str | None = None,
+    at: Annotated[Moment, Query(description="The instant whose market is wanted: a time with its zone")],
+    gpu: OfGpu = None,
+    tier: OfTier = None,
+    provider: OfProvider = None,
 ) -> JSONResponse:
     """The market as the broker knew it at an instant: a document that ``broker plan --market`` takes."""
     wanted = None if tier is None else tier.value

@@ -16,6 +16,7 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.routes.parameters import OfTeam, ReoptimizationId
 from api.schemas.base.forms import PageForm
 from api.schemas.plans.reoptimization import (
     REOPTIMIZATION,
@@ -45,7 +46,7 @@ async def run_now(request: Request, caller: PlanWriter) -> Response:
 async def list_reoptimizations(
     request: Request,
     caller: PlanReader,
-    team: str | None = None,
+    team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -55,14 +56,18 @@ async def list_reoptimizations(
 
 
 @router.get("/{reoptimization_id}", responses={200: {"model": ReoptimizationForm}})
-async def show_reoptimization(request: Request, caller: PlanReader, reoptimization_id: str) -> JSONResponse:
+async def show_reoptimization(
+    request: Request, caller: PlanReader, reoptimization_id: ReoptimizationId
+) -> JSONResponse:
     """One look, with its moves."""
     look = await product_of(request).reoptimize.find_one(caller, reoptimization_id)
     return JSONResponse(REOPTIMIZATION.write(look))
 
 
 @router.post("/{reoptimization_id}/accept", status_code=202, responses={202: {"model": ReoptimizationForm}})
-async def accept_proposal(request: Request, caller: ReservationWriter, reoptimization_id: str) -> Response:
+async def accept_proposal(
+    request: Request, caller: ReservationWriter, reoptimization_id: ReoptimizationId
+) -> Response:
     """Takes a proposal up: its plan is in force, and its moves begin; what is new is bought first."""
 
     async def act() -> Answer:
@@ -72,7 +77,9 @@ async def accept_proposal(request: Request, caller: ReservationWriter, reoptimiz
 
 
 @router.post("/{reoptimization_id}/reject", responses={200: {"model": ReoptimizationForm}})
-async def reject_proposal(request: Request, caller: PlanWriter, reoptimization_id: str) -> Response:
+async def reject_proposal(
+    request: Request, caller: PlanWriter, reoptimization_id: ReoptimizationId
+) -> Response:
     """Says no to a proposal; everything stays where it is."""
 
     async def act() -> Answer:

@@ -22,6 +22,7 @@ from api.http.dependencies import (
     product_of,
 )
 from api.http.form_route import FormRoute
+from api.routes.parameters import OfPlan, OfTeam, ReservationId
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
 from api.schemas.holding.reservation import (
@@ -89,8 +90,8 @@ def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | N
 async def list_reservations(
     request: Request,
     caller: PlanReader,
-    plan_id: str | None = None,
-    team: str | None = None,
+    plan_id: OfPlan = None,
+    team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -105,8 +106,8 @@ async def list_reservations(
 async def list_fleets(
     request: Request,
     caller: PlanReader,
-    plan_id: str | None = None,
-    team: str | None = None,
+    plan_id: OfPlan = None,
+    team: OfTeam = None,
     is_open: OpenOnly = False,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -128,8 +129,8 @@ def _newest_first(line: Line[Reservation]) -> SortKey:
 async def list_shortfalls(
     request: Request,
     caller: PlanReader,
-    plan_id: str | None = None,
-    team: str | None = None,
+    plan_id: OfPlan = None,
+    team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
@@ -144,7 +145,9 @@ def _by_start(one: Shortfall) -> SortKey:
 
 
 @router.get("/{reservation_id}", responses={200: {"model": ReservationForm}})
-async def show_reservation(request: Request, caller: PlanReader, reservation_id: str) -> JSONResponse:
+async def show_reservation(
+    request: Request, caller: PlanReader, reservation_id: ReservationId
+) -> JSONResponse:
     """One reservation."""
     reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
     return JSONResponse(reservation_to_document(reservation))
@@ -152,7 +155,7 @@ async def show_reservation(request: Request, caller: PlanReader, reservation_id:
 
 @router.post("/{reservation_id}/extend", responses={200: {"model": ReservationForm}})
 async def extend_reservation(
-    request: Request, caller: ReservationWriter, reservation_id: str, wish: ExtensionRequest
+    request: Request, caller: ReservationWriter, reservation_id: ReservationId, wish: ExtensionRequest
 ) -> Response:
     """Holds on until a later end; twice is no error."""
 
@@ -168,7 +171,7 @@ async def extend_reservation(
 
 @router.delete("/{reservation_id}", status_code=202, responses={202: {"model": ReservationForm}})
 async def release_reservation(
-    request: Request, caller: ReservationWriter, reservation_id: str
+    request: Request, caller: ReservationWriter, reservation_id: ReservationId
 ) -> JSONResponse:
     """Releases; a second time is no error. ``releasing`` until the provider shows it gone."""
     reservation = await product_of(request).reservations.release(caller, reservation_id)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.export.focus_csv import csv_chunks, focus_csv
@@ -16,6 +16,7 @@ from api.export.manifest import streamed_manifest
 from api.export.spend_files import MEDIA_TYPES, spend_bytes
 from api.http.conditional import NOT_MODIFIED, conditional, tagged
 from api.http.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
+from api.routes.parameters import Every, ExportId, OfTeam, View
 from api.schemas.base.times import format_time
 from api.schemas.finance.exports import ExportForm, export_to_document
 from api.schemas.finance.spend import (
@@ -32,14 +33,15 @@ from broker.domain.basics.account import Caller
 from broker.domain.basics.export_jobs import ExportState
 from broker.domain.focus.columns import FocusVersion
 from broker.domain.focus.projection_rows import PROJECTION_COLUMNS
-from broker.domain.spend.spend import CostView, Interval
+from broker.domain.spend.spend import GROUPS, CostView, Interval
 from broker.services.spend.spend import RowExport
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 ROWS_AT_ONCE = 5_000
 """More rows of sums are written in the background."""
 RETRY_AFTER_S = "2"
-FileForm = Literal["xlsx", "parquet"]
+FileForm = Annotated[Literal["xlsx", "parquet"], Path(description="The form of the file")]
+Version = Annotated[FocusVersion, Query(description="The version of the FOCUS specification")]
 STARTED: dict[int | str, dict[str, Any]] = {202: {"model": ExportForm}}
 CSV_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 
@@ -49,10 +51,10 @@ async def projection_document(
     caller: SpendReader,
     since: Since = None,
     until: Until = None,
-    interval: Interval = Interval.DAY,
-    group_by: str = "team",
-    team: str | None = None,
-    view: CostView = CostView.AMORTIZED,
+    interval: Every = Interval.DAY,
+    group_by: Annotated[str, Query(description=f"What sums are grouped by: {', '.join(GROUPS)}")] = "team",
+    team: OfTeam = None,
+    view: View = CostView.AMORTIZED,
     *,
     narrowed: Narrowing,
 ) -> dict[str, Any]:
@@ -80,8 +82,10 @@ def focus_export(
     caller: SpendReader,
     since: Since = None,
     until: Until = None,
-    team: str | None = None,
-    as_of: Moment | None = None,
+    team: OfTeam = None,
+    as_of: Annotated[
+        Moment | None, Query(description="Rows as they stood at this time; unless told, now")
+    ] = None,
     *,
     narrowed: Narrowing,
 ) -> RowExport:
@@ -95,7 +99,7 @@ async def projected_rows(
     caller: SpendReader,
     since: Since = None,
     until: Until = None,
-    team: str | None = None,
+    team: OfTeam = None,
     *,
     narrowed: Narrowing,
 ) -> RowExport:
@@ -161,13 +165,13 @@ async def write_projection_rows(
 
 
 @router.get("/focus.csv", response_class=StreamingResponse, responses=CSV_FILE)
-async def export_focus(export: FocusExport, version: FocusVersion = FocusVersion.V1_2) -> StreamingResponse:
+async def export_focus(export: FocusExport, version: Version = FocusVersion.V1_2) -> StreamingResponse:
     """Actual charges in the FOCUS columns, streamed; ``Broker-As-Of`` says up to when."""
     return _csv_file(focus_csv(export.rows, version), f"focus-{version}.csv", export.as_of)
 
 
 @router.get("/focus.manifest.json", responses={200: {"model": ManifestForm}})
-async def show_focus_manifest(export: FocusExport, version: FocusVersion = FocusVersion.V1_2) -> JSONResponse:
+async def show_focus_manifest(export: FocusExport, version: Version = FocusVersion.V1_2) -> JSONResponse:
     """Hash, row count and totals of that file, made again for the same ``as_of``."""
     document = await streamed_manifest(
         focus_csv(export.rows, version),
@@ -185,7 +189,7 @@ async def write_focus(
     caller: SpendReader,
     export: FocusExport,
     form: FileForm,
-    version: FocusVersion = FocusVersion.V1_2,
+    version: Version = FocusVersion.V1_2,
 ) -> Response:
     """The same as a workbook (of at most 50,000 rows) or a Parquet file, written in the background."""
     chunks = focus_csv(export.rows, version)
@@ -194,7 +198,7 @@ async def write_focus(
 
 
 @router.get("/exports/{export_id}", responses={200: {"model": ExportForm}})
-async def show_export(request: Request, caller: SpendReader, export_id: str) -> JSONResponse:
+async def show_export(request: Request, caller: SpendReader, export_id: ExportId) -> JSONResponse:
     """Where a file stands that is written in the background, and what it is once it is done."""
     job = await product_of(request).exports.find(caller, export_id)
     headers = {"Retry-After": RETRY_AFTER_S} if job.state is ExportState.RUNNING else {}
@@ -206,7 +210,7 @@ async def show_export(request: Request, caller: SpendReader, export_id: str) -> 
     response_class=Response,
     responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
 )
-async def fetch_export(request: Request, caller: SpendReader, export_id: str) -> Response:
+async def fetch_export(request: Request, caller: SpendReader, export_id: ExportId) -> Response:
     """The file; 409 while it is not there."""
     job, content = await product_of(request).exports.find_content(caller, export_id)
     headers = {"Content-Disposition": f'attachment; filename="{job.file_name}"'}

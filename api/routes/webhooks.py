@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
 from api.http.form_route import FormRoute
+from api.routes.parameters import WebhookId
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import Instant
 from broker.domain.basics.webhook import EVERYTHING, Delivery, Webhook
@@ -94,14 +95,14 @@ async def list_webhooks(
 
 
 @router.get("/{webhook_id}", responses={200: {"model": ToldWebhookForm}})
-async def show_webhook(request: Request, caller: SpendReader, webhook_id: str) -> JSONResponse:
+async def show_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> JSONResponse:
     """One, with what was last sent to it and is still to be."""
     webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)
     return JSONResponse({**_form(webhook), "deliveries": [_delivery(one) for one in deliveries]})
 
 
 @router.delete("/{webhook_id}", status_code=204)
-async def delete_webhook(request: Request, caller: SpendReader, webhook_id: str) -> Response:
+async def delete_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> Response:
     """Nothing more is sent to it."""
     await product_of(request).webhooks.remove(caller, webhook_id)
     return Response(status_code=204)

@@ -1,0 +1,48 @@
+"""Parameters that several routes take, with what they mean: the OpenAPI document tells it at each of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from broker.domain.market.offer import Tier
+from broker.domain.spend.budgets import BudgetPeriod
+from broker.domain.spend.spend import CostView, Interval
+
+LARGEST_SEED = 2**31 - 1
+
+PlanId = Annotated[str, Path(description="The `plan_id` of a plan")]
+OfferId = Annotated[str, Path(description="The `offer_id` of an offer")]
+ReservationId = Annotated[str, Path(description="The `reservation_id` of a reservation")]
+ReoptimizationId = Annotated[str, Path(description="The `reoptimization_id` of a look at a plan")]
+KeyId = Annotated[str, Path(description="The `key_id` of an API key, which is not its secret")]
+WebhookId = Annotated[str, Path(description="The `webhook_id` of a webhook")]
+ExportId = Annotated[str, Path(description="The `export_id` of a file that is written in the background")]
+Period = Annotated[
+    BudgetPeriod, Path(description="What span the budget limits: a month, a quarter or a horizon")
+]
+
+OfTeam = Annotated[
+    str | None,
+    Query(description="Only what is of this team. A team's key always sees its own team alone"),
+]
+OfPlan = Annotated[str | None, Query(description="Only what was reserved of the plan with this `plan_id`")]
+OfProvider = Annotated[
+    str | None, Query(description="Only what this provider sells, by its key, such as `lambda`")
+]
+OfGpu = Annotated[
+    str | None, Query(description="Only this GPU, by its canonical name, such as `H100-SXM-80GB`")
+]
+OfTier = Annotated[Tier | None, Query(description="Only offers of this tier")]
+Seed = Annotated[
+    int,
+    Query(
+        ge=0, le=LARGEST_SEED, description="Seed of what is drawn at random: equal seeds give equal answers"
+    ),
+]
+View = Annotated[
+    CostView,
+    Query(description="`amortized` counts money when capacity is used, `cash` when the provider bills it"),
+]
+Every = Annotated[Interval, Query(description="Length of the periods that are summed")]
