@@ -21,7 +21,7 @@ help:
 	@echo "make docs   the documentation as a site, in .site"
 	@echo "make nightly  the slow tests, the proofs of reserving and the drawn examples at full depth (hours)"
 	@echo "make bench  the benchmarks (not part of the tests)"
-	@echo "make errors the error tables of docs/performance-model.md"
+	@echo "make errors the error tables of docs/performance-accuracy.md"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

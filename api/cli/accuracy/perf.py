@@ -77,7 +77,7 @@ def evaluate(
         Path | None, typer.Argument(metavar="MEASURED.csv", help="Measured rows; default: the bundled ones.")
     ] = None,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the tables of docs/performance-model.md.")
+        bool, typer.Option("--markdown", help="Print the tables of docs/performance-accuracy.md.")
     ] = False,
     hybrid: Annotated[
         bool, typer.Option("--hybrid", help="Also: with measured rows nearby (about 20 s).")
@@ -165,8 +165,7 @@ def fit(as_json: Json = False) -> None:
 
 @app.command()
 def constants(as_json: Json = False) -> None:
-    """Print every constant with its prior, its fitted value and its source, in the form of
-    docs/performance-constants.md.
+    """Print every constant with its prior, its fitted value and its source.
 
     `broker perf evaluate` prints the errors of the predictions that use them.
 

@@ -1,0 +1,87 @@
+"""The reference that is made from the code says something of everything, and has no gap that nobody sees."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from types import ModuleType
+
+import pytest
+
+from broker.settings import Settings
+from optimizer.calibration.evaluation.fitted_store import sourced_constants
+from providers.registry import SPECS
+from tests.docs.fences import DOCS
+
+pytestmark = pytest.mark.xdist_group("docs")
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    """The hook of the site, loaded as MkDocs loads it."""
+    path = DOCS / "site" / "reference_pages.py"
+    spec = importlib.util.spec_from_file_location("reference_pages", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row of every table, without headers."""
+    found: list[list[str]] = []
+    for block in re.findall(r"(?:^\|.*\n?)+", page, flags=re.MULTILINE):
+        lines = block.splitlines()[2:]
+        found += [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return found
+
+
+def test_every_parameter_of_the_api_says_what_it_means(reference: ModuleType) -> None:
+    silent = [
+        f"{method.upper()} {path} {one['name']}"
+        for path, operations in reference.api_document()["paths"].items()
+        for method, operation in operations.items()
+        for one in operation.get("parameters", ())
+        if not one.get("description")
+    ]
+    assert not silent
+
+
+def test_commands_are_listed_with_their_options(reference: ModuleType) -> None:
+    page = reference.commands_page()
+    plan = page.split("## `broker plan`\n", 1)[1].split("\n## ", 1)[0]
+    assert [row[0] for row in rows(plan)][:3] == ["`--market`", "`--time-limit`", "`--gap`"]
+    assert all(said for _, said in rows(page))
+
+
+def test_every_setting_has_its_default_and_its_meaning(reference: ModuleType) -> None:
+    page = reference.settings_page()
+    ours = [row for row in rows(page) if len(row) == 4]
+    assert [row[0] for row in ours] == [f"`BROKER_{name.upper()}`" for name in Settings.model_fields]
+    assert ours[[row[0] for row in ours].index("`BROKER_PORT`")][1:3] == ["`8080`", "≥ 0, ≤ 65,535"]
+    for spec in SPECS.values():
+        assert all(f"`{spec.variable(name)}`" in page for name in (*spec.credentials, *spec.options))
+
+
+def test_a_name_without_a_meaning_and_a_meaning_without_a_name_fail_the_build(reference: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"\['port'\]"):
+        reference.require_same("settings", {"host"}, {"host", "port"})
+    with pytest.raises(ValueError, match=r"\['plan\.vanished'\]"):
+        reference.require_same("events", {"plan.vanished"}, set())
+    assert {"plan.done", "reservation.short", "budget.threshold"} <= reference.event_names()
+
+
+def test_every_constant_stands_with_its_source(reference: ModuleType) -> None:
+    found = rows(reference.constants_page())
+    constants = sourced_constants()
+    assert [row[0] for row in found] == [f"`{one.name}`" for one in constants]
+    assert all(row[1] and row[2] for row in found)
+
+
+def test_links_between_fields_of_the_workloads_document_lead_somewhere(reference: ModuleType) -> None:
+    page = reference.workloads_page()
+    headings = {line[3:].lower().replace(" ", "-") for line in page.splitlines() if line.startswith("## ")}
+    linked = set(re.findall(r"\]\(#([a-z-]+)\)", page))
+    assert linked <= headings
+    assert {"training", "serving", "batch", "traffic", "policy"} <= linked
