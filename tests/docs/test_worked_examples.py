@@ -11,11 +11,12 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.planning.workload import Precision, Slo
+from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training.estimate import TrainingCore
 from tests.docs.fences import DOCS
-from tests.performance.builders import as_array, decode_s, estimator, served, serving, sku, training
+from tests.performance.builders import decode_s, estimator, served, serving, sku, training
 
 PAGE = DOCS / "performance-model.md"
 ACCURACY = DOCS / "performance-accuracy.md"
