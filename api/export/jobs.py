@@ -18,7 +18,7 @@ from api.export.manifest import manifest, sha256_of, totals_of
 from api.export.spend_files import MEDIA_TYPES, write_spend
 from api.schemas.base.times import format_time
 from api.schemas.finance.spend import SpendForm
-from broker.domain.basics.access import require_scope, require_sight
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, Conflict
 from broker.domain.basics.export_jobs import KEPT, ExportJob, ExportState
@@ -102,7 +102,7 @@ class ExportJobs:
             media_type=MEDIA_TYPES[wanted.form],
             started_at=now,
         )
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             await uow.exports.forget(now - KEPT)
             await uow.exports.add(job)
             await uow.commit()
@@ -112,9 +112,8 @@ class ExportJobs:
     async def find(self, caller: Caller, export_id: str) -> ExportJob:
         """One that the caller's team asked for; NotFound."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             job = await uow.exports.find(export_id)
-        require_sight(caller, job.team, "export", export_id)
         return replace(job, state=job.state_at(self._clock.now()))
 
     async def find_content(self, caller: Caller, export_id: str) -> tuple[ExportJob, bytes]:
@@ -122,7 +121,7 @@ class ExportJobs:
         job = await self.find(caller, export_id)
         if job.state is not ExportState.DONE:
             raise Conflict(f"export {export_id} is {job.state}: {job.problem or 'ask again in a moment'}")
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             return job, await uow.exports.find_content(export_id)
 
     async def _write(self, job: ExportJob, wanted: Wanted) -> None:
@@ -136,6 +135,6 @@ class ExportJobs:
         except BrokerError as error:
             ended = replace(ended, problem=str(error))
         finally:
-            async with self._units() as uow:
+            async with self._units(EVERY_TEAM.narrowed_to(job.team)) as uow:
                 await uow.exports.finish(ended, content)
                 await uow.commit()

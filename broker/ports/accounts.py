@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.account import ApiKey, Session
 from broker.domain.basics.page import Page
 from broker.ports.unit_of_work import UnitOfWork
@@ -26,8 +27,8 @@ class KeyRepository(Protocol):
         """The key of that hash, revoked or not."""
         ...
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[ApiKey]:
-        """Newest first; ``team`` None: all."""
+    async def find_page(self, limit: int, cursor: str | None) -> Page[ApiKey]:
+        """Newest first."""
         ...
 
     async def take_turns(self) -> None:
@@ -61,4 +62,4 @@ class KeyUnitOfWork(UnitOfWork, Protocol):
     keys: KeyRepository
 
 
-KeyUnits = Callable[[], KeyUnitOfWork]
+KeyUnits = Callable[[TeamScope], KeyUnitOfWork]

@@ -102,9 +102,9 @@ class ReservationRepository(Protocol):
         ...
 
     async def find_page(
-        self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
+        self, limit: int, cursor: str | None, plan_id: str | None = None
     ) -> Page[Reservation]:
-        """Newest first; ``team`` None: all."""
+        """Newest first."""
         ...
 
     async def find_open(self) -> tuple[Reservation, ...]:
@@ -137,8 +137,8 @@ class ReservationRepository(Protocol):
         """Stores when providers last showed units (reservation id, ordinal) running; versions stay."""
         ...
 
-    async def find_plans_held(self, team: str | None, window: Window | None) -> frozenset[str]:
-        """Plans of ``team`` (None: all) of whose reservations one touches ``window`` (None: any time)."""
+    async def find_plans_held(self, window: Window | None) -> frozenset[str]:
+        """Plans of whose reservations one touches ``window`` (None: any time)."""
         ...
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:

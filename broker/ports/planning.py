@@ -257,8 +257,8 @@ class PlanRepository(Protocol):
         """One record; NotFound."""
         ...
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
-        """Newest first; ``team`` None: all."""
+    async def find_page(self, limit: int, cursor: str | None) -> Page[PlanRecord]:
+        """Newest first."""
         ...
 
     async def find_current(
@@ -282,9 +282,9 @@ class PlanRepository(Protocol):
         ...
 
     async def find_by_approval(
-        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+        self, states: Collection[ApprovalState], limit: int, cursor: str | None
     ) -> Page[PlanRecord]:
-        """Plans that stand in one of ``states`` with finance, newest first; ``team`` None: all."""
+        """Plans that stand in one of ``states`` with finance, newest first."""
         ...
 
     async def find_lineage(self, plan_id: str) -> tuple[str, ...]:

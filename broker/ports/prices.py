@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import date, datetime
 from typing import Protocol
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.window import Window
 from broker.domain.market.market import PricePoint
 from broker.domain.market.offer import Offer
@@ -85,4 +86,4 @@ class PriceUnitOfWork(UnitOfWork, Protocol):
     prices: PriceRepository
 
 
-PriceUnits = Callable[[], PriceUnitOfWork]
+PriceUnits = Callable[[TeamScope], PriceUnitOfWork]

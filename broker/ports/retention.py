@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from broker.domain.basics.access import TeamScope
 from broker.ports.unit_of_work import UnitOfWork
 
 
@@ -35,4 +36,4 @@ class RetentionUnitOfWork(UnitOfWork, Protocol):
     retention: RetentionRepository
 
 
-RetentionUnits = Callable[[], RetentionUnitOfWork]
+RetentionUnits = Callable[[TeamScope], RetentionUnitOfWork]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import NamedTuple, Protocol, TypeVar
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.export_jobs import ExportJob
 from broker.domain.focus.columns import FocusRow
 from broker.domain.holding.reservation import Reservation
@@ -29,7 +30,7 @@ class BudgetRepository(Protocol):
         ...
 
     async def find_all(self, team: str | None) -> tuple[Budget, ...]:
-        """Those of ``team`` (None: all), by team and period."""
+        """Those of ``team`` (None: all that there are), by team and period."""
         ...
 
     async def remove(self, team: str, period: BudgetPeriod) -> None:
@@ -80,12 +81,12 @@ class RollupRepository(Protocol):
         """How often the roll-up was written: what is read between two equal ones belongs together."""
         ...
 
-    async def find_mark(self, team: str | None) -> LedgerMark:
-        """What is the same for as long as nothing of ``team``'s (None: all) is written."""
+    async def find_mark(self) -> LedgerMark:
+        """What is the same for as long as nothing is written."""
         ...
 
-    async def find_open_bills(self, team: str | None) -> frozenset[str]:
-        """Bills with a reservation that is not rolled up as it stands; ``team`` None: all."""
+    async def find_open_bills(self) -> frozenset[str]:
+        """Bills with a reservation that is not rolled up as it stands."""
         ...
 
     async def find_stored(self, bill_ids: Collection[str]) -> Mapping[str, Cells]:
@@ -94,7 +95,6 @@ class RollupRepository(Protocol):
 
     async def find_sums(
         self,
-        team: str | None,
         days: tuple[date, date] | None,
         group_by: str,
         narrowed: Mapping[str, str] = ...,
@@ -103,7 +103,7 @@ class RollupRepository(Protocol):
         cells that have every word of ``narrowed`` (see NARROWED_BY)."""
         ...
 
-    async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
+    async def find_cells(self, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
         """Rolled-up spend of all ``days`` together, by cell; a correction apart from what it corrects."""
         ...
 
@@ -135,8 +135,8 @@ class RollupRepository(Protocol):
         """Stores FOCUS rows of a closed month, all of one team."""
         ...
 
-    async def find_closed_parts(self, month: date, team: str | None) -> tuple[int, ...]:
-        """Numbers of the parts that the rows of a closed month are stored in; ``team`` None: all."""
+    async def find_closed_parts(self, month: date) -> tuple[int, ...]:
+        """Numbers of the parts that the rows of a closed month are stored in."""
         ...
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
@@ -223,7 +223,7 @@ class RollupUnitOfWork(UnitOfWork, Protocol):
     rollups: RollupRepository
 
 
-RollupUnits = Callable[[], RollupUnitOfWork]
+RollupUnits = Callable[[TeamScope], RollupUnitOfWork]
 
 
 class ExportUnitOfWork(UnitOfWork, Protocol):
@@ -232,7 +232,7 @@ class ExportUnitOfWork(UnitOfWork, Protocol):
     exports: ExportRepository
 
 
-ExportUnits = Callable[[], ExportUnitOfWork]
+ExportUnits = Callable[[TeamScope], ExportUnitOfWork]
 
 
 class FinanceUnitOfWork(PriceUnitOfWork, Protocol):
@@ -242,4 +242,4 @@ class FinanceUnitOfWork(PriceUnitOfWork, Protocol):
     rollups: RollupRepository
 
 
-FinanceUnits = Callable[[], FinanceUnitOfWork]
+FinanceUnits = Callable[[TeamScope], FinanceUnitOfWork]

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Protocol, Self
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import Window
@@ -216,7 +217,7 @@ class ReoptimizationRepository(Protocol):
         ...
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
-        """Newest first; ``team`` None: all."""
+        """Newest first; ``team`` None: all that there are."""
         ...
 
 
@@ -256,9 +257,9 @@ class AccountRepository(Protocol):
         ...
 
     async def find_audit(
-        self, team: str | None, limit: int, cursor: str | None, object_id: str | None = None
+        self, limit: int, cursor: str | None, object_id: str | None = None
     ) -> Page[AuditEntry]:
-        """Newest first; ``team`` None: all."""
+        """Newest first."""
         ...
 
     async def install_id(self) -> str:
@@ -267,8 +268,13 @@ class AccountRepository(Protocol):
 
 
 class UnitOfWork(Protocol):
-    """One transaction. Leaving without ``commit`` rolls back."""
+    """One transaction. Leaving without ``commit`` rolls back.
 
+    ``scope``: whose objects there are. Another team's are as if they were not there for every repository: no
+    list shows them, to find one by its id is NotFound, and so is to store one for another team.
+    """
+
+    scope: TeamScope
     offers: OfferRepository
     quarantine: QuarantineRepository
     plans: PlanRepository
@@ -286,4 +292,5 @@ class UnitOfWork(Protocol):
         ...
 
 
-UnitOfWorkFactory = Callable[[], UnitOfWork]
+UnitOfWorkFactory = Callable[[TeamScope], UnitOfWork]
+"""Opens a transaction for ``scope_of(caller)``, or for EVERY_TEAM."""

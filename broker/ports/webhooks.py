@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.page import Page
 from broker.domain.basics.webhook import Delivery, MoneyChange, OutboxEvent, SendOutcome, Webhook
 from broker.ports.unit_of_work import UnitOfWork
@@ -22,8 +23,8 @@ class WebhookRepository(Protocol):
         """One; NotFound."""
         ...
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Webhook]:
-        """Newest first; ``team`` None: all."""
+    async def find_page(self, limit: int, cursor: str | None) -> Page[Webhook]:
+        """Newest first."""
         ...
 
     async def remove(self, webhook_id: str) -> None:
@@ -80,7 +81,7 @@ class WebhookUnitOfWork(UnitOfWork, Protocol):
     webhooks: WebhookRepository
 
 
-WebhookUnits = Callable[[], WebhookUnitOfWork]
+WebhookUnits = Callable[[TeamScope], WebhookUnitOfWork]
 
 
 class WebhookSender(Protocol):

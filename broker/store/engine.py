@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import URL, NullPool, event, make_url, text
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
 from broker.store import schema
 from broker.store.accounts.sealing import Seal, seal_all, seal_of
@@ -21,6 +22,7 @@ from broker.store.file_lock import FileLock
 from broker.store.leader import Leadership, LockedLeadership, SoleLeadership
 from broker.store.market.kept_market import KeptMarket
 from broker.store.statement_limit import LimitedConnection, answered_within
+from broker.store.team_session import TeamSession
 from broker.store.unit_of_work import SqlUnitOfWork
 from broker.store.workers import make_worker_id, say_alive, say_gone
 
@@ -69,9 +71,9 @@ class Store:
         self._seat_engine: AsyncEngine | None = None
         self._question: asyncio.Task[bool] | None = None
 
-    def unit_of_work(self) -> SqlUnitOfWork:
+    def unit_of_work(self, scope: TeamScope) -> SqlUnitOfWork:
         """A new transaction; this method is a ``broker.ports.unit_of_work.UnitOfWorkFactory``."""
-        return SqlUnitOfWork(self._engine, self._worker_id, self._seal, self._kept_market)
+        return SqlUnitOfWork(self._engine, scope, self._worker_id, self._seal, self._kept_market)
 
     def seat(self) -> Leadership:
         """This process's way to the leader's seat; ``leave`` it before the store is closed."""
@@ -100,8 +102,8 @@ class Store:
         if self._is_shared:
             await self._in_session(say_gone)
 
-    async def _in_session(self, act: Callable[[AsyncSession, str], Awaitable[None]]) -> None:
-        async with failures_named(), AsyncSession(self._engine) as session, session.begin():
+    async def _in_session(self, act: Callable[[TeamSession, str], Awaitable[None]]) -> None:
+        async with failures_named(), TeamSession(self._engine, EVERY_TEAM) as session, session.begin():
             await act(session, self._worker_id)
 
     async def migrate(self) -> None:
@@ -121,7 +123,7 @@ class Store:
         InputError when they were sealed with another key; StoreUnavailable.
         """
 
-        async def act(session: AsyncSession, _worker_id: str) -> None:
+        async def act(session: TeamSession, _worker_id: str) -> None:
             await seal_all(session, self._seal)
 
         with answered_within(None):

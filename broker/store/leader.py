@@ -18,12 +18,13 @@ from typing import Protocol
 import psycopg
 from sqlalchemy import Connection, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from broker.domain.basics.errors import LeadershipLost, StoreUnavailable
 from broker.store.failures import failures_named
 from broker.store.own_loop import OwnLoop
 from broker.store.tables import LeaderRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import table_of
 
 TIMETABLE = "timetable"
@@ -38,7 +39,7 @@ STUCK_S = 60.0
 """A process whose event loop has not asked for its seat for this long gives it up: it leads nothing."""
 
 
-async def find_epoch(session: AsyncSession) -> int | None:
+async def find_epoch(session: TeamSession) -> int | None:
     """The epoch that stands, which no other can follow until this transaction ends."""
     statement = select(LeaderRow.epoch).where(LeaderRow.work == TIMETABLE)
     return await session.scalar(statement.with_for_update(read=True))

@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import Select, and_, or_
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import require_utc
+from broker.store.team_session import TeamSession
 
 LARGEST_KEY = 2**63 - 1
 
@@ -51,7 +51,7 @@ def _unreadable(cursor: str) -> InputError:
 
 
 async def fetch_page(
-    session: AsyncSession,
+    session: TeamSession,
     statement: Select[R],
     order: tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[Any]],
     limit: int,

@@ -8,7 +8,7 @@ themselves (``lazy="raise"``): a repository names what it reads.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
@@ -24,8 +24,14 @@ NAMING = {
 
 
 class Row(DeclarativeBase):
-    """Base of every row."""
+    """Base of every row. One with a column ``team`` is there for units of work of that team only.
 
+    ``owner``: the column of a row without a team of its own, and the kind of row of a team that it names.
+    ``is_the_installations``: it tells of a team's things, but no unit of work of one team may use it.
+    """
+
+    owner: ClassVar[tuple[str, type[Row]] | None] = None
+    is_the_installations: ClassVar[bool] = False
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {  # noqa: RUF012  read once by SQLAlchemy
         str: String(),
@@ -245,6 +251,7 @@ class UnitRow(Row):
     """What one provider call of a reservation buys."""
 
     __tablename__ = "reservation_units"
+    owner = ("reservation_id", ReservationRow)
 
     reservation_id: Mapped[str] = mapped_column(
         Identifier, ForeignKey("reservations.reservation_id"), primary_key=True
@@ -305,6 +312,7 @@ class LaunchRow(Row):
     """What came of a reservation's order, once for each outcome; appended to, never written over."""
 
     __tablename__ = "launches"
+    is_the_installations = True
 
     reservation_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
     outcome: Mapped[str] = mapped_column(primary_key=True)

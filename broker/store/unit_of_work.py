@@ -9,8 +9,9 @@ from contextvars import ContextVar
 from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import LeadershipLost
 from broker.ports.accounts import KeyRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository
@@ -43,6 +44,7 @@ from broker.store.planning.reoptimizations import SqlReoptimizationRepository
 from broker.store.spend.budgets import SqlBudgetRepository
 from broker.store.spend.exports import SqlExportRepository
 from broker.store.spend.rollups import SqlRollupRepository
+from broker.store.team_session import TeamSession
 
 _led_in: ContextVar[int | None] = ContextVar("led_in", default=None)
 
@@ -58,7 +60,8 @@ def written_in(epoch: int | None) -> Iterator[None]:
 
 
 class SqlUnitOfWork:
-    """One transaction over all repositories; leaving without ``commit`` rolls back.
+    """One transaction over all repositories, in which there are the objects of ``scope``; leaving without
+    ``commit`` rolls back.
 
     Both databases read what is committed, statement by statement; writes that must not meet are
     guarded by a version or a primary key. A database that fails raises StoreUnavailable. ``worker_id``
@@ -80,9 +83,12 @@ class SqlUnitOfWork:
     prices: PriceRepository
     retention: RetentionRepository
 
-    def __init__(self, engine: AsyncEngine, worker_id: str, seal: Seal, kept: KeptMarket) -> None:
+    def __init__(
+        self, engine: AsyncEngine, scope: TeamScope, worker_id: str, seal: Seal, kept: KeptMarket
+    ) -> None:
+        self.scope = scope
         self._epoch = _led_in.get()
-        self._session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
+        self._session = TeamSession(engine, scope)
         self.offers = SqlOfferRepository(self._session, kept)
         self.quarantine = SqlQuarantineRepository(self._session)
         self.plans = SqlPlanRepository(self._session, worker_id)
@@ -129,7 +135,7 @@ class SqlUnitOfWork:
         await self._session.commit()
 
 
-async def _give_back(session: AsyncSession) -> None:
+async def _give_back(session: TeamSession) -> None:
     """Ends the transaction, and gives the connection back also where that fails."""
     try:
         await session.rollback()

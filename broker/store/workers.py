@@ -8,11 +8,11 @@ import socket
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import ColumnElement, delete, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from broker.store.tables import Row, WorkerRow
-from broker.store.writes import table_of, update_many, upsert_one
+from broker.store.team_session import TeamSession
+from broker.store.writes import column_of, table_of, update_many, upsert_one
 
 ALIVE_FOR = timedelta(seconds=15)
 """How long a worker counts as alive after it last said so."""
@@ -24,7 +24,7 @@ def make_worker_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def from_now(session: AsyncSession, span: timedelta) -> ColumnElement[datetime] | datetime:
+def from_now(session: TeamSession, span: timedelta) -> ColumnElement[datetime] | datetime:
     """``span`` from now by the clock that all workers share: the database's.
 
     A SQLite file has one worker, whose own clock serves as well.
@@ -34,20 +34,19 @@ def from_now(session: AsyncSession, span: timedelta) -> ColumnElement[datetime] 
     return datetime.now(UTC) + span
 
 
-def is_alive(worker: ColumnElement[str]) -> ColumnElement[bool]:
+def is_alive(worker: InstrumentedAttribute[str | None]) -> ColumnElement[bool]:
     """Whether another worker of that name is alive. On SQLite none is: the file has one process."""
     return worker.in_(select(WorkerRow.worker_id).where(WorkerRow.alive_until > func.now()))
 
 
 def is_free(row: type[Row], worker_id: str) -> ColumnElement[bool]:
     """Whether ``worker_id`` may claim a row: no other worker that is alive has a claim whose lease runs."""
-    columns = table_of(row).c
-    holder, until = columns.claimed_by, columns.claimed_until
+    holder, until = column_of(row, "claimed_by"), column_of(row, "claimed_until")
     return or_(holder.is_(None), holder == worker_id, until <= func.now(), ~is_alive(holder))
 
 
 async def claim_rows(
-    session: AsyncSession,
+    session: TeamSession,
     row: type[Row],
     key: InstrumentedAttribute[str],
     wanted: ColumnElement[bool],
@@ -65,7 +64,7 @@ async def claim_rows(
     return keys
 
 
-async def take_turn(session: AsyncSession, key: int, name: str) -> None:
+async def take_turn(session: TeamSession, key: int, name: str) -> None:
     """Until this transaction ends, nobody else takes the turn of ``key`` and ``name``.
 
     On SQLite whoever has written in its transaction is alone already.
@@ -74,7 +73,7 @@ async def take_turn(session: AsyncSession, key: int, name: str) -> None:
         await session.execute(select(func.pg_advisory_xact_lock(key, func.hashtext(name))))
 
 
-async def say_alive(session: AsyncSession, worker_id: str) -> None:
+async def say_alive(session: TeamSession, worker_id: str) -> None:
     """Keeps the claims of ``worker_id`` good for another while, and forgets workers long gone."""
     values = {"worker_id": worker_id, "alive_until": from_now(session, ALIVE_FOR)}
     await upsert_one(session, WorkerRow, values)
@@ -82,7 +81,7 @@ async def say_alive(session: AsyncSession, worker_id: str) -> None:
     await session.execute(delete(table).where(table.c.alive_until < from_now(session, -FORGOTTEN_AFTER)))
 
 
-async def say_gone(session: AsyncSession, worker_id: str) -> None:
+async def say_gone(session: TeamSession, worker_id: str) -> None:
     """Frees every claim of ``worker_id``."""
     table = table_of(WorkerRow)
     await session.execute(delete(table).where(table.c.worker_id == worker_id))

@@ -17,6 +17,7 @@ from openpyxl import load_workbook
 
 from api.export.jobs import SumFile, Wanted
 from api.schemas.finance.spend import SpendForm
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.export_jobs import LONGEST, ExportJob, ExportState
 from tests.api.house import Home
 from tests.fakes.examples import ALICE
@@ -83,7 +84,7 @@ async def test_a_file_that_nobody_writes_any_more_has_failed(home: Home) -> None
     client = await home.team("research")
     now = home.product.clock.now()
     job = ExportJob("exp-1", "research", "f.xlsx", "text/plain", now - LONGEST - timedelta(seconds=1))
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         assert await uow.exports.add(job)
         await uow.commit()
     told = (await client.get("/v1/spend/exports/exp-1")).json()

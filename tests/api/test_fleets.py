@@ -9,6 +9,7 @@ from typing import Any
 
 from api.held import lines_of
 from api.schemas.holding.reservation import ReservationForm
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from tests.api.house import ADMIN_KEY, Home
 from tests.fakes.clock import NOON
@@ -54,7 +55,7 @@ ROWS = (
 
 async def stored(home: Home) -> None:
     plan = a_plan(a_placement(an_offer(price="10"), [a_segment(0, 8)], "chat"))
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(a_record(plan))
         for row in ROWS:
             await uow.reservations.add(row)

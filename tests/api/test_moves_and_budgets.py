@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
@@ -113,7 +114,7 @@ async def test_a_budget_of_another_time_needs_no_word_though_it_is_passed(home: 
         "rsv-old", "research", ReservationState.RELEASED, an_offer("old", "10"), 1, begun, gone.gone_at,
         (gone,), begun, released_at=gone.gone_at,
     )  # fmt: skip
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.reservations.add(row)
         await uow.commit()
     team = await home.team("research")
@@ -146,7 +147,7 @@ async def test_a_plan_counts_instead_of_what_it_takes_the_place_of(home: Home) -
     kept = [a_charge(1000, workload="chat"), a_charge(2000, reservation_id="r-2")]
     team = await home.team("research")
     await team.put("/v1/budgets/research/month", json={"limit_usd": "1"})
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         (found,) = await find_standings_with(uow, a_record(plan), plan, (*gone, *kept), NOON)
     assert found.expected_usd == 3000 + 100
 

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from api.app import create_app
 from api.bootstrap import Product
 from api.jobs.scheduler import Scheduler
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ProviderUnavailable, StoreTooNew
 from broker.domain.market.market import ChangeKind, OfferChange, PollRound
 from broker.domain.market.offer import OfferBatch
@@ -229,7 +230,7 @@ async def test_a_plan_cut_off_by_a_crash_is_made_at_the_next_start(house: House)
     async with house.open() as home:
         client = await home.team("research")
         plan_id = (await home.plan(client))["plan_id"]
-        async with home.product.store.unit_of_work() as uow:
+        async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
             record = await uow.plans.find(plan_id)
             await uow.plans.update(replace(record, state=PlanState.RUNNING, plan=None))
             await uow.commit()

@@ -17,6 +17,7 @@ from api import plan_requests
 from api.notices.events import with_pauses
 from api.planning.workers import PlannerProcesses
 from api.routes import plans
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope
 from broker.ports.planning import PlanState
 from broker.services.planning.planning import PlanningRules
@@ -234,7 +235,7 @@ async def test_a_listener_is_told_what_another_process_finished(
     monkeypatch.setattr(plan_requests, "HEARTBEAT_S", 0.02)
     team = await home.team("research")
     done = await home.plan(team)
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         record = await uow.plans.find(done["plan_id"])
         record = await uow.plans.update(replace(record, state=PlanState.RUNNING))
         await uow.commit()
@@ -246,7 +247,7 @@ async def test_a_listener_is_told_what_another_process_finished(
     async for chunk in answer.body_iterator:
         lines.append(str(chunk))
         if len(lines) == 2:
-            async with home.product.store.unit_of_work() as uow:
+            async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
                 await uow.plans.update(replace(record, state=PlanState.DONE))
                 await uow.commit()
     assert any(line.startswith(": ") for line in lines)

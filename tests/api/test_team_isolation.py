@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 from fastapi.routing import iter_route_contexts
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
 from broker.domain.planning.plan import Baseline
@@ -172,7 +173,7 @@ async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
     look = replace(look, new_plan_id="plan-next")
     following = a_plan(a_placement(offer, [a_segment(0, 8, 2)], WORKLOAD), plan_id="plan-next")
     document = json.dumps({**DOCUMENT, "workloads": [{**DOCUMENT["workloads"][0], "name": WORKLOAD}]})
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(replace(a_record(held), document=document, reserved_at=NOON - 2 * HOUR))
         await uow.plans.add(a_record(draft, needs_approval=True))
         await uow.plans.add(a_record(following, state=PlanState.PROPOSED))

@@ -10,6 +10,7 @@ from rich.console import Console
 from api.cli.plans.reoptimization_view import print_looks
 from api.jobs.scheduler import Scheduler
 from api.schemas.plans.reoptimization import REOPTIMIZATION
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.moving.unfinished import cut_off
 from tests.api.house import ADMIN_KEY, House
@@ -30,7 +31,7 @@ async def test_a_look_that_was_cut_off_is_told_until_one_is_finished(tmp_path: P
         seen = Reoptimization(
             "reopt-1", "research", plan_id, "timetable", house.clock.now(), ProposalState.UNCHANGED
         )
-        async with home.product.store.unit_of_work() as uow:
+        async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
             await uow.reoptimizations.add(cut_off(seen, "1 of 1 workloads were not tried elsewhere", 60.0))
             await uow.commit()
 

@@ -19,6 +19,7 @@ from standardwebhooks import Webhook as Verifier
 
 from api.clocks import SystemClock
 from api.notices.webhook_sender import HttpWebhookSender
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import TRIES_AFTER, SendOutcome, can_match, make_secret, sign
@@ -244,7 +245,7 @@ async def test_a_dead_receiver_costs_one_try_and_holds_up_nobody(home: Home) -> 
         caller = Caller(f"key-{team}", team, frozenset({Scope.SPEND_READ}))
         await service.create(caller, url, ["plan.*"])
     loud = [AuditEntry(NOON, "me", "plan.done", "plan", f"plan-{n}", "loud") for n in range(250)]
-    async with units() as uow:
+    async with units(EVERY_TEAM) as uow:
         for entry in (*loud, AuditEntry(NOON, "me", "plan.done", "plan", "plan-calm", "calm")):
             await uow.accounts.add_audit(entry)
         await uow.commit()
@@ -262,11 +263,11 @@ async def test_a_change_that_is_rolled_back_is_not_told(home: Home, receiver: Re
     client = await home.team("research")
     await hook(client, receiver.url, "plan.*")
     entry = AuditEntry(NOON, "me", "plan.lost", "plan", "plan-x", "research")
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.accounts.add_audit(entry)
     await home.product.webhooks.deliver()
     assert receiver.seen == []
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.accounts.add_audit(entry)
         await uow.commit()
     await home.product.webhooks.deliver()

@@ -31,6 +31,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.window import Window
 from broker.domain.market.market import ChangeKind, OfferChange, PollRound, PricePoint
 from broker.domain.market.offer import Offer, OfferBatch, Tier
@@ -120,7 +121,7 @@ async def a_year(store: Store, sold: list[Sold], days: range, seed: int, tell: C
     async with measured(year.effort):
         for day in days:
             told_rounds = day >= days.stop - ROUNDS_DAYS
-            async with store.unit_of_work() as unit:
+            async with store.unit_of_work(EVERY_TEAM) as unit:
                 for hour in range(HOURS):
                     points = hour_of(sold, clock.now() + timedelta(hours=hour), lots)
                     await append_points(unit._session, points, offers)
@@ -175,30 +176,30 @@ async def ask_all(
     ids = [lots.choice(sold).offer for _ in range(1000)]
 
     async def points(n: int) -> object:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             return await unit.offers.find_prices(ids[n].offer_id, window)
 
     async def by_day(n: int) -> object:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             return await unit.prices.find_days(ids[n].offer_id, days, end)
 
     async def by_day_before(n: int) -> object:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             return await unit.prices.find_days(ids[n].offer_id, older, end)
 
     async def of_gpu(n: int) -> object:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             gpu = gpus[n % len(gpus)]
             return await unit.prices.find_sku_days(gpu, "spot", days, end, by_provider=n % 2 == 0)
 
     async def market(n: int) -> object:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             return await unit.prices.find_known_at(
                 end - timedelta(days=7 * n), gpu=gpus[n % len(gpus)], tier="spot"
             )
 
     async def forecast(n: int) -> object:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             return await load_forecaster(unit.prices, (ids[n],), end, ForecastSources())
 
     return [
@@ -226,7 +227,7 @@ def sizes(file: Path) -> list[tuple[str, float]]:
 
 async def days_stored(store: Store) -> int:
     """How many days of the year a database that was kept has."""
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         until = await unit.prices.find_summarised_until()
     return 0 if until is None else max(0, (until - START.date()).days)
 

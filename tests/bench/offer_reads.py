@@ -25,6 +25,7 @@ from rich.table import Table
 from api.cli.installation.listening import spare_collections
 from api.http.dependencies import SESSION_COOKIE
 from broker.catalogue import load_launch_table
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.market.market import PollRound
 from broker.domain.market.round_news import round_news
 from broker.services.market.usable_offers import OfferRules, usable_offers
@@ -67,7 +68,7 @@ async def store_round(store: Store, source: Replayed, clock: FakeClock) -> None:
     """Stores what a seller says now."""
     at = clock.now()
     offers = (await source.list_offers(at)).offers
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         marks = await unit.offers.open_round(source.provider)
         news = round_news(marks, offers, at)
         await unit.offers.record_round(PollRound(source.provider, at, 1.0, len(offers)), news)
@@ -109,7 +110,7 @@ async def measure(
         await asked(home, table, title, times)
 
         async def plan() -> None:
-            async with store.unit_of_work() as unit:
+            async with store.unit_of_work(EVERY_TEAM) as unit:
                 assert len(await usable_offers(unit, clock.now(), rules)) == stored
 
         table.add_row(title, "a plan's read, the first", *line_of(await timed(plan, 1)))

@@ -36,6 +36,7 @@ from api.bootstrap import Product
 from api.cli.installation.listening import spare_collections
 from api.export.focus_csv import focus_csv
 from api.http.dependencies import SESSION_COOKIE
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.focus.columns import FocusVersion
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import Offer, Tier
@@ -135,7 +136,7 @@ async def sell(store: Store, lots: random.Random, now: datetime) -> None:
                 if offer.provider == seller
             ]
             await record(store, poll(len(mine), at, provider=seller), mine)
-    async with store.unit_of_work() as uow:
+    async with store.unit_of_work(EVERY_TEAM) as uow:
         while (day := await uow.prices.find_next_day()) is not None and day < now.date():
             await uow.prices.summarise(day)
         await uow.commit()
@@ -144,7 +145,7 @@ async def sell(store: Store, lots: random.Random, now: datetime) -> None:
 async def plan_ahead(store: Store, lots: random.Random, now: datetime) -> None:
     """Stores a plan of each team, and a budget of each and of all together."""
     sold = offers(lots)
-    async with store.unit_of_work() as uow:
+    async with store.unit_of_work(EVERY_TEAM) as uow:
         for number in range(TEAMS):
             team = f"team-{number:02d}"
             placements = [
@@ -182,7 +183,7 @@ async def fill(store: Store, count: int, lots: random.Random) -> None:
     """Stores the reservations, a thousand a transaction."""
     sold = offers(lots)
     for first in range(0, count + RUNNING, 1000):
-        async with store.unit_of_work() as uow:
+        async with store.unit_of_work(EVERY_TEAM) as uow:
             assert isinstance(uow, SqlUnitOfWork)
             assert isinstance(uow.reservations, SqlReservationRepository)
             for n in range(first, min(first + 1000, count + RUNNING)):
@@ -232,7 +233,7 @@ async def asked(
 
 async def touch_lease(store: Store) -> None:
     """Stores a running reservation again."""
-    async with store.unit_of_work() as uow:
+    async with store.unit_of_work(EVERY_TEAM) as uow:
         (running, *_) = await uow.reservations.find_open()
         await uow.reservations.update(running)
         await uow.commit()
@@ -240,7 +241,7 @@ async def touch_lease(store: Store) -> None:
 
 async def touch_roll_up(store: Store) -> None:
     """Counts the roll-up as written."""
-    async with store.unit_of_work() as uow:
+    async with store.unit_of_work(EVERY_TEAM) as uow:
         await uow.rollups.next_generation()
         await uow.commit()
 

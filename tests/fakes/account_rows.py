@@ -16,6 +16,7 @@ class Accounts(Repository):
     """Fulfils ``AccountRepository``."""
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
+        self._scope.require(answer.team)
         claim = (answer.team, answer.key, answer.route)
         if claim in self._tables.answers:
             return self._tables.answers[claim]
@@ -58,15 +59,16 @@ class Accounts(Repository):
         self._staged.append(lambda: self._tables.effects.update({name: bound}))
 
     async def add_audit(self, entry: AuditEntry) -> None:
+        self._scope.require(entry.team)
         self._staged.append(lambda: self._tables.audit.append(entry))
 
     async def find_audit(
-        self, team: str | None, limit: int, cursor: str | None, object_id: str | None = None
+        self, limit: int, cursor: str | None, object_id: str | None = None
     ) -> Page[AuditEntry]:
         mine = [
             entry
             for entry in reversed(self._tables.audit)
-            if team in (None, entry.team) and object_id in (None, entry.object_id)
+            if self._scope.covers(entry.team) and object_id in (None, entry.object_id)
         ]
         return page_of(mine, limit, cursor)
 
@@ -78,6 +80,7 @@ class Keys(Repository):
     """Fulfils ``KeyRepository``; by hash."""
 
     async def add(self, key: ApiKey) -> None:
+        self._scope.require(key.team)
         self._staged.append(lambda: self._tables.keys.update({key.sha256: key}))
 
     async def find(self, key_id: str) -> ApiKey:
@@ -89,9 +92,10 @@ class Keys(Repository):
     async def find_by_hash(self, sha256: str) -> ApiKey | None:
         return self._tables.keys.get(sha256)
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[ApiKey]:
-        mine = [key for key in self._tables.keys.values() if team in (None, key.team)]
-        newest = sorted(mine, key=lambda key: (key.created_at, key.key_id), reverse=True)
+    async def find_page(self, limit: int, cursor: str | None) -> Page[ApiKey]:
+        newest = sorted(
+            self._tables.keys.values(), key=lambda key: (key.created_at, key.key_id), reverse=True
+        )
         return page_of(newest, limit, cursor)
 
     async def take_turns(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from types import MappingProxyType
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import Conflict
 from broker.domain.focus.columns import FocusRow
 from broker.domain.holding.reservation import Reservation
@@ -39,37 +40,43 @@ class Rollups:
         reservations: Mapping[str, Reservation],
         plans: Mapping[str, PlanRecord],
         staged: list[Callable[[], None]],
+        scope: TeamScope,
     ) -> None:
         self._tables = tables
         self._reservations = reservations
         self._plans = plans
         self._staged = staged
+        self._scope = scope
 
     async def find_generation(self) -> int:
         return self._tables.generation
 
-    async def find_mark(self, team: str | None) -> LedgerMark:
+    async def find_mark(self) -> LedgerMark:
         unsettled = [
             row.version
             for row in self._reservations.values()
-            if team in (None, row.team) and self._tables.settled.get(row.reservation_id) != row.version
+            if self._tables.settled.get(row.reservation_id) != row.version
         ]
-        plans = [row.version for row in self._plans.values() if team in (None, row.team)]
+        plans = [row.version for row in self._plans.values()]
         return LedgerMark(self._tables.generation, (len(unsettled), sum(unsettled)), (len(plans), sum(plans)))
 
-    async def find_open_bills(self, team: str | None) -> frozenset[str]:
+    async def find_open_bills(self) -> frozenset[str]:
         return frozenset(
             bill_of(row)
             for row in self._reservations.values()
-            if team in (None, row.team) and self._tables.settled.get(row.reservation_id) != row.version
+            if self._tables.settled.get(row.reservation_id) != row.version
         )
 
     async def find_stored(self, bill_ids: Collection[str]) -> Mapping[str, Cells]:
-        return {name: cells for name, cells in self._tables.bills.items() if name in bill_ids}
+        own = {
+            name: {key: one for key, one in cells.items() if self._scope.covers(key[1].team)}
+            for name, cells in self._tables.bills.items()
+            if name in bill_ids
+        }
+        return {name: cells for name, cells in own.items() if cells}
 
     async def find_sums(
         self,
-        team: str | None,
         days: tuple[date, date] | None,
         group_by: str,
         narrowed: Mapping[str, str] = MappingProxyType({}),
@@ -78,17 +85,17 @@ class Rollups:
         for cells in self._tables.bills.values():
             for (day, key), amounts in cells.items():
                 asked = all(getattr(key, name) == word for name, word in narrowed.items())
-                if asked and team in (None, key.team) and (days is None or days[0] <= day < days[1]):
+                if asked and self._scope.covers(key.team) and (days is None or days[0] <= day < days[1]):
                     group = "committed" if group_by == "commitment" else str(getattr(key, group_by))
                     sums[day, group][0] += amounts.cents
                     sums[day, group][1] += amounts.cash_cents
         return tuple(DaySum(day, group, *both) for (day, group), both in sums.items())
 
-    async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
+    async def find_cells(self, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
         sums: defaultdict[CellKey, Amounts] = defaultdict(Amounts)
         for cells in self._tables.bills.values():
             for (day, key), amounts in cells.items():
-                if team in (None, key.team) and (days is None or days[0] <= day < days[1]):
+                if self._scope.covers(key.team) and (days is None or days[0] <= day < days[1]):
                     sums[key] = sums[key].plus(amounts)
         return sums
 
@@ -122,9 +129,9 @@ class Rollups:
         kept: list[FocusRow] = [dict(row) for row in rows]
         self._staged.append(lambda: self._tables.rows.update({(month, ordinal): (team, kept)}))
 
-    async def find_closed_parts(self, month: date, team: str | None) -> tuple[int, ...]:
+    async def find_closed_parts(self, month: date) -> tuple[int, ...]:
         found = self._tables.rows.items()
-        return tuple(n for (of, n), (whose, _) in found if of == month and team in (None, whose))
+        return tuple(n for (of, n), (whose, _) in found if of == month and self._scope.covers(whose))
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
         return tuple(self._tables.rows[month, ordinal][1])

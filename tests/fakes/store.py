@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import ConcurrentChange, NotFound
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import Window
@@ -43,16 +44,16 @@ open_units: ContextVar[int] = ContextVar("open_units", default=0)
 class Tables(Committed):
     """What is committed, and the way to more of it."""
 
-    def unit_of_work(self) -> InMemoryUnitOfWork:
-        """One transaction on these tables."""
-        return InMemoryUnitOfWork(self)
+    def unit_of_work(self, scope: TeamScope) -> InMemoryUnitOfWork:
+        """One transaction on these tables, in which there are the rows of ``scope``."""
+        return InMemoryUnitOfWork(self, scope)
 
 
 class Plans(Rows):
     """Fulfils ``PlanRepository``."""
 
-    def __init__(self, tables: Committed, staged: list[Callable[[], None]]) -> None:
-        super().__init__(tables, staged)
+    def __init__(self, tables: Committed, staged: list[Callable[[], None]], scope: TeamScope) -> None:
+        super().__init__(tables, staged, scope)
         self._added: list[PlanRecord] = []
 
     async def add(self, record: PlanRecord) -> None:
@@ -73,8 +74,8 @@ class Plans(Rows):
         mine = [r for r in self._tables.plans.values() if team in (None, r.team)]
         return sorted(mine, key=lambda r: (r.created_at, r.plan_id), reverse=True)
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
-        return page_of(self._newest(team), limit, cursor)
+    async def find_page(self, limit: int, cursor: str | None) -> Page[PlanRecord]:
+        return page_of(self._newest(None), limit, cursor)
 
     def _holding(self) -> set[str]:
         rows = self._tables.reservations.values()
@@ -125,9 +126,9 @@ class Plans(Rows):
                 await self.update(replace(other, intended_by=None))
 
     async def find_by_approval(
-        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+        self, states: Collection[ApprovalState], limit: int, cursor: str | None
     ) -> Page[PlanRecord]:
-        return page_of([r for r in self._newest(team) if r.approval in states], limit, cursor)
+        return page_of([r for r in self._newest(None) if r.approval in states], limit, cursor)
 
     async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
         found: list[str] = []
@@ -177,13 +178,9 @@ class Reservations(Rows):
         return tuple(row for row in rows if any(unit.tag.startswith(stem) for unit in row.units))
 
     async def find_page(
-        self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
+        self, limit: int, cursor: str | None, plan_id: str | None = None
     ) -> Page[Reservation]:
-        mine = [
-            row
-            for row in self._tables.reservations.values()
-            if team in (None, row.team) and plan_id in (None, row.plan_id)
-        ]
+        mine = [row for row in self._tables.reservations.values() if plan_id in (None, row.plan_id)]
         ordered = sorted(mine, key=lambda r: (r.created_at, r.reservation_id), reverse=True)
         return page_of(ordered, limit, cursor)
 
@@ -206,7 +203,7 @@ class Reservations(Rows):
         if not self.is_taking:
             await self._tables.taking.acquire()
             self.is_taking = True
-        return await self.find_open()
+        return tuple(row for row in self._every_team.reservations.values() if row.is_open)
 
     async def claim(self, reservation_id: str) -> bool:
         return True
@@ -219,9 +216,8 @@ class Reservations(Rows):
 
         self._staged.append(apply)
 
-    async def find_plans_held(self, team: str | None, window: Window | None) -> frozenset[str]:
-        rows = self._tables.reservations.values()
-        return frozenset(row.plan_id for row in rows if row.plan_id and team in (None, row.team))
+    async def find_plans_held(self, window: Window | None) -> frozenset[str]:
+        return frozenset(row.plan_id for row in self._tables.reservations.values() if row.plan_id)
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         return tuple(row for row in self._tables.reservations.values() if row.provider_references)
@@ -244,10 +240,16 @@ class Launches(Repository):
 class Reoptimizations(Repository):
     """Fulfils ``ReoptimizationRepository``."""
 
+    @property
+    def _looks(self) -> list[Reoptimization]:
+        return [look for look in self._tables.reoptimizations if self._scope.covers(look.team)]
+
     async def add(self, reoptimization: Reoptimization) -> None:
+        self._scope.require(reoptimization.team)
         self._staged.append(lambda: self._tables.reoptimizations.insert(0, reoptimization))
 
     async def update(self, reoptimization: Reoptimization) -> Reoptimization:
+        self._scope.require(reoptimization.team)
         key, written = (
             reoptimization.reoptimization_id,
             replace(reoptimization, version=reoptimization.version + 1),
@@ -264,7 +266,7 @@ class Reoptimizations(Repository):
         return written
 
     async def find(self, reoptimization_id: str) -> Reoptimization:
-        for look in self._tables.reoptimizations:
+        for look in self._looks:
             if look.reoptimization_id == reoptimization_id:
                 return look
         raise NotFound("re-optimization", reoptimization_id)
@@ -272,31 +274,32 @@ class Reoptimizations(Repository):
     async def find_in(
         self, states: Collection[ProposalState], since: datetime | None = None
     ) -> tuple[Reoptimization, ...]:
-        looks = self._tables.reoptimizations
-        return tuple(o for o in looks if o.state in states and (since is None or o.started_at >= since))
+        return tuple(o for o in self._looks if o.state in states and (since is None or o.started_at >= since))
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
-        mine = [look for look in self._tables.reoptimizations if team in (None, look.team)]
+        mine = [look for look in self._looks if team in (None, look.team)]
         return page_of(mine, limit, cursor)
 
 
 class InMemoryUnitOfWork:
     """Fulfils ``UnitOfWork``."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, scope: TeamScope) -> None:
+        self.scope = scope
         self._staged: list[Callable[[], None]] = []
-        self.offers: OfferRepository = Offers(tables, self._staged)
-        self.quarantine: QuarantineRepository = Quarantine(tables, self._staged)
-        self.plans: PlanRepository = Plans(tables, self._staged)
+        self.offers: OfferRepository = Offers(tables, self._staged, scope)
+        self.quarantine: QuarantineRepository = Quarantine(tables, self._staged, scope)
+        self.plans: PlanRepository = Plans(tables, self._staged, scope)
         self._tables = tables
-        self._reservations = Reservations(tables, self._staged)
+        self._reservations = Reservations(tables, self._staged, scope)
         self.reservations: ReservationRepository = self._reservations
-        self.launches: LaunchRepository = Launches(tables, self._staged)
-        self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)
-        self.accounts: AccountRepository = Accounts(tables, self._staged)
-        self.keys: KeyRepository = Keys(tables, self._staged)
+        self.launches: LaunchRepository = Launches(tables, self._staged, scope)
+        self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged, scope)
+        self.accounts: AccountRepository = Accounts(tables, self._staged, scope)
+        self.keys: KeyRepository = Keys(tables, self._staged, scope)
+        seen = tables.seen_by(scope)
         self.rollups: RollupRepository = Rollups(
-            tables.rollups, tables.reservations, tables.plans, self._staged
+            tables.rollups, seen.reservations, seen.plans, self._staged, scope
         )
 
     async def __aenter__(self) -> Self:

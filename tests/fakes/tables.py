@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.account import ApiKey, AuditEntry, RememberedAnswer, Session
 from broker.domain.basics.errors import ConcurrentChange, Conflict, NotFound
 from broker.domain.basics.page import Page
@@ -23,6 +24,17 @@ T = TypeVar("T")
 Row = TypeVar("Row", PlanRecord, Reservation)
 
 
+class HasTeam(Protocol):
+    """A row of a team."""
+
+    @property
+    def team(self) -> str: ...
+
+
+K = TypeVar("K")
+Owned = TypeVar("Owned", bound=HasTeam)
+
+
 @dataclass
 class Committed:
     """What is committed."""
@@ -33,28 +45,71 @@ class Committed:
     changes: list[OfferChange] = field(default_factory=list)
     feeds: dict[str, FeedHealth] = field(default_factory=dict)
     rounds: dict[str, PollRound] = field(default_factory=dict)
-    plans: dict[str, PlanRecord] = field(default_factory=dict)
-    reservations: dict[str, Reservation] = field(default_factory=dict)
+    plans: MutableMapping[str, PlanRecord] = field(default_factory=dict)
+    reservations: MutableMapping[str, Reservation] = field(default_factory=dict)
     launches: dict[tuple[str, LaunchOutcome], LaunchAttempt] = field(default_factory=dict)
     reoptimizations: list[Reoptimization] = field(default_factory=list)
-    keys: dict[str, ApiKey] = field(default_factory=dict)
+    keys: MutableMapping[str, ApiKey] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
-    answers: dict[tuple[str, str, str], RememberedAnswer] = field(default_factory=dict)
+    answers: MutableMapping[tuple[str, str, str], RememberedAnswer] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
     left: set[tuple[str, str, str]] = field(default_factory=set)
     effects: dict[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
     taking: asyncio.Lock = field(default_factory=asyncio.Lock)
     rollups: RollupTables = field(default_factory=RollupTables)
 
+    def seen_by(self, scope: TeamScope) -> Committed:
+        """The same tables, in which there are the rows of ``scope`` only."""
+        return replace(
+            self,
+            plans=OfTeams(self.plans, scope),
+            reservations=OfTeams(self.reservations, scope),
+            keys=OfTeams(self.keys, scope),
+            answers=OfTeams(self.answers, scope),
+        )
+
     def put_offers(self, *offers: Offer) -> None:
         """Puts offers on sale, past any poll."""
         self.offers.update({offer.offer_id: offer for offer in offers})
 
 
+class OfTeams(MutableMapping[K, Owned]):
+    """The rows of ``scope`` among ``rows``; NotFound where one of another team is stored."""
+
+    def __init__(self, rows: MutableMapping[K, Owned], scope: TeamScope) -> None:
+        self._rows = rows
+        self._scope = scope
+
+    def __getitem__(self, key: K) -> Owned:
+        row = self._rows[key]
+        if not self._scope.covers(row.team):
+            raise KeyError(key)
+        return row
+
+    def __setitem__(self, key: K, row: Owned) -> None:
+        self._scope.require(row.team)
+        self._rows[key] = row
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        del self._rows[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter([key for key, row in self._rows.items() if self._scope.covers(row.team)])
+
+    def __len__(self) -> int:
+        return sum(self._scope.covers(row.team) for row in self._rows.values())
+
+
 class Repository:
-    def __init__(self, tables: Committed, staged: list[Callable[[], None]]) -> None:
-        self._tables = tables
+    """``tables`` as a unit of work of ``scope`` sees them; ``_every_team``: what is everybody's."""
+
+    def __init__(self, tables: Committed, staged: list[Callable[[], None]], scope: TeamScope) -> None:
+        self._every_team = tables
+        self._tables = tables.seen_by(scope)
         self._staged = staged
+        self._scope = scope
 
 
 def page_of(items: Sequence[T], limit: int, cursor: str | None) -> Page[T]:
@@ -66,13 +121,14 @@ def page_of(items: Sequence[T], limit: int, cursor: str | None) -> Page[T]:
 class Rows(Repository):
     """Versioned rows with read-your-writes inside one transaction."""
 
-    def _require_version(self, rows: dict[str, Row], key: str, row: Row) -> None:
+    def _require_version(self, rows: MutableMapping[str, Row], key: str, row: Row) -> None:
         if key not in rows:
             raise NotFound("row", key)
         if rows[key].version != row.version:
             raise ConcurrentChange(f"{key} is at version {rows[key].version}, not {row.version}")
 
-    def _stage_update(self, rows: dict[str, Row], key: str, row: Row, written: Row) -> None:
+    def _stage_update(self, rows: MutableMapping[str, Row], key: str, row: Row, written: Row) -> None:
+        self._scope.require(row.team)
         self._require_version(rows, key, row)
 
         def apply() -> None:
@@ -81,7 +137,9 @@ class Rows(Repository):
 
         self._staged.append(apply)
 
-    def _stage_add(self, rows: dict[str, Row], key: str, row: Row) -> None:
+    def _stage_add(self, rows: MutableMapping[str, Row], key: str, row: Row) -> None:
+        self._scope.require(row.team)
+
         def apply() -> None:
             if key in rows:
                 raise Conflict(f"{key} exists")

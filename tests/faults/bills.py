@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.identity import is_ours
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment
@@ -33,9 +34,9 @@ async def compared_bills(
     does not say what it is; and what a seller showed as usable that it then had never made. ``total_usd``:
     what was billed in all, each reservation rounded to the cent as in spend.
     """
-    async with units() as uow:
+    async with units(EVERY_TEAM) as uow:
         install_id = await uow.accounts.install_id()
-        trail = (await uow.accounts.find_audit(None, 1000, None)).items
+        trail = (await uow.accounts.find_audit(1000, None)).items
     unpriced = [entry.detail for entry in trail if "its price is not known" in entry.detail]
     owners = {u.reference: row.reservation_id for row in rows for u in row.units if u.reference is not None}
     lines: defaultdict[str, list[Line]] = defaultdict(list)

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 from sqlalchemy.orm import configure_mappers
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ConcurrentChange, ProviderError
 from broker.domain.holding.reservation import Idempotency, Reservation, ReservationState, UnitState
 from broker.domain.market.offer import Offer, OfferBatch, StockLevel, Tier
@@ -162,9 +163,9 @@ class Broker:
         """Every reservation."""
         found: list[Reservation] = []
         cursor: str | None = None
-        async with self.store.unit_of_work() as uow:
+        async with self.store.unit_of_work(EVERY_TEAM) as uow:
             while True:
-                page = await uow.reservations.find_page(None, 200, cursor)
+                page = await uow.reservations.find_page(200, cursor)
                 found.extend(page.items)
                 cursor = page.next_cursor
                 if cursor is None:

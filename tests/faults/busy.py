@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from api.planning.planning_call import plan_call, replan_call
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.planning.workload import Policy
@@ -72,7 +73,7 @@ async def looks_after_a_tripled_price(
     provider = FakeProvider(clock, offers=market)
     offers = OffersService(store.unit_of_work, {"fake": provider}, clock)
     await offers.refresh()
-    async with store.unit_of_work() as uow:
+    async with store.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(
             PlanRecord(
                 plan_id, "bench", PlanState.DONE, "{}", options, START, "key", replace(plan, plan_id=plan_id)

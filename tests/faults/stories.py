@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import BrokerError, ProviderError
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id, make_tag
 from broker.domain.holding.reservation import Lease, Order, Reservation
@@ -70,7 +71,7 @@ async def _reserved_by_plan(broker: Broker, *others: Offer) -> tuple[Reservation
 
 
 async def _store(broker: Broker, plan: Plan) -> None:
-    async with broker.store.unit_of_work() as uow:
+    async with broker.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(a_record(plan))
         await uow.commit()
 
@@ -193,7 +194,7 @@ async def later(broker: Broker) -> None:
 async def stray(broker: Broker) -> None:
     """A lease with our tag that no row knows."""
     await broker.sell()
-    async with broker.store.unit_of_work() as uow:
+    async with broker.store.unit_of_work(EVERY_TEAM) as uow:
         forgotten = make_id("rsv", broker.clock.now(), secrets.token_bytes(ENTROPY_BYTES))
         tag = make_tag(await uow.accounts.install_id(), forgotten, 0)
     await broker.adapter.reserve(Order(tag, broker.offer, 1))

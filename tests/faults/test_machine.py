@@ -20,6 +20,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment
@@ -107,11 +108,11 @@ class Life(RuleBasedStateMachine):
         await self._offers.refresh()
 
     async def _rows(self) -> tuple[Reservation, ...]:
-        async with self._store.unit_of_work() as uow:
-            return (await uow.reservations.find_page(None, 200, None)).items
+        async with self._store.unit_of_work(EVERY_TEAM) as uow:
+            return (await uow.reservations.find_page(200, None)).items
 
     async def _open(self) -> tuple[Reservation, ...]:
-        async with self._store.unit_of_work() as uow:
+        async with self._store.unit_of_work(EVERY_TEAM) as uow:
             return await uow.reservations.find_open()
 
     @initialize(
@@ -161,7 +162,7 @@ class Life(RuleBasedStateMachine):
                 plan_id=f"plan-{self._plans}",
                 as_of=now,
             )
-            async with self._store.unit_of_work() as uow:
+            async with self._store.unit_of_work(EVERY_TEAM) as uow:
                 await uow.plans.add(a_record(plan))
                 await uow.commit()
             await self._reservations.reserve_plan(ALICE, plan.plan_id)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from api.bootstrap import Product
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.estimate import Estimate, Parallelism, Provenance
 from broker.domain.basics.window import Segment
@@ -197,7 +198,7 @@ async def seed(product: Product) -> None:
         look, reoptimization_id="reopt-2", state=ProposalState.UNCHANGED, before_usd=None, after_usd=None,
         new_plan_id=None, moves=(), reason="nothing better was found", trigger="timetable",
     )  # fmt: skip
-    async with product.store.unit_of_work() as uow:
+    async with product.store.unit_of_work(EVERY_TEAM) as uow:
         for days_ago in range(PRICED_DAYS, 0, -1):
             past = replace(
                 STEADY, price_usd_per_node_hour=STEADY.price_usd_per_node_hour + DRIFT_USD * days_ago

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import NOON, FakeClock
@@ -61,14 +62,14 @@ def a_row(reservation_id: str, state: ReservationState, unit: UnitState, **more:
 
 
 async def store(home: Home, *rows: Reservation) -> None:
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         for row in rows:
             await uow.reservations.add(row)
         await uow.commit()
 
 
 async def test_the_plans_page_and_the_list_say_which_hours_are_short(home: Home) -> None:
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(a_record(a_plan()))
         await uow.commit()
     refused = {"tries": 3, "tried_at": NOON, "reason": "vast: that Vast machine was just rented"}

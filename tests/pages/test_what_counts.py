@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from api.pages.parts.cards import overview_cards
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import ReservationState, UnitState
 from broker.domain.planning.workload import WorkloadKind
 from broker.ports.planning import PlanRecord, Standing
@@ -51,7 +52,7 @@ def test_nodes_that_follow_each_other_are_not_added_up() -> None:
 async def test_a_first_look_at_spend_names_the_drafts_that_do_not_count(home: Home) -> None:
     client = await signed_in(home)
     assert "Plan something" in await text_of(client, "/spend")
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         document = '{"workloads": [{"name": "chat"}]}'
         await uow.plans.add(replace(a_chat("plan-1"), intended_by=None, document=document))
         await uow.commit()
@@ -61,7 +62,7 @@ async def test_a_first_look_at_spend_names_the_drafts_that_do_not_count(home: Ho
 
 
 async def test_a_held_plan_leaves_spend_nothing_to_explain(home: Home) -> None:
-    async with home.product.store.unit_of_work() as uow:
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(a_record(a_plan()))
         await uow.commit()
     await store(home, a_row("rsv-held", ReservationState.ACTIVE, UnitState.HELD))

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
@@ -114,14 +115,14 @@ class Books:
             unit = row.units[0]
             if unit.gone_at is not None and unit.reference and unit.credit_usd is None:
                 changed = row.with_unit(_with_credit(unit, Decimal("3.21")))
-                async with self.house.tables.unit_of_work() as uow:
+                async with self.house.tables.unit_of_work(EVERY_TEAM) as uow:
                     await uow.reservations.update(changed)
                     await uow.commit()
                 self.credits += Decimal("3.21")
                 return
 
     async def charges(self) -> Sequence[Any]:
-        async with self.house.tables.unit_of_work() as uow:
+        async with self.house.tables.unit_of_work(EVERY_TEAM) as uow:
             return await find_charges(uow, self.house.clock.now())
 
     async def reported(self, month: date) -> tuple[object, list[FocusRow]]:
@@ -138,7 +139,7 @@ class Books:
             for kept in (self.beside, Summaries(units, clock))
         ]
         assert both[0].by_key == both[1].by_key
-        days = await self.beside.find_days(None)
+        days = await self.beside.find_days(EVERY_TEAM)
         assert sum((c.usd for c in days if c.basis is ChargeBasis.ACTUAL), ZERO) == both[0].actual_usd
         if not self.closed:
             assert sum((c.usd for c in days), ZERO) == both[0].total_usd

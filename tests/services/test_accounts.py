@@ -1,5 +1,6 @@
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.account import AuditEntry, IdempotencyKey
 from broker.domain.basics.errors import (
     Conflict,
@@ -73,10 +74,10 @@ async def test_what_ended_without_a_database_is_stored_once_it_is_there_again(
 ) -> None:
     away = False
 
-    def unit_of_work() -> InMemoryUnitOfWork:
+    def unit_of_work(scope: TeamScope) -> InMemoryUnitOfWork:
         if away:
             raise StoreUnavailable("the database does not answer")
-        return tables.unit_of_work()
+        return tables.unit_of_work(scope)
 
     accounts = AccountsService(unit_of_work, FakeClock())
 
@@ -109,7 +110,7 @@ async def test_what_failed_in_the_middle_is_taken_over_with_what_it_had_stored(
     claim = IdempotencyKey(ALICE.team, "k", "r")
 
     async def fail() -> Answer:
-        async with tables.unit_of_work() as uow:
+        async with tables.unit_of_work(EVERY_TEAM) as uow:
             await uow.accounts.bind(claim if stored else None, stored)
             await uow.commit()
         raise StoreUnavailable("the database failed")
@@ -131,7 +132,7 @@ async def test_what_a_provider_refused_is_undone_and_begins_anew(
     accounts: AccountsService, tables: Tables
 ) -> None:
     async def refused() -> Answer:
-        async with tables.unit_of_work() as uow:
+        async with tables.unit_of_work(EVERY_TEAM) as uow:
             await uow.accounts.bind(IdempotencyKey(ALICE.team, "k", "r"), ("rsv-1",))
             await uow.commit()
         raise InsufficientCapacity("fake", "no stock")
@@ -156,7 +157,7 @@ async def test_a_secret_is_not_remembered(accounts: AccountsService, tables: Tab
 
 
 async def test_the_audit_trail_shows_the_own_team(accounts: AccountsService, tables: Tables) -> None:
-    async with tables.unit_of_work() as uow:
+    async with tables.unit_of_work(EVERY_TEAM) as uow:
         for team in ("research", "product"):
             await uow.accounts.add_audit(AuditEntry(NOON, "key-1", "key.create", "key", "key-2", team))
         await uow.commit()

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, NotFound, NotPermitted
 from broker.ports.planning import PlanOptions, PlanRecord, PlanState
 from broker.services.market.offers import OffersService
@@ -80,8 +81,8 @@ class Broker:
         return (await self.service.find_plan(ALICE, plan_id)).state
 
     async def actions(self, plan_id: str) -> list[str]:
-        async with self.store.unit_of_work() as uow:
-            page = await uow.accounts.find_audit(None, 50, None, object_id=plan_id)
+        async with self.store.unit_of_work(EVERY_TEAM) as uow:
+            page = await uow.accounts.find_audit(50, None, object_id=plan_id)
         return [entry.action for entry in reversed(page.items)]
 
 

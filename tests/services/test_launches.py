@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from broker.catalogue import load_launch_table
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import InsufficientCapacity
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.holding.launches import LaunchOutcome
@@ -84,7 +85,7 @@ async def test_three_launches_take_the_place_of_what_is_assumed(house: House) ->
     rules = OfferRules(timedelta(hours=2), launch_times=load_launch_table())
 
     async def planned_with() -> dict[str, NodeLaunch | None]:
-        async with house.tables.unit_of_work() as uow:
+        async with house.tables.unit_of_work(EVERY_TEAM) as uow:
             found = await usable_offers(uow, house.clock.now(), rules)
         return {offer.offer_id: offer.launch for offer in found}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, InputError, NotPermitted
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
@@ -42,7 +43,7 @@ async def focus(spend: SpendService, window: Window | None = None) -> list[Focus
 async def credit(house: House, amount: str) -> None:
     """The seller gives back something for a unit that ended in November."""
     row = house.rows()[0]
-    async with house.tables.unit_of_work() as uow:
+    async with house.tables.unit_of_work(EVERY_TEAM) as uow:
         await uow.reservations.update(row.with_unit(replace(row.units[0], credit_usd=Decimal(amount))))
         await uow.commit()
 

@@ -118,7 +118,7 @@ async def test_what_a_crash_cut_off_is_run_again() -> None:
     room = RemainingCapacity()
     mine = await room.ask()
     cut_off = replace(mine, plan_id="plan-0", state=PlanState.RUNNING)
-    room.tables.plans |= {"plan-0": cut_off, "plan-1": a_record(a_plan())}
+    room.tables.plans.update({"plan-0": cut_off, "plan-1": a_record(a_plan())})
     assert await room.service.claim_left_over() == ("plan-0",)
     assert room.tables.plans["plan-0"].state is PlanState.QUEUED
     assert await room.service.claim_left_over() == ()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, InsufficientCapacity, PriceAboveLimit, ProviderError
 from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
@@ -217,7 +218,7 @@ async def test_a_refused_window_is_another_one_in_the_next_plan(
 
 async def on_offer(house: House) -> list[tuple[str, datetime, datetime]]:
     """What the next plan may be made of: prices and free times."""
-    async with house.tables.unit_of_work() as uow:
+    async with house.tables.unit_of_work(EVERY_TEAM) as uow:
         offers = await usable_offers(uow, house.clock.now(), OfferRules())
     return [
         (f"{offer.price_usd_per_node_hour:f}", segment.start, segment.end)

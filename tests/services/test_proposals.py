@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
@@ -133,7 +134,7 @@ async def test_one_look_begins_what_is_automatic_and_proposes_the_rest() -> None
     await desk.proposals.accept(ALICE, asked.reoptimization_id)
     await desk.passes()
     assert desk.open_skus() == ["sku-new", "sku-new"]
-    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    (now,) = await desk.house.tables.unit_of_work(EVERY_TEAM).plans.find_current()
     assert (now.plan_id, now.supersedes) == (asked.new_plan_id, by_itself.new_plan_id)
 
 
@@ -184,7 +185,7 @@ async def test_an_accepted_proposal_moves_and_its_plan_is_in_force() -> None:
     ended = await desk.passes()
     assert desk.open_skus() == ["sku-new"]
     assert (ended.state, ended.moves[0].state) == (P.APPLIED, MoveState.DONE)
-    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    (now,) = await desk.house.tables.unit_of_work(EVERY_TEAM).plans.find_current()
     assert (now.plan_id, now.supersedes) == (look.new_plan_id, "plan-1")
     events = [event for event in desk.house.notifier.events() if event.startswith(("plan", "reopt"))]
     assert events[-3:] == ["plan.proposed", "reoptimization.accepted", "reoptimization.applied"]
@@ -283,7 +284,7 @@ async def test_a_refused_move_leaves_the_old_in_force() -> None:
     assert (ended.state, ended.moves[0].state) == (P.FAILED, MoveState.FAILED)
     assert "no stock" in ended.reason
     assert desk.open_skus() == ["sku-old"]
-    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    (now,) = await desk.house.tables.unit_of_work(EVERY_TEAM).plans.find_current()
     assert now.plan_id == "plan-1"
     assert (await desk.once()).state is P.PROPOSED, "and it may be tried again"
 
@@ -297,7 +298,7 @@ async def test_capacity_that_fails_after_the_order_leaves_the_old_in_force() -> 
     ended = await desk.passes(8)
     assert ended.state is P.FAILED
     assert desk.open_skus() == ["sku-old"]
-    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    (now,) = await desk.house.tables.unit_of_work(EVERY_TEAM).plans.find_current()
     assert now.plan_id == "plan-1"
 
 

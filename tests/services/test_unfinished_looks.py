@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.workload import PlanRequest
@@ -88,7 +89,7 @@ class Scene:
         """A plan on ``a``, whose price then triples."""
         await self.offers.refresh()
         plan = plan_on_cheapest(a_request(), self.provider.offers, NOON, PlanOptions())
-        async with self.units() as uow:
+        async with self.units(EVERY_TEAM) as uow:
             await uow.plans.add(a_record(replace(plan, plan_id="plan-1")))
             await uow.commit()
         self.clock.advance(minutes=1)
@@ -137,8 +138,8 @@ async def follow(scene: Scene) -> None:
 
 async def test_what_was_cut_off_is_tried_with_twice_the_time_until_it_is_finished(scene: Scene) -> None:
     await follow(scene)
-    async with scene.units() as uow:
-        audit = await uow.accounts.find_audit("research", 50, None)
+    async with scene.units(EVERY_TEAM) as uow:
+        audit = await uow.accounts.find_audit(50, None)
     actions = [entry.action for entry in reversed(audit.items)]
     assert actions.count("reoptimization.unfinished") == 2
     assert actions[-1] == "reoptimization.proposed"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, InputError, NotFound, StoreUnavailable
 from broker.store import create_store
 from broker.store.file_lock import FileLock
@@ -153,16 +154,16 @@ async def test_others_may_read_beside_the_broker(tmp_path: Path) -> None:
     broker = create_store(url)
     await broker.migrate()
     reader = create_store(url, exclusive=False)
-    async with broker.unit_of_work() as unit:
+    async with broker.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.add(plan_record("p"))
         await unit.commit()
 
-        async with reader.unit_of_work() as reading:
+        async with reader.unit_of_work(EVERY_TEAM) as reading:
             assert (await reading.plans.find("p")).plan_id == "p"
 
     assert await reader.revision_is_current()
     with pytest.raises(StoreUnavailable, match="read-only"):
-        async with reader.unit_of_work() as writing:
+        async with reader.unit_of_work(EVERY_TEAM) as writing:
             await writing.plans.add(plan_record("q"))
     with pytest.raises(Conflict, match="opened to be read"):
         await reader.migrate()

@@ -12,6 +12,7 @@ from sqlalchemy import event, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from structlog.testing import capture_logs
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, NotFound, StoreUnavailable
 from broker.store import Store, create_store
 from broker.store.failures import FULL, LOCKED, NO_ANSWER, NO_CONNECTION, READ_ONLY
@@ -51,13 +52,13 @@ def own_server() -> Iterator[PostgresServer]:
 async def assert_whole(store: Store) -> None:
     """Every connection was given back, and the next transaction works."""
     assert store._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.add(plan_record("after"))
         await unit.commit()
 
 
 async def test_a_connection_that_ended_while_idle_is_made_anew(store: Store, kill: Kill) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.offers.find_as_of()
     kill()
     await assert_whole(store)
@@ -65,7 +66,7 @@ async def test_a_connection_that_ended_while_idle_is_made_anew(store: Store, kil
 
 async def test_a_connection_that_ends_between_statements_is_unavailable(store: Store, kill: Kill) -> None:
     async def work() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.plans.add(plan_record("p"))
             kill()
             await unit.plans.find("p")
@@ -79,21 +80,21 @@ async def test_a_connection_that_ends_between_statements_is_unavailable(store: S
 
 async def test_a_connection_that_ends_before_the_commit_is_unavailable(store: Store, kill: Kill) -> None:
     async def work() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.plans.add(plan_record("p"))
             kill()
             await unit.commit()
 
     with pytest.raises(StoreUnavailable, match=NO_ANSWER):
         await work()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(NotFound):
             await unit.plans.find("p")
     await assert_whole(store)
 
 
 async def test_what_was_read_stands_when_only_the_rollback_fails(store: Store, kill: Kill) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.offers.find_as_of()
         kill()
     assert found is None
@@ -103,7 +104,7 @@ async def test_what_was_read_stands_when_only_the_rollback_fails(store: Store, k
 @pytest.mark.parametrize("error", [Conflict("no"), RuntimeError("defect"), TimeoutError("a seller's")])
 async def test_a_rollback_that_fails_hides_no_other_error(store: Store, kill: Kill, error: Exception) -> None:
     async def work() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.plans.add(plan_record("p"))
             kill()
             raise error
@@ -116,7 +117,7 @@ async def test_a_rollback_that_fails_hides_no_other_error(store: Store, kill: Ki
 
 async def test_work_that_goes_on_after_a_lost_statement_is_unavailable(store: Store, kill: Kill) -> None:
     async def work() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.plans.add(plan_record("p"))
             kill()
             await asyncio.gather(unit.plans.find("p"), return_exceptions=True)
@@ -129,7 +130,7 @@ async def test_work_that_goes_on_after_a_lost_statement_is_unavailable(store: St
 
 async def test_a_transaction_that_idled_too_long_is_unavailable(store: Store) -> None:
     async def work() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             session = unit._session
             await session.execute(text("SET idle_in_transaction_session_timeout = '20ms'"))
             await asyncio.sleep(0.5)
@@ -142,7 +143,7 @@ async def test_a_transaction_that_idled_too_long_is_unavailable(store: Store) ->
 
 async def test_a_server_that_writes_nothing_says_so(store: Store) -> None:
     async def work() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             session = unit._session
             await session.execute(text("SET TRANSACTION READ ONLY"))
             await unit.plans.add(plan_record("p"))
@@ -155,10 +156,10 @@ async def test_a_server_that_writes_nothing_says_so(store: Store) -> None:
 async def test_a_store_whose_connections_are_all_in_use_is_busy(url: str) -> None:
     parsed = make_url(url).set(drivername="postgresql+psycopg")
     store = Store(create_async_engine(parsed, pool_size=1, max_overflow=0, pool_timeout=0.05))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.offers.find_as_of()
         with pytest.raises(StoreUnavailable, match=NO_CONNECTION):
-            async with store.unit_of_work() as other:
+            async with store.unit_of_work(EVERY_TEAM) as other:
                 await other.offers.find_as_of()
     await assert_whole(store)
     await store.close()
@@ -177,7 +178,7 @@ async def test_a_stopped_server_is_unavailable_without_its_address_until_it_is_b
     try:
 
         async def read() -> None:
-            async with store.unit_of_work() as unit:
+            async with store.unit_of_work(EVERY_TEAM) as unit:
                 await unit.offers.find_as_of()
 
         with capture_logs() as logs:
@@ -213,7 +214,7 @@ async def test_a_full_disk_and_a_read_only_file_say_so(tmp_path: Path, migrated_
             connection.exec_driver_sql(f"PRAGMA {pragma}")  # type: ignore[attr-defined]
 
         with pytest.raises(StoreUnavailable, match=told):
-            async with store.unit_of_work() as unit:
+            async with store.unit_of_work(EVERY_TEAM) as unit:
                 await unit.plans.add(plan_record("p" * 200_000))
         await store._engine.dispose()
     await assert_whole(store)
@@ -229,7 +230,7 @@ async def test_a_file_that_another_program_holds_is_busy(tmp_path: Path, migrate
     other.execute("BEGIN IMMEDIATE")
 
     async def work() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.plans.add(plan_record("p"))
 
     with pytest.raises(StoreUnavailable, match=LOCKED):

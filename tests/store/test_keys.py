@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.account import ApiKey, Scope, Session
 from broker.domain.basics.errors import Conflict, InputError, NotFound
 from broker.services.accounts.keys import KeysService
@@ -21,7 +22,7 @@ SESSION = Session("12" * 32, KEY.key_id, NOON, LATER)
 
 
 async def stored(store: Store, *keys: ApiKey) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         for key in keys:
             await unit.keys.add(key)
         await unit.commit()
@@ -30,7 +31,7 @@ async def stored(store: Store, *keys: ApiKey) -> None:
 async def test_a_key_is_found_by_its_hash_and_its_id(store: Store) -> None:
     ended = replace(KEY, key_id="key-2", sha256="ef" * 32, revoked_at=NOON, expires_at=LATER)
     await stored(store, KEY, ended)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.keys.find_by_hash(KEY.sha256) == KEY
         assert await unit.keys.find_by_hash(ended.sha256) == ended
         assert await unit.keys.find_by_hash("0" * 64) is None
@@ -40,7 +41,7 @@ async def test_a_key_is_found_by_its_hash_and_its_id(store: Store) -> None:
 
 
 async def test_one_hash_is_one_key(store: Store) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.keys.add(KEY)
         with pytest.raises(Conflict, match="key key-2 exists already"):
             await unit.keys.add(replace(KEY, key_id="key-2"))
@@ -50,36 +51,37 @@ async def test_keys_come_newest_first_page_by_page_of_a_team(store: Store) -> No
     new = replace(KEY, key_id="key-2", sha256="cd" * 32, created_at=LATER)
     other = replace(KEY, key_id="key-3", sha256="ef" * 32, team="product")
     await stored(store, KEY, new, other)
-    async with store.unit_of_work() as unit:
-        first = await unit.keys.find_page("research", 1, None)
-        rest = await unit.keys.find_page("research", 1, first.next_cursor)
+    async with store.unit_of_work(TeamScope("research")) as unit:
+        first = await unit.keys.find_page(1, None)
+        rest = await unit.keys.find_page(1, first.next_cursor)
         assert (first.items, rest.items, rest.next_cursor) == ((new,), (KEY,), None)
-        assert len((await unit.keys.find_page(None, 10, None)).items) == 3
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        assert len((await unit.keys.find_page(10, None)).items) == 3
 
 
 async def test_revoking_ends_the_sessions_and_keeps_the_first_instant(store: Store) -> None:
     await stored(store, KEY)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.keys.add_session(SESSION)
         await unit.commit()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.keys.find_session(SESSION.sha256) == (SESSION, KEY)
     for at in (NOON, LATER):
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.keys.revoke(KEY.key_id, at)
             await unit.commit()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert (await unit.keys.find(KEY.key_id)).revoked_at == NOON
         assert await unit.keys.find_session(SESSION.sha256) is None
 
 
 async def test_sessions_that_are_over_are_forgotten_with_the_next(store: Store) -> None:
     await stored(store, KEY)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.keys.add_session(SESSION)
         await unit.keys.add_session(Session("34" * 32, KEY.key_id, LATER, LATER + timedelta(hours=1)))
         await unit.commit()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.keys.find_session(SESSION.sha256) is None
         assert await unit.keys.find_session("34" * 32) is not None
         await unit.keys.drop_session("34" * 32)
@@ -90,7 +92,7 @@ async def test_standing_keys_of_a_team_are_those_not_revoked(store: Store) -> No
     ended = replace(KEY, key_id="key-2", sha256="ef" * 32, revoked_at=NOON)
     over = replace(KEY, key_id="key-3", sha256="cd" * 32, created_at=LATER, expires_at=LATER)
     await stored(store, over, KEY, ended, replace(KEY, key_id="key-4", sha256="12" * 32, team="product"))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.keys.find_standing("research") == (KEY, over)
 
 

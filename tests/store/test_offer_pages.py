@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
 from broker.domain.holding.launches import LaunchBook
 from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel, Tier
@@ -143,7 +144,7 @@ async def test_slices_and_prices_are_those_of_the_sorted_market(
     mine = fitting(market, wanted)
     ordered = sorted(mine, key=keys[order], reverse=descending)
     first, limit = data.draw(st.integers(0, 15)), data.draw(st.integers(1, 6))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.offers.find_slice(OfferSlice(wanted, first, limit), order, descending=descending)
         prices = await unit.offers.find_price_range(wanted, len(mine))
         cheapest = await unit.offers.find_cheapest_of_sellers(wanted)
@@ -169,7 +170,7 @@ async def test_what_a_process_keeps_is_what_is_stored(store: Store, rounds: list
         seen = [replace(one, observed_at=at) if one.observed_at == NOON else one for one in market]
         await poll_all(store, seen, at)
         expected = sorted(seen, key=place)
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             found = await unit.offers.find_current()
             again = await unit.offers.find_current()
             without = await unit.offers.find_current(without={"aws"})
@@ -184,13 +185,13 @@ async def test_what_a_process_keeps_is_what_is_stored(store: Store, rounds: list
 
 async def test_what_was_rolled_back_is_not_kept(store: Store) -> None:
     await record(store, poll(1), [offer("a")])
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         marks = await unit.offers.open_round("aws")
         changed = [offer("a", "30"), offer("b")]
         await unit.offers.record_round(poll(2), round_news(marks, changed, NOON))
         assert len(await unit.offers.find_current()) == 2
         assert sum(count.offers for count in await unit.offers.find_counts()) == 2
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.offers.find_current() == (offer("a"),)
         assert sum(count.offers for count in await unit.offers.find_counts()) == 1
 
@@ -202,7 +203,7 @@ async def test_two_processes_see_each_others_rounds(
     one, other = create_store(url), create_store(url)
     for price in ("20", "21", "20"):
         await record(one, poll(1), [offer("a", price)])
-        async with other.unit_of_work() as unit:
+        async with other.unit_of_work(EVERY_TEAM) as unit:
             (found,) = await unit.offers.find_current()
             assert found.price_usd_per_node_hour == Decimal(price)
     await one.close()

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.window import Window
 from broker.domain.market.market import ChangeKind, OfferChange, PollRound, diff_rounds
@@ -37,7 +38,7 @@ def poll(
 
 
 async def record(store: Store, round_: PollRound, offers: Sequence[Offer] | None) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         marks = await unit.offers.open_round(round_.provider)
         news = None if offers is None else round_news(marks, offers, round_.started_at)
         await unit.offers.record_round(round_, news)
@@ -49,7 +50,7 @@ async def test_a_round_replaces_the_offers_of_its_provider_only(store: Store) ->
     await record(store, poll(1, provider="vast"), [offer("v", provider="vast")])
     await record(store, poll(2, NOON + HOUR), [offer("b", "25"), offer("c")])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.offers.find_current()
 
     assert {o.offer_id: o.price_usd_per_node_hour for o in found} == {
@@ -62,10 +63,10 @@ async def test_a_round_replaces_the_offers_of_its_provider_only(store: Store) ->
 async def test_an_empty_round_leaves_nothing_and_a_failed_one_everything(store: Store) -> None:
     await record(store, poll(1), [offer("a")])
     await record(store, poll(0, error="timeout"), None)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         kept = await unit.offers.find_current()
     await record(store, poll(0), [])
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         left = await unit.offers.find_current()
 
     assert kept == (offer("a"),)
@@ -78,7 +79,7 @@ async def test_offers_come_cheapest_per_gpu_hour_first(store: Store) -> None:
     tie = offer("also-eight", "16.00")
     await record(store, poll(3), [one, eight, tie])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.offers.find_current()
 
     assert [o.offer_id for o in found] == ["also-eight", "eight", "one"]
@@ -92,7 +93,7 @@ async def test_filters_narrow(store: Store, filters: dict[str, str]) -> None:
     wanted = offer("wanted", gpu="L40S", region="eu-west-1", tier=Tier.SPOT)
     await record(store, poll(2), [offer("other"), wanted])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.offers.find_current(**filters) == (wanted,)
         assert await unit.offers.find_current(provider="vast", **filters) == ()
 
@@ -100,18 +101,18 @@ async def test_filters_narrow(store: Store, filters: dict[str, str]) -> None:
 async def test_one_offer_by_id(store: Store) -> None:
     await record(store, poll(1), [offer("a")])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.offers.find_offer("a") == offer("a")
         with pytest.raises(NotFound, match="offer 'b' not found"):
             await unit.offers.find_offer("b")
 
 
 async def test_as_of_is_the_newest_observation(store: Store) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.offers.find_as_of() is None
     await record(store, poll(2), [offer("a"), offer("b", observed_at=NOON + HOUR)])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.offers.find_as_of() == NOON + HOUR
 
 
@@ -128,7 +129,7 @@ async def test_a_point_of_history_is_kept_only_when_something_changed(store: Sto
     for hour, offers in enumerate(seen):
         await record(store, poll(len(offers), NOON + hour * HOUR), offers)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         points = await unit.offers.find_prices("a", Window(NOON, NOON + 24 * HOUR))
 
     hours = [(p.at - NOON) / HOUR for p in points]
@@ -149,7 +150,7 @@ async def test_history_is_led_by_the_point_in_force_and_ends_before_the_end(stor
         at = NOON + hour * HOUR
         await record(store, poll(1, at), [offer("a", str(10 + hour), observed_at=at)])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         window = Window(NOON + 1.5 * HOUR, NOON + 3 * HOUR)
         points = await unit.offers.find_prices("a", window)
         nothing = await unit.offers.find_prices("b", window)
@@ -164,7 +165,7 @@ async def test_changes_come_oldest_first_after_an_instant(store: Store) -> None:
         changes = diff_rounds(before, after, at)
         await record(store, poll(len(after), at, changes=changes), after)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.offers.find_changes(NOON, 10)
         limited = await unit.offers.find_changes(NOON - HOUR, 1)
 
@@ -177,7 +178,7 @@ async def test_a_feed_is_stale_since_the_first_failure_after_a_success(store: St
     await record(store, poll(0, NOON + 1 * HOUR, error="HTTP 500"), None)
     await record(store, poll(0, NOON + 2 * HOUR, error="timeout"), None)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         (feed,) = await unit.offers.find_feeds()
 
     assert (feed.provider, feed.last_success_at) == ("aws", NOON)
@@ -186,7 +187,7 @@ async def test_a_feed_is_stale_since_the_first_failure_after_a_success(store: St
     assert (feed.offers, feed.rejected, feed.seconds) == (1, 1, 0.5)
 
     await record(store, poll(1, NOON + 3 * HOUR), [offer()])
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         (feed,) = await unit.offers.find_feeds()
 
     assert (feed.stale_since, feed.last_success_at) == (None, NOON + 3 * HOUR)
@@ -197,21 +198,21 @@ async def test_failures_in_a_row_and_the_wait_are_kept_until_a_good_round(store:
     await record(store, poll(1), [offer("a", "1")])
     for minute in (1, 2):
         await record(store, poll(0, NOON + minute * HOUR / 60, error="down"), None)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.offers.hold_back("aws", NOON + HOUR)
         await unit.commit()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         (feed,) = await unit.offers.find_feeds()
     assert (feed.failures, feed.not_before) == (2, NOON + HOUR)
     await record(store, poll(1, NOON + HOUR), [offer("a", "1")])
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         (feed,) = await unit.offers.find_feeds()
     assert (feed.failures, feed.not_before) == (0, None)
 
 
 async def test_price_lists_can_be_left_out(store: Store) -> None:
     await record(store, poll(1), [offer("a", "1")])
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert [one.offer_id for one in await unit.offers.find_current(without={"gpuhunt"})] == ["a"]
         assert await unit.offers.find_current(without={"aws"}) == ()
 
@@ -219,7 +220,7 @@ async def test_price_lists_can_be_left_out(store: Store) -> None:
 async def test_a_feed_that_never_worked_is_stale_since_its_first_poll(store: Store) -> None:
     await record(store, poll(0, error="refused"), None)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         (feed,) = await unit.offers.find_feeds()
 
     assert (feed.last_success_at, feed.stale_since) == (None, NOON)
@@ -232,7 +233,7 @@ async def test_the_last_round_comes_with_its_rejected_rows_and_changes(store: St
     await record(store, first, [])
     await record(store, last, [offer()])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.offers.find_rejected("aws")
         none = await unit.offers.find_rejected("vast")
 
@@ -243,7 +244,7 @@ async def test_the_last_round_comes_with_its_rejected_rows_and_changes(store: St
 async def test_one_id_twice_in_a_round_is_stored_once(store: Store) -> None:
     await record(store, poll(2), [offer("a", "10"), offer("a", "11")])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.offers.find_current() == (offer("a", "11"),)
 
 
@@ -253,7 +254,7 @@ async def test_any_offers_come_back_exactly(store: Store, offers: list[Offer]) -
     mine = [replace(o, provider="aws") for o in offers]
     await record(store, poll(len(mine)), mine)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.offers.find_current()
 
     assert {o.offer_id: o for o in found} == {o.offer_id: o for o in mine}
@@ -268,20 +269,20 @@ async def test_what_did_not_change_is_not_written_and_counts_as_seen_again(store
 
     for hour in range(3):
         round_ = poll(3, NOON + hour * HOUR)
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             marks = await unit.offers.open_round("aws")
             news = round_news(marks, at(hour), round_.started_at)
             await unit.offers.record_round(round_, news)
             await unit.commit()
         assert [one.offer_id for one in news.offers] == [["a", "b", "dated"], [], ["b"]][hour]
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             found = await unit.offers.find_current()
             assert {one.offer_id: one for one in found} == {one.offer_id: one for one in at(hour)}
             assert {one.offer_id for one in await unit.offers.find_many(["a", "b", "x"])} == {"a", "b"}
             assert await unit.offers.find_as_of() == NOON + hour * HOUR
 
     await record(store, poll(0, NOON + 3 * HOUR, error="down"), None)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert (await unit.offers.find_offer("a")).observed_at == NOON + 2 * HOUR
 
 
@@ -290,7 +291,7 @@ async def test_two_rounds_of_one_provider_queue_up(store: Store) -> None:
     await record(store, poll(1), [offer("a")])
 
     async def round_of(offers: list[Offer], hour: int) -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             marks = await unit.offers.open_round("aws")
             await asyncio.sleep(0.05)
             now = NOON + hour * HOUR
@@ -299,7 +300,7 @@ async def test_two_rounds_of_one_provider_queue_up(store: Store) -> None:
 
     both = [offer("a", "30"), offer("b")]
     await asyncio.gather(round_of([offer("b")], 1), round_of(both, 2), round_of([offer("b")], 3))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         last = (await unit.offers.find_feeds())[0].last_success_at
         left = {one.offer_id for one in await unit.offers.find_current()}
     assert left == ({"a", "b"} if last == NOON + 2 * HOUR else {"b"})

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ulid import ULID
 
+from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import ConcurrentChange, Conflict, InputError, NotFound
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.spend.approvals import Decision, Verdict
@@ -23,14 +24,14 @@ from tests.store.examples import HOUR, NOON, plan_record, reservation
 
 
 async def add(store: Store, *records: PlanRecord) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         for record in records:
             await unit.plans.add(record)
         await unit.commit()
 
 
 async def current(store: Store, team: str | None = None) -> list[str]:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         return [record.plan_id for record in await unit.plans.find_current(team)]
 
 
@@ -40,14 +41,14 @@ async def test_any_record_comes_back_exactly(store: Store, drawn: PlanRecord) ->
     record = replace(drawn, plan_id=str(ULID()))
     await add(store, record)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.plans.find(record.plan_id) == record
 
 
 async def test_an_update_moves_the_version_on(store: Store) -> None:
     await add(store, plan_record("p", state=PlanState.QUEUED))
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         running = await unit.plans.update(replace(await unit.plans.find("p"), state=PlanState.RUNNING))
         failed = await unit.plans.update(replace(running, state=PlanState.FAILED, problem="no offers"))
         found = await unit.plans.find("p")
@@ -61,7 +62,7 @@ async def test_an_update_of_an_older_version_is_refused(store: Store) -> None:
     record = plan_record("p")
     await add(store, record)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.update(record)
         with pytest.raises(ConcurrentChange, match="plan p is not at version 0"):
             await unit.plans.update(record)
@@ -72,7 +73,7 @@ async def test_of_two_updates_at_once_one_wins(store: Store) -> None:
     both_have_read = asyncio.Barrier(2)
 
     async def approve(who: str) -> str:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             record = await unit.plans.find("p")
             await both_have_read.wait()
             await unit.plans.update(replace(record, approved_by=who, approved_at=NOON))
@@ -83,7 +84,7 @@ async def test_of_two_updates_at_once_one_wins(store: Store) -> None:
 
     winners = [outcome for outcome in outcomes if isinstance(outcome, str)]
     losers = [outcome for outcome in outcomes if isinstance(outcome, ConcurrentChange)]
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert [(await unit.plans.find("p")).approved_by] == winners
     assert len(losers) == 1
 
@@ -96,7 +97,7 @@ async def test_an_id_is_taken_once(store: Store) -> None:
 
 
 async def test_an_unknown_plan_is_not_found(store: Store) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(NotFound, match="plan 'p' not found"):
             await unit.plans.find("p")
 
@@ -106,12 +107,13 @@ async def test_pages_follow_each_other_newest_first_without_gap_or_repeat(store:
     await add(store, *records, plan_record("other", team="ops"))
 
     seen, cursor = [], None
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(TeamScope("research")) as unit:
         for _ in range(3):
-            page = await unit.plans.find_page("research", 2, cursor)
+            page = await unit.plans.find_page(2, cursor)
             seen.append([record.plan_id for record in page.items])
             cursor = page.next_cursor
-        everyone = await unit.plans.find_page(None, 10, None)
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        everyone = await unit.plans.find_page(10, None)
 
     assert seen == [["p4", "p3"], ["p2", "p1"], ["p0"]]
     assert cursor is None
@@ -122,9 +124,9 @@ async def test_pages_follow_each_other_newest_first_without_gap_or_repeat(store:
     "cursor", ["", "%%%", "bm90IGpzb24", "WzEsMl0", "W10", "é", "WyIyMDI2LTExLTIzIiwicCJd"]
 )
 async def test_an_unreadable_cursor_is_named(store: Store, cursor: str) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(InputError, match="cursor"):
-            await unit.plans.find_page(None, 10, cursor)
+            await unit.plans.find_page(10, cursor)
 
 
 async def test_current_is_the_newest_done_plan_of_each_team_and_set_of_workloads(store: Store) -> None:
@@ -155,15 +157,15 @@ async def test_a_superseded_plan_is_not_current_and_brings_no_older_one_back(sto
 
 
 async def hold(store: Store, *rows: Reservation) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         for row in rows:
             await unit.reservations.add(row)
         await unit.commit()
 
 
 async def standings(store: Store) -> dict[str, Standing]:
-    async with store.unit_of_work() as unit:
-        records = (await unit.plans.find_page(None, 100, None)).items
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        records = (await unit.plans.find_page(100, None)).items
         return dict(await unit.plans.find_standings(records))
 
 
@@ -190,7 +192,7 @@ async def test_a_draft_beside_what_is_held_counts_where_somebody_intends_it(stor
 
     assert await current(store) == ["again", "held"]
     assert (await standings(store))["again"] is Standing.DRAFT
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.withdraw_intentions(held)
         assert not (await unit.plans.find("again")).is_intended
         assert [one.plan_id for one in await unit.plans.find_current()] == ["held"]
@@ -235,7 +237,7 @@ async def test_a_rejected_plan_is_not_in_force(store: Store) -> None:
 
 async def test_records_that_did_not_change_are_not_read_again(store: Store) -> None:
     await add(store, made(plan_record("a", "train")), made(plan_record("b", "chat")))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         first = await unit.plans.find_current()
         await unit.plans.update(replace(first[0], intended_by="key-1"))
         second = await unit.plans.find_current(None, first)
@@ -270,7 +272,7 @@ async def test_the_store_in_memory_and_that_in_a_database_agree(
             rows.append(reservation(str(ULID()), plan_id=ids[at], state=state_of, team=team))
         records.append(record)
     tables = Tables()
-    async with tables.unit_of_work() as unit:
+    async with tables.unit_of_work(EVERY_TEAM) as unit:
         for record in records:
             await unit.plans.add(record)
         for row in rows:
@@ -278,11 +280,11 @@ async def test_the_store_in_memory_and_that_in_a_database_agree(
         await unit.commit()
     await add(store, *records)
     await hold(store, *rows)
-    async with tables.unit_of_work() as unit:
+    async with tables.unit_of_work(EVERY_TEAM) as unit:
         expected = [one.plan_id for one in await unit.plans.find_current(team)]
         stands = await unit.plans.find_standings(records)
     assert await current(store, team) == expected
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.plans.find_standings(records) == stands
 
 
@@ -302,19 +304,19 @@ async def test_cancelled_plans_are_found_and_never_taken_up(store: Store) -> Non
     }
     await add(store, *(plan_record(name, state=state) for name, state in states.items()))
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.plans.find_cancelled(("a", "b", "c", "unknown")) == ("b",)
         assert {record.plan_id for record in await unit.plans.claim_unfinished()} == {"a", "c"}
 
 
 async def test_a_cancelled_plan_is_not_written_over(store: Store) -> None:
     await add(store, plan_record("p", state=PlanState.QUEUED))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         seen = await unit.plans.find("p")
         await unit.plans.update(replace(seen, state=PlanState.CANCELLED))
         await unit.commit()
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(ConcurrentChange):
             await unit.plans.update(replace(seen, state=PlanState.DONE))
         assert (await unit.plans.find("p")).state is PlanState.CANCELLED
@@ -329,6 +331,6 @@ async def test_plans_that_wait_are_counted_by_age(store: Store) -> None:
         plan_record("a", state=PlanState.QUEUED, created_at=later),
         plan_record("done"),
     )
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         older = {name: await unit.plans.count_older_queued(await unit.plans.find(name)) for name in "abc"}
     assert older == {"b": 0, "c": 1, "a": 2}

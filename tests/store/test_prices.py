@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Offer, Stock, StockLevel, Tier
 from broker.domain.market.price_days import PriceDay, days_in
@@ -32,7 +33,7 @@ async def say(store: Store, at: datetime, offers: Sequence[Offer], provider: str
 
 
 async def keep_up(store: Store, until: date) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         while (day := await unit.prices.find_next_day()) is not None and day < until:
             await unit.prices.summarise(day)
         await unit.commit()
@@ -47,7 +48,7 @@ async def test_the_market_of_an_instant_has_what_was_known_then_and_nothing_late
     await say(store, NOON + HOUR, [offer("a", "30"), offer("c", "9", gpu="L40S", stock=SOLD_OUT)])
     await say(store, NOON + 2 * HOUR, [offer("a", "31"), offer("b", "22", stock=Stock(StockLevel.LOW, 1))])
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         at = [await unit.prices.find_known_at(NOON + n * HOUR / 2) for n in (-1, 0, 1, 2, 4)]
         spot = await unit.prices.find_known_at(NOON, gpu="L40S", tier="spot", provider="aws")
         other = await unit.prices.find_known_at(NOON, provider="vast")
@@ -83,7 +84,7 @@ async def test_words_that_come_later_change_no_market_of_the_past(
     for hour, asked in enumerate(said):
         at = NOON + hour * 5 * HOUR
         await say(store, at, [offer(f"{seller}/{key}", str(usd)) for key, usd in asked.items()], seller)
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             seen = [
                 prices(await unit.prices.find_known_at(NOON + n * 5 * HOUR, provider=seller))
                 for n in range(hour + 1)
@@ -107,13 +108,13 @@ async def test_days_are_the_same_from_points_from_figures_and_after_thinning(sto
     now = NOON + 7 * DAY + HOUR
 
     async def found() -> list[tuple[PriceDay, ...]]:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             return [await unit.prices.find_days(key, days, now) for key in ("rises", "stays", "goes", "no")]
 
     from_points = await found()
     await keep_up(store, TODAY + 7 * DAY)
     from_figures = await found()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.prices.find_summarised_until() == TODAY + 7 * DAY
         went = await unit.prices.thin(TODAY + 5 * DAY)
         assert await unit.prices.thin(TODAY + 5 * DAY) == 0
@@ -132,7 +133,7 @@ async def test_days_are_the_same_from_points_from_figures_and_after_thinning(sto
     assert [d.seconds // 3600 for d in goes] == [12, 24, 24]
     assert nothing == ()
     assert went == 1 + 3 * 4
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         points = await unit.offers.find_prices("rises", Window(NOON, NOON + 3 * DAY))
         assert [p.at for p in points] == [NOON + (6 + 24 * n) * HOUR for n in range(3)]
         assert prices(await unit.prices.find_known_at(NOON + DAY + 11 * HOUR)) == {
@@ -150,7 +151,7 @@ async def test_a_gpu_across_sellers_by_day(store: Store) -> None:
     days = days_in(Window(NOON, now))
 
     async def found(*, by_provider: bool) -> list[tuple[str, str | None, int, int, int, int]]:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             rows = await unit.prices.find_sku_days(
                 "H100-SXM-80GB", "on_demand", days, now, by_provider=by_provider
             )
@@ -196,12 +197,12 @@ async def test_what_is_too_old_is_forgotten_but_for_what_is_in_force(store: Stor
     await a_week(store)
     await keep_up(store, TODAY + 7 * DAY)
     now, days = NOON + 7 * DAY, days_in(Window(NOON, NOON + 7 * DAY))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         before = [await unit.prices.find_days(key, days[5:], now) for key in ("rises", "stays")]
         market = await unit.prices.find_known_at(now)
         assert await unit.prices.forget(days[5]) > 0
         await unit.commit()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert [await unit.prices.find_days(key, days[5:], now) for key in ("rises", "stays")] == before
         assert await unit.prices.find_known_at(now) == market
         assert await unit.prices.find_days("rises", days[:3], now) == ()
@@ -214,7 +215,7 @@ async def test_what_is_too_old_is_forgotten_but_for_what_is_in_force(store: Stor
 async def test_points_of_several_offers_are_led_by_those_in_force(store: Store) -> None:
     await a_week(store)
     window = Window(NOON + 5 * HOUR, NOON + 13 * HOUR)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.prices.find_points(["rises", "stays", "none"], window)
         before = await unit.prices.find_points(["rises"], Window(NOON - DAY, NOON + HOUR))
         offers = await unit.prices.find_offers_known_in(Window(NOON, NOON + DAY))
@@ -231,7 +232,7 @@ async def test_closes_are_those_of_day_ends_the_same_in_every_call(store: Store)
     await a_week(store)
     await keep_up(store, TODAY + 7 * DAY)
     days = days_in(Window(NOON - DAY, NOON + 3 * DAY))
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         named = {
             c.offer_id: c.micro_usd for c in await unit.prices.find_closes(days, offer_ids=["rises", "goes"])
         }
@@ -253,7 +254,7 @@ async def test_days_before_the_first_point_are_not_gone_through(store: Store) ->
         asked.append(str(call[2]))
 
     event.listen(store._engine.sync_engine, "before_cursor_execute", note)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         (today,) = await unit.prices.find_sku_days(
             "H100-SXM-80GB", "on_demand", days, NOON + HOUR, by_provider=False
         )

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlalchemy import event
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Order, ReservationState, UnitState
 from broker.services.holding.reconcile import ReconcileService
 from broker.store import Store
@@ -45,7 +46,7 @@ async def buy_hours(store: Store, market: FakeProvider, slots: int, plan_id: str
         else:
             planned = replace(unit, state=UnitState.PLANNED, reference=None, ordered_at=None)
             row = replace(row, state=ReservationState.SCHEDULED, units=(planned,))
-        async with store.unit_of_work() as uow:
+        async with store.unit_of_work(EVERY_TEAM) as uow:
             await uow.reservations.add(row)
             await uow.commit()
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from ulid import ULID
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.store import Store
@@ -17,7 +18,7 @@ from tests.store.examples import HOUR, NOON
 
 
 async def add(store: Store, *reoptimizations: Reoptimization) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         for one in reoptimizations:
             await unit.reoptimizations.add(one)
         await unit.commit()
@@ -29,7 +30,7 @@ async def test_any_comes_back_exactly(store: Store, drawn: Reoptimization) -> No
     stored = replace(drawn, reoptimization_id=str(ULID()), team=str(ULID()))
     await add(store, stored)
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         page = await unit.reoptimizations.find_page(stored.team, 10, None)
 
     assert page.items == (stored,)
@@ -42,7 +43,7 @@ async def test_pages_come_newest_first(store: Store) -> None:
     ]
     await add(store, *many, replace(many[0], reoptimization_id="y", team="ops"))
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         first = await unit.reoptimizations.find_page("research", 2, None)
         second = await unit.reoptimizations.find_page("research", 2, first.next_cursor)
         everyone = await unit.reoptimizations.find_page(None, 10, None)

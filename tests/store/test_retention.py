@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event, text
-from sqlalchemy.ext.asyncio import AsyncSession
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry, RememberedAnswer
 from broker.domain.basics.webhook import Delivery, DeliveryState, Webhook
 from broker.domain.market.market import ChangeKind, OfferChange
@@ -18,6 +18,7 @@ from broker.domain.market.offer import Offer
 from broker.services.accounts.retention import RetentionRules, RetentionService
 from broker.store import Store
 from broker.store.accounts.retention import SqlRetentionRepository
+from broker.store.team_session import TeamSession
 from tests.fakes.clock import FakeClock
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record
@@ -34,7 +35,7 @@ async def pruned(store: Store, at: datetime, at_once: int = 500) -> dict[str, in
 
 async def lived(store: Store) -> None:
     """A day each: an answered key, a delivery that is over and one that is not, an entry of the trail."""
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         webhook = Webhook("hook", "research", "https://a.example/x", ("*",), "whsec_x", NOON, "key", None)
         await unit.webhooks.add(webhook)
         for day in range(COUNT):
@@ -60,9 +61,9 @@ async def test_what_is_too_old_goes_and_the_rest_stays(store: Store) -> None:
         ("answers", "deliveries", "audit", "rounds"), 0
     )
     assert (await pruned(store, NOON + 100 * DAY))["audit"] == 10
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         left = await unit.webhooks.find_deliveries("hook", 1000)
-        trail = await unit.accounts.find_audit(None, 100, None)
+        trail = await unit.accounts.find_audit(100, None)
     assert [one.state for one in left] == [DeliveryState.PENDING] * COUNT
     assert [entry.object_id for entry in trail.items] == [f"p-{day}" for day in range(39, 9, -1)]
 
@@ -78,7 +79,7 @@ async def test_rounds_go_but_for_the_newest_of_each_provider_and_what_offers_nam
         await say(store, NOON + hour * HOUR, [offer("a", str(10 + hour)), offer("b")], "aws")
     await say(store, NOON, [offer("c")], "vast")
     assert (await pruned(store, NOON + 11 * DAY))["rounds"] == 3
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.offers.find_rejected("aws") is not None
         assert await unit.offers.find_rejected("vast") is not None
         assert len(await unit.offers.find_current()) == 3
@@ -106,7 +107,7 @@ async def test_what_is_too_old_is_found_by_an_index(store: Store, forget: Any, i
     engine = store._engine
     is_sqlite = engine.dialect.name == "sqlite"
     event.listen(engine.sync_engine, "before_cursor_execute", note)
-    async with AsyncSession(engine) as session:
+    async with TeamSession(engine, EVERY_TEAM) as session:
         await forget(SqlRetentionRepository(session), NOON, 500)
     event.remove(engine.sync_engine, "before_cursor_execute", note)
     async with engine.connect() as connection:

@@ -12,6 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import ProgrammingError
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import StoreTooNew, StoreUnavailable
 from broker.store import Store, create_store
 from broker.store.schema import _config
@@ -35,10 +36,10 @@ async def test_an_empty_database_becomes_current_and_stays_so(empty_database_url
     assert not await store.revision_is_current()
     await store.migrate()
     assert await store.revision_is_current()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         install_id = await unit.accounts.install_id()
     await store.migrate()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.accounts.install_id() == install_id
     await store.close()
 

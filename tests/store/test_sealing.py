@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import RememberedAnswer
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import Webhook
@@ -56,7 +57,7 @@ async def test_secrets_lie_sealed_and_change_keys_at_a_start(tmp_path: Path) -> 
     await migrate(url)
     answer = RememberedAnswer("research", "k", "POST /v1/webhooks", "ab" * 32, NOON)
     store = create_store(url, secrets_key=OLD)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.webhooks.add(HOOK)
         await unit.accounts.remember(answer)
         await unit.accounts.complete(replace(answer, status=201, body=HOOK.secret, headers="{}"))
@@ -67,14 +68,14 @@ async def test_secrets_lie_sealed_and_change_keys_at_a_start(tmp_path: Path) -> 
 
     store = create_store(url, secrets_key=f"{NEW}, {OLD}")
     assert await store.seal_secrets()
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         again = await unit.accounts.remember(answer)
         assert again is not None
         assert again.body == HOOK.secret
     await store.close()
 
     store = create_store(url, secrets_key=NEW)
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.webhooks.find(HOOK.webhook_id) == HOOK
         kept = await unit.accounts.remember(answer)
         assert kept is not None
@@ -97,7 +98,7 @@ async def test_answers_of_several_pages_change_their_key(
     for keys in (OLD, f"{NEW},{OLD}", NEW):
         store = create_store(url, secrets_key=keys)
         await store.seal_secrets()
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             found = [await unit.accounts.remember(answer) for answer in answers]
             if keys == OLD:
                 for answer in answers:

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import NullPool, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.errors import ConcurrentChange, LeadershipLost, OverQuota
 from broker.domain.holding.holding_orders import Intent, free_nodes
@@ -47,7 +48,7 @@ async def pair(postgres_server: PostgresServer, migrated_postgres: str) -> Async
 
 async def take(store: Store, wish: Intent, name: str, *quotas: Quota) -> bool:
     """Reserves as the service does: asks what is left, and what quotas leave, then stores the intent."""
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         try:
             known = await QuotaGate(quotas).find_competing(unit, [wish], "research", None)
         except OverQuota:
@@ -110,14 +111,14 @@ async def test_windows_that_do_not_meet_are_sold_beside_each_other(store: Store)
 
 
 async def claim(store: Store, reservation_id: str) -> bool:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         claimed = await unit.reservations.claim(reservation_id)
         await unit.commit()
     return claimed
 
 
 async def add(store: Store, row: Reservation) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.reservations.add(row)
         await unit.commit()
 
@@ -135,7 +136,7 @@ async def test_a_row_is_claimed_by_one_until_it_dies(pair: tuple[Store, Store]) 
 async def test_a_row_that_another_is_claiming_is_passed_over(pair: tuple[Store, Store]) -> None:
     first, second = pair
     await add(first, reservation("r"))
-    async with first.unit_of_work() as unit:
+    async with first.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.reservations.claim("r")
         assert not await asyncio.wait_for(claim(second, "r"), 60)
 
@@ -144,7 +145,7 @@ async def test_a_purchase_is_left_to_who_makes_it_until_its_next_state(pair: tup
     first, second = pair
     await add(first, reservation("r", state=ReservationState.PENDING))
     assert not await claim(second, "r")
-    async with first.unit_of_work() as unit:
+    async with first.unit_of_work(EVERY_TEAM) as unit:
         row = await unit.reservations.find("r")
         await unit.reservations.update(row.moved_to(ReservationState.HELD))
         await unit.commit()
@@ -153,13 +154,13 @@ async def test_a_purchase_is_left_to_who_makes_it_until_its_next_state(pair: tup
 
 async def test_unfinished_plans_are_inherited_from_the_dead_alone(pair: tuple[Store, Store]) -> None:
     first, second = pair
-    async with first.unit_of_work() as unit:
+    async with first.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.add(plan_record("p", state=PlanState.RUNNING))
         await unit.plans.add(plan_record("done"))
         await unit.commit()
 
     async def inherit(store: Store) -> list[str]:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             found = await unit.plans.claim_unfinished()
             await unit.commit()
         return [record.plan_id for record in found]
@@ -170,21 +171,21 @@ async def test_unfinished_plans_are_inherited_from_the_dead_alone(pair: tuple[St
 
 
 async def remember(store: Store) -> RememberedAnswer | None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         standing = await unit.accounts.remember(ASKED)
         await unit.commit()
     return standing
 
 
 async def take_over(store: Store) -> tuple[str, ...] | None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         effects = await unit.accounts.take_over(CLAIM)
         await unit.commit()
     return effects
 
 
 async def bind(store: Store, *effects: str) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.accounts.bind(CLAIM, effects)
         await unit.commit()
 
@@ -199,7 +200,7 @@ async def test_a_key_goes_to_one_heir_with_what_was_stored_under_it(pair: tuple[
     assert await take_over(second) == ("r1", "r2")
     with pytest.raises(ConcurrentChange, match="taken over by another process"):
         await bind(first, "r3")
-    async with first.unit_of_work() as unit:
+    async with first.unit_of_work(EVERY_TEAM) as unit:
         await unit.accounts.complete(replace(ASKED, status=500, body="late", headers="{}"))
         await unit.accounts.forget(ASKED.team, ASKED.key, ASKED.route)
         await unit.commit()
@@ -213,7 +214,7 @@ async def test_a_key_that_is_let_go_is_forgotten_unless_something_was_stored(sto
         assert await remember(store) is None
         if effects:
             await bind(store, *effects)
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.accounts.let_go(CLAIM)
             await unit.commit()
     assert await remember(store) is not None
@@ -231,7 +232,7 @@ async def test_work_of_an_older_epoch_is_not_written(store: Store) -> None:
     await add(store, reservation("asked-for"))
     await seat.leave()
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.reservations.find_open()
     assert {row.reservation_id for row in found} == {"in-time", "asked-for"}
 
@@ -270,7 +271,7 @@ async def test_the_next_leader_waits_for_a_commit_of_the_one_before(pair: tuple[
     first, second = (store.seat() for store in pair)
     epoch = await first.take()
     with written_in(epoch):
-        async with pair[0].unit_of_work() as unit:
+        async with pair[0].unit_of_work(EVERY_TEAM) as unit:
             await unit.reservations.add(reservation("r"))
             assert await find_epoch(unit._session) == epoch
             await first.leave()
@@ -353,7 +354,7 @@ async def test_who_loses_the_seat_with_its_connection_is_told_and_takes_it_again
 
 async def ask_for_plan(store: Store, name: str, team: str, allowed: int) -> bool:
     """Asks for a plan as the service does: stores the wish, then counts what the team has on its way."""
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.add(plan_record(name, "a", "b", team=team, state=PlanState.QUEUED))
         plans, workloads = await unit.plans.count_on_their_way(team)
         if plans > allowed:
@@ -372,7 +373,7 @@ async def test_a_team_passes_its_limit_of_plans_at_no_process(pair: tuple[Store,
 async def test_a_team_passes_its_limit_of_plans_by_no_request(store: Store) -> None:
     asked = await asyncio.gather(*(ask_for_plan(store, f"p-{n}", "research", 4) for n in range(12)))
     assert sum(asked) == 4
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         done = await unit.plans.find(f"p-{asked.index(True)}")
         await unit.plans.update(replace(done, state=PlanState.CANCELLED))
         assert await unit.plans.count_on_their_way("research") == (3, 6)
@@ -383,13 +384,13 @@ async def test_events_are_taken_by_one_process_alone(pair: tuple[Store, Store]) 
     """Who takes events that another is about to finish would tell of objects in an order of its own."""
 
     async def taken_later() -> int:
-        async with pair[1].unit_of_work() as unit:
+        async with pair[1].unit_of_work(EVERY_TEAM) as unit:
             return len(await unit.webhooks.take_events(10))
 
-    async with pair[0].unit_of_work() as unit:
+    async with pair[0].unit_of_work(EVERY_TEAM) as unit:
         await unit.accounts.add_audit(AuditEntry(NOON, "a", "plan.done", "plan", "p1", "research"))
         await unit.commit()
-    async with pair[0].unit_of_work() as unit:
+    async with pair[0].unit_of_work(EVERY_TEAM) as unit:
         assert len(await unit.webhooks.take_events(10)) == 1
         later = asyncio.create_task(taken_later())
         async with pair[0]._engine.connect() as watching:

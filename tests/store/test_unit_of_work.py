@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import NotFound, StoreUnavailable
 from broker.ports.unit_of_work import UnitOfWorkFactory
 from broker.store import Store, create_store
@@ -16,18 +17,18 @@ from tests.store.examples import plan_record, reservation
 
 
 async def test_leaving_without_commit_rolls_back(store: Store) -> None:
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.add(plan_record("p"))
         assert (await unit.plans.find("p")).plan_id == "p"
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(NotFound):
             await unit.plans.find("p")
 
 
 async def test_an_error_rolls_back_every_repository(store: Store) -> None:
     async def fail() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.plans.add(plan_record("p"))
             await unit.reservations.add(reservation("r"))
             raise RuntimeError("power cut")
@@ -35,14 +36,14 @@ async def test_an_error_rolls_back_every_repository(store: Store) -> None:
     with pytest.raises(RuntimeError, match="power cut"):
         await fail()
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.reservations.find_open() == ()
-        assert (await unit.plans.find_page(None, 10, None)).items == ()
+        assert (await unit.plans.find_page(10, None)).items == ()
 
 
 async def test_a_cancelled_unit_gives_its_connection_back(store: Store) -> None:
     async def hold() -> None:
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.plans.add(plan_record("p"))
             await asyncio.sleep(30)
 
@@ -53,24 +54,24 @@ async def test_a_cancelled_unit_gives_its_connection_back(store: Store) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.add(plan_record("p"))
         await unit.commit()
 
 
 async def test_what_is_not_committed_is_not_seen(store: Store) -> None:
-    async with store.unit_of_work() as writer, store.unit_of_work() as reader:
+    async with store.unit_of_work(EVERY_TEAM) as writer, store.unit_of_work(EVERY_TEAM) as reader:
         await writer.plans.add(plan_record("p"))
-        assert (await reader.plans.find_page(None, 10, None)).items == ()
+        assert (await reader.plans.find_page(10, None)).items == ()
 
         await writer.commit()
-        assert len((await reader.plans.find_page(None, 10, None)).items) == 1
+        assert len((await reader.plans.find_page(10, None)).items) == 1
 
 
 async def test_a_writer_that_read_first_waits_for_another(store: Store) -> None:
     async def write(plan_id: str) -> None:
-        async with store.unit_of_work() as unit:
-            await unit.plans.find_page(None, 10, None)
+        async with store.unit_of_work(EVERY_TEAM) as unit:
+            await unit.plans.find_page(10, None)
             await asyncio.sleep(0.01)
             await unit.plans.add(plan_record(plan_id))
             await asyncio.sleep(0.01)
@@ -78,13 +79,13 @@ async def test_a_writer_that_read_first_waits_for_another(store: Store) -> None:
 
     await asyncio.gather(*(write(f"p{n}") for n in range(5)))
 
-    async with store.unit_of_work() as unit:
-        assert len((await unit.plans.find_page(None, 10, None)).items) == 5
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        assert len((await unit.plans.find_page(10, None)).items) == 5
 
 
 async def test_naive_times_are_refused(store: Store) -> None:
     naive = datetime(2026, 11, 23)  # noqa: DTZ001  what is refused
-    async with store.unit_of_work() as unit:
+    async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(Exception, match="must carry a time zone"):
             await unit.plans.add(plan_record("p", created_at=naive))
 
@@ -99,7 +100,7 @@ async def test_relationships_never_load_by_themselves() -> None:
 async def test_a_store_makes_units_of_work_as_the_ports_want_them(store: Store) -> None:
     factory: UnitOfWorkFactory = store.unit_of_work
 
-    async with factory() as unit:
+    async with factory(EVERY_TEAM) as unit:
         assert await unit.offers.find_as_of() is None
 
 
@@ -111,6 +112,6 @@ async def test_a_server_that_does_not_answer_is_unavailable(tmp_path: Path) -> N
     with pytest.raises(StoreUnavailable):
         await store.migrate()
     with pytest.raises(StoreUnavailable):
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             await unit.offers.find_as_of()
     await store.close()

@@ -22,6 +22,7 @@ from api.schemas.base.times import format_time, parse_time
 from api.schemas.market.history import read_history
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_moving_terms
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
@@ -215,7 +216,7 @@ async def _stored_history(source: str, start: datetime | None, end: datetime | N
     try:
         if not await store.revision_is_current():
             raise Conflict("the database has an older form; `broker poll` brings it up to date")
-        async with store.unit_of_work() as unit:
+        async with store.unit_of_work(EVERY_TEAM) as unit:
             last = end or await unit.offers.find_as_of()
             if last is None:
                 raise InputError(source, (FieldProblem("", "no prices", "a database that was polled"),))

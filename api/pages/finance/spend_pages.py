@@ -19,7 +19,7 @@ from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import SpendVisitor
 from api.pages.parts.tables import Address, wished_sorting
 from api.pages.plans import plan_view
-from broker.domain.basics.access import team_filter
+from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.webhook import ALL_TEAMS
@@ -66,7 +66,7 @@ async def spend_page(
     found = await _interval(request, caller, window, interval, wanted, view)
     may_be = spend_view.may_be(found, interval) if found is not None else {}
     budgets = await _budgets(request, caller)
-    whose = team_filter(caller, wanted["team"] or None) or ALL_TEAMS
+    whose = scope_of(caller, wanted["team"] or None).team or ALL_TEAMS
     pace = None if _parts(wanted) else budget_view.pace_of(budgets["budgets"], whose, interval)
     table = spend_view.spend_table(usd, interval, group, may_be, pace, now)
     return show(

@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import NotFound, NotPermitted
+
+
+@dataclass(frozen=True, slots=True)
+class TeamScope:
+    """Whose objects there are for a unit of work: those of one team, or (None) of every team.
+
+    What a key asks for is opened with ``scope_of``; only the installation's own work has ``EVERY_TEAM``.
+    """
+
+    team: str | None
+
+    def covers(self, team: str) -> bool:
+        """Whether objects of ``team`` are there."""
+        return self.team in (None, team)
+
+    def narrowed_to(self, team: str | None) -> TeamScope:
+        """What of it is of ``team`` (None: all of it); a scope of one team stays what it is."""
+        return TeamScope(team) if self.team is None else self
+
+    def require(self, team: str) -> None:
+        """Raises NotFound for a team that is not there: nothing may be stored for it."""
+        if not self.covers(team):
+            raise NotFound("team", team)
+
+
+EVERY_TEAM = TeamScope(None)
+"""For what the installation does by itself, for no team: scheduler, reconciler, re-optimization, sign-in."""
 
 
 def require_scope(caller: Caller, scope: Scope) -> None:
@@ -12,12 +41,7 @@ def require_scope(caller: Caller, scope: Scope) -> None:
         raise NotPermitted(f"key {caller.key_id} lacks the scope {scope}")
 
 
-def require_sight(caller: Caller, team: str, kind: str, name: str) -> None:
-    """Raises NotFound for an object of a team that ``caller`` does not see: it does not exist for them."""
-    if not caller.sees(team):
-        raise NotFound(kind, name)
-
-
-def team_filter(caller: Caller, team: str | None = None) -> str | None:
-    """The team whose objects a list shows: the wished one for an administrator (None: all), else the own."""
-    return team if Scope.ADMIN in caller.scopes else caller.team
+def scope_of(caller: Caller, team: str | None = None) -> TeamScope:
+    """The objects that there are for ``caller``: an administrator's are those of the wished ``team`` (None:
+    all); everybody else's are those of their own, whatever they wish."""
+    return EVERY_TEAM.narrowed_to(team if Scope.ADMIN in caller.scopes else caller.team)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from broker.domain.basics.access import team_filter
+from broker.domain.basics.access import TeamScope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.errors import (
     BrokerError,
@@ -67,9 +67,10 @@ class AccountsService:
         """
         if key is None:
             return await act()
+        scope = scope_of(caller)
         claim = RememberedAnswer(caller.team, key, route, hashlib.sha256(body).hexdigest(), self._clock.now())
         effects: tuple[str, ...] | None = ()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope) as uow:
             standing = await uow.accounts.remember(claim)
             if standing is not None and _is_unanswered(standing, claim):
                 effects = await uow.accounts.take_over(IdempotencyKey(caller.team, key, route))
@@ -83,11 +84,11 @@ class AccountsService:
             answer = await again(effects) if again is not None and effects else await act()
         except BrokerError as error:
             with suppress(StoreUnavailable):  # who asked is told of the first failure
-                await self._store_end(claimed, partial(self._give_back, claimed, error))
+                await self._store_end(claimed, partial(self._give_back, scope, claimed, error))
             raise
         kept = answer.body if answer.remembered is None else answer.remembered
         done = replace(claim, status=answer.status, body=kept, headers=answer.headers)
-        await self._store_end(claimed, partial(self._complete, done))
+        await self._store_end(claimed, partial(self._complete, scope, done))
         return answer
 
     async def catch_up(self) -> None:
@@ -106,13 +107,13 @@ class AccountsService:
             self._late[claimed] = store
             raise
 
-    async def _complete(self, done: RememberedAnswer) -> None:
-        async with self._uow_factory() as uow:
+    async def _complete(self, scope: TeamScope, done: RememberedAnswer) -> None:
+        async with self._uow_factory(scope) as uow:
             await uow.accounts.complete(done)
             await uow.commit()
 
-    async def _give_back(self, claim: IdempotencyKey, error: BrokerError) -> None:
-        async with self._uow_factory() as uow:
+    async def _give_back(self, scope: TeamScope, claim: IdempotencyKey, error: BrokerError) -> None:
+        async with self._uow_factory(scope) as uow:
             if isinstance(error, ProviderError):  # what was stored is undone
                 await uow.accounts.forget(claim.team, claim.key, claim.route)
             else:
@@ -129,8 +130,8 @@ class AccountsService:
         team: str | None = None,
     ) -> Page[AuditEntry]:
         """Who did what, newest first; only the caller's team unless an administrator asks."""
-        async with self._uow_factory() as uow:
-            return await uow.accounts.find_audit(team_filter(caller, team), limit, cursor, object_id)
+        async with self._uow_factory(scope_of(caller, team)) as uow:
+            return await uow.accounts.find_audit(limit, cursor, object_id)
 
 
 def _is_unanswered(standing: RememberedAnswer, claim: RememberedAnswer) -> bool:

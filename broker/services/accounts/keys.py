@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import ApiKey, AuditEntry, Caller, Scope, Session
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotAuthenticated
 from broker.domain.basics.page import Page
@@ -69,7 +69,7 @@ class KeysService:
             problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time that is still to come")
             raise InputError("key", (problem,))
         key, secret = self._new_key(name, team, scopes, expires_at)
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM if by is None else scope_of(by)) as uow:
             await uow.keys.add(key)
             if by is not None:
                 await uow.accounts.bind(by.claim, (key.key_id,))
@@ -83,7 +83,7 @@ class KeysService:
         InputError for a key that does not open, or is no administrator's: revoked keys never come back.
         """
         digest, now = _sha256(given), self._clock.now()
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             await uow.keys.take_turns()
             known = await uow.keys.find_by_hash(digest)
             if known is None:
@@ -101,7 +101,7 @@ class KeysService:
 
     async def find_given_keys(self) -> tuple[ApiKey, ...]:
         """Keys that the setting gave at some start and that still open, oldest first."""
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             standing = await uow.keys.find_standing(ADMIN_TEAM)
         return tuple(key for key in standing if key.key_id.startswith(GIVEN))
 
@@ -114,7 +114,7 @@ class KeysService:
         it opens anything. It ends ``kept``, and those that earlier versions made without an end.
         """
         now = self._clock.now()
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             await uow.keys.take_turns()
             known = None if not kept else await uow.keys.find_by_hash(_sha256(kept))
             if kept and is_private and known is not None and _is_good_for(known, LEAST_LEFT, now):
@@ -134,20 +134,18 @@ class KeysService:
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
     ) -> Page[ApiKey]:
         """Keys without their secrets, newest first; only the caller's team's unless an administrator asks."""
-        async with self._units() as uow:
-            return await uow.keys.find_page(team_filter(caller, team), limit, cursor)
+        async with self._units(scope_of(caller, team)) as uow:
+            return await uow.keys.find_page(limit, cursor)
 
     async def has_any(self) -> bool:
         """Whether any key was ever made: without one nobody can get in."""
-        async with self._units() as uow:
-            return bool((await uow.keys.find_page(None, 1, None)).items)
+        async with self._units(EVERY_TEAM) as uow:
+            return bool((await uow.keys.find_page(1, None)).items)
 
     async def find_key(self, caller: Caller, key_id: str) -> ApiKey:
         """One; NotFound for another team's."""
-        async with self._units() as uow:
-            key = await uow.keys.find(key_id)
-        require_sight(caller, key.team, "key", key_id)
-        return key
+        async with self._units(scope_of(caller)) as uow:
+            return await uow.keys.find(key_id)
 
     async def revoke(self, caller: Caller, key_id: str) -> None:
         """Ends a key and its sessions, at once and for good; twice is no error.
@@ -160,7 +158,7 @@ class KeysService:
             raise Conflict(f"key {key_id} is the one that asks; revoke it with another administrator's key")
         if key.revoked_at is not None:
             return
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             now = self._clock.now()
             await uow.keys.revoke(key_id, now)
             await uow.accounts.add_audit(_entry(key, "key.revoke", now, caller))
@@ -181,7 +179,7 @@ class KeysService:
             raise NotAuthenticated("a key is needed to sign in")
         key = await self._key_of(_sha256(secret))
         token, now = _urlsafe(self._random_bytes(SECRET_BYTES)), self._clock.now()
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             await uow.keys.add_session(Session(_sha256(token), key.key_id, now, now + SESSION_TIME))
             await uow.commit()
         return token
@@ -191,7 +189,7 @@ class KeysService:
         if not token:
             raise NotAuthenticated("nobody is signed in")
         digest = _sha256(token)
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             found = await uow.keys.find_session(digest)
         if found is None:
             return _caller(await self._key_of(digest))
@@ -202,12 +200,12 @@ class KeysService:
 
     async def sign_out(self, token: str) -> None:
         """Ends a session; an unknown one is no error."""
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             await uow.keys.drop_session(_sha256(token))
             await uow.commit()
 
     async def _key_of(self, digest: str) -> ApiKey:
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             key = await uow.keys.find_by_hash(digest)
         if key is None or not hmac.compare_digest(key.sha256, digest) or not key.opens(self._clock.now()):
             raise NotAuthenticated("the bearer key is unknown, revoked or expired")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.ports.retention import RetentionRepository, RetentionUnits
 from broker.ports.unit_of_work import Clock
 
@@ -63,7 +64,7 @@ class RetentionService:
     async def _prune(self, before: datetime, forget: Forget) -> int:
         gone = 0
         for _ in range(MOST_A_PASS):
-            async with self._units() as unit:
+            async with self._units(EVERY_TEAM) as unit:
                 some = await forget(unit.retention, before, self._at_once)
                 await unit.commit()
             gone += some

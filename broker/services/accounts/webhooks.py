@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError, NotFound
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
@@ -92,7 +92,7 @@ class WebhooksService:
             created_at=now,
             created_by=caller.key_id,
         )
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             await uow.webhooks.add(webhook)
             await uow.accounts.bind(caller.claim, (webhook.webhook_id,))
             await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.create"))
@@ -104,21 +104,20 @@ class WebhooksService:
     ) -> Page[Webhook]:
         """Newest first; only the caller's team's, but an administrator sees all."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._units() as uow:
-            return await uow.webhooks.find_page(team_filter(caller, None), limit, cursor)
+        async with self._units(scope_of(caller)) as uow:
+            return await uow.webhooks.find_page(limit, cursor)
 
     async def find(self, caller: Caller, webhook_id: str) -> tuple[Webhook, tuple[Delivery, ...]]:
         """One with its newest deliveries; NotFound for another team's."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             webhook = await uow.webhooks.find(webhook_id)
-            require_sight(caller, webhook.team, "webhook", webhook_id)
             return webhook, await uow.webhooks.find_deliveries(webhook_id, BATCH)
 
     async def remove(self, caller: Caller, webhook_id: str) -> None:
         """Ends a webhook; what was still to be sent to it is not."""
         webhook, _ = await self.find(caller, webhook_id)
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             await uow.webhooks.remove(webhook_id)
             await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.delete"))
             await uow.commit()
@@ -142,7 +141,7 @@ class WebhooksService:
 
         Of several events of one object the newest says the money: it is that of the object as it stands.
         """
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             events = await uow.webhooks.take_events(BATCH)
             newest = {event.object_id: event.event_id for event in events}
             for event in events:
@@ -161,7 +160,7 @@ class WebhooksService:
 
     async def _claim(self) -> tuple[Delivery, ...]:
         now = self._clock.now()
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             due = await uow.webhooks.claim_due(now, now + CLAIMED_FOR, BATCH, EACH)
             await uow.commit()
         return due
@@ -178,7 +177,7 @@ class WebhooksService:
 
     async def _send(self, delivery: Delivery) -> bool:
         """One try, with no transaction open; what came of it is stored after."""
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             try:
                 webhook = await uow.webhooks.find(delivery.webhook_id)
             except NotFound:
@@ -196,7 +195,7 @@ class WebhooksService:
         if outcome.error:
             state = DeliveryState.FAILED if again is None else DeliveryState.PENDING
         done = replace(delivery, attempts=attempts, state=state, error=outcome.error, next_at=again or now)
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             await uow.webhooks.finish(done)
             if state is DeliveryState.PENDING:
                 await uow.webhooks.put_off(webhook.webhook_id, done.next_at)
@@ -260,7 +259,7 @@ async def _reservation_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> Mone
     row = await uow.reservations.find(event.object_id)
     whole = [row]
     if row.plan_id is not None:
-        page = await uow.reservations.find_page(row.team, PAGE, None, row.plan_id)
+        page = await uow.reservations.find_page(PAGE, None, row.plan_id)
         whole = list(page.items)
     charges = [c for c in reservation_charges(whole, {}, event.at) if c.reservation_id == row.reservation_id]
     owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import PriceAboveLimit
 from broker.domain.holding.holding_orders import rank_of
 from broker.domain.holding.outcome import Outcome
@@ -83,5 +84,5 @@ class Buyer:
         raise error.saying(f"{said}. {bill}.{way_out}", bill.facts()) from error
 
     async def _reload(self, reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return tuple([await uow.reservations.find(row.reservation_id) for row in reservations])

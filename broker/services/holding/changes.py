@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict
 from broker.domain.basics.money import ZERO, to_cents
@@ -52,12 +52,12 @@ class ChangesService:
         """Why ``after`` costs more or less than ``before``, both with what is expected in them; both begin
         and end at UTC midnights, and closed months are as they were closed."""
         require_scope(caller, Scope.SPEND_READ)
-        wanted, now = team_filter(caller, team), self._clock.now()
+        scope, now = scope_of(caller, team), self._clock.now()
         old, new = [
-            quantities_of(await self._summaries.find_charges_in(wanted, window, view))
+            quantities_of(await self._summaries.find_charges_in(scope, window, view))
             for window in (before, after)
         ]
-        async with self._units() as uow:
+        async with self._units(scope) as uow:
             then, later = before.start, min(max(after.start, before.start + INSTANT), now)
             prices = await _prices_then(uow, new, then, later)
         return attribute(old, new, prices)
@@ -69,7 +69,7 @@ class ChangesService:
         """
         require_scope(caller, Scope.SPEND_READ)
         old, new = await self._plan(caller, old_id), await self._plan(caller, new_id)
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             after = quantities_of(plan_charges(new, new.team, new_id))
             prices = await _prices_then(uow, after, old.as_of, new.as_of)
             repriced = await _at_prices_of(uow, old, new.as_of)
@@ -78,9 +78,8 @@ class ChangesService:
         return compare_plans(old, new, changes, repriced)
 
     async def _plan(self, caller: Caller, plan_id: str) -> Plan:
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
-        require_sight(caller, record.team, "plan", plan_id)
         if record.plan is None:
             raise Conflict(f"plan {plan_id} is {record.state}: there is nothing to compare yet")
         return record.plan

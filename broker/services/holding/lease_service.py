@@ -14,6 +14,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import (
     ConcurrentChange,
@@ -369,7 +370,7 @@ class LeaseService:
         now, team = self._clock.now(), left[0].team
         bill = str(leaving_bill(left, now))
         entry = AuditEntry(now, actor, "plan.given_back", "plan", plan_id, team, bill)
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             await uow.accounts.add_audit(entry)
             crash_points.here("plan.given_back.before")
             await uow.commit()
@@ -378,7 +379,7 @@ class LeaseService:
     async def _give_up(
         self, reservation_id: str, reason: str, actor: str, *, whole_plan: bool
     ) -> tuple[Reservation, ...]:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             first = await uow.reservations.find(reservation_id)
             rows = [first]
             if whole_plan and first.plan_id is not None:
@@ -480,7 +481,7 @@ class LeaseService:
 
     async def reload(self, reservation: Reservation) -> Reservation:
         """The row as it stands."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.reservations.find(reservation.reservation_id)
 
     async def _answer(
@@ -527,7 +528,7 @@ class LeaseService:
 
         ``is_news`` False: the same as the try before, which the trail does not repeat.
         """
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             written = await uow.reservations.update(row)
             if beside is not None:
                 await beside(uow)

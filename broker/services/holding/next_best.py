@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
 from broker.domain.basics.money import usd_words
 from broker.domain.holding.holding_orders import Intent, intents_of
@@ -98,7 +99,7 @@ class NextBest:
         before, after = usd_words(exchange.before_usd), usd_words(exchange.after_usd)
         why = f"in place of {refused.reservation_id}, refused ({error}): {after} instead of {before}"
         try:
-            async with creator.turn, self._uow_factory() as uow:
+            async with creator.turn, self._uow_factory(EVERY_TEAM) as uow:
                 left = await lease_service.give_up_rows(uow, exchange.leaving, str(error), actor)
                 drafts = await creator.draft(
                     uow,
@@ -122,7 +123,7 @@ class NextBest:
     async def _find(
         self, refused: Reservation, plan_id: str, workload: str, error: ProviderError, *, later: bool
     ) -> Exchange | None:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             record = await uow.plans.find(plan_id)
             if later and _is_run(record, workload):
                 return None
@@ -208,6 +209,6 @@ def _is_run(record: PlanRecord, workload: str) -> bool:
 
 async def _rows_of(uow: UnitOfWork, plan_id: str) -> Sequence[Reservation]:
     """Reservations of the plan's last reserving: the open ones, and what failed since the oldest of them."""
-    found = await find_reservations(uow, None, plan_id)
+    found = await find_reservations(uow, plan_id)
     since = min((row.created_at for row in found if row.is_open), default=None)
     return [row for row in found if since is not None and row.created_at >= since]

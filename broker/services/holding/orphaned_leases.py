@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.identity import ENTROPY_BYTES, made_at, make_id, reservation_of, stands_for, stem_of
 from broker.domain.holding.reservation import Lease, Reservation
@@ -52,7 +53,7 @@ class OrphanedLeases:
         """
         now = self._clock.now()
         reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             tag = lease.tag or ""
             wanted = reservation_of(tag, await uow.accounts.install_id())
             owner = await _owner(uow, tag, wanted)
@@ -78,10 +79,11 @@ class OrphanedLeases:
         self, leases: Sequence[Lease], first_seen: Mapping[tuple[str, str], datetime]
     ) -> tuple[Orphan, ...]:
         """Leases without a tag that orders with a lost answer have probably left."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             known = await uow.reservations.find_open()
-            before = await uow.reservations.find_page(UNATTRIBUTED, PAGE, None)
             lost = await uow.reservations.find_lost(self._clock.now() - REMEMBERED)
+        async with self._uow_factory(EVERY_TEAM.narrowed_to(UNATTRIBUTED)) as uow:
+            before = await uow.reservations.find_page(PAGE, None)
         return find_orphans(leases, lost, (*known, *before.items), first_seen)
 
     async def book_orphan(self, orphan: Orphan, actor: str) -> Reservation:
@@ -91,7 +93,7 @@ class OrphanedLeases:
         entry = AuditEntry(
             now, actor, "lease.orphaned", "reservation", row.reservation_id, UNATTRIBUTED, row.reason
         )
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             await uow.reservations.add(row)
             await uow.accounts.add_audit(entry)
             crash_points.here("lease.orphaned.before")
@@ -126,7 +128,7 @@ async def _ordered_at(uow: UnitOfWork, owner: Reservation | None, tag: str) -> d
     for unit in owner.units:
         if unit.tag == tag and unit.ordered_at is not None:
             return unit.ordered_at
-    trail = await uow.accounts.find_audit(None, PAGE, None, owner.reservation_id)
+    trail = await uow.accounts.find_audit(PAGE, None, owner.reservation_id)
     sent = [
         entry.at for entry in trail.items if entry.action in ORDERED and entry.detail.endswith(f"tag {tag}")
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import (
     BrokerError,
@@ -161,7 +162,7 @@ class ReconcileService:
             clouds, unread = await self._list_clouds()
             errors = list(unread.values())
             self._note_unread(unread, report.started_at)
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
             await self._note_seen(rows, clouds, report.started_at)
@@ -232,14 +233,14 @@ class ReconcileService:
         """Notes what was running when its provider was listed: until then what goes later surely ran."""
         seen = [unit for row in rows for unit in running_units(row, clouds.get(row.offer.provider, ()))]
         if seen:
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 await uow.reservations.note_seen(seen, at)
                 crash_points.here("reservation.seen.before")
                 await uow.commit()
                 crash_points.here("reservation.seen.after")
 
     async def _find_open(self) -> OpenRows:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return OpenRows(await uow.reservations.find_open())
 
     async def _try_to_advance(
@@ -265,7 +266,7 @@ class ReconcileService:
         """
         async with self._passing:
             clouds, unread = await self._list_clouds()
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
             found: list[Prospect] = []
@@ -315,7 +316,7 @@ class ReconcileService:
         """One reservation as it stands now, what is to be done with it, and what that was decided on."""
         leases = clouds[row.offer.provider]
         alone = row.plan_id is None and not known.successors(row)
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             row = await uow.reservations.find(row.reservation_id)
             known = OpenRows(()) if alone else OpenRows(await uow.reservations.find_open())
         shown = [*leases, *await self._second_look(row, leases)]
@@ -359,7 +360,7 @@ class ReconcileService:
 
     async def _claim(self, row: Reservation) -> bool:
         """Whether no other process acts on ``row``."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             claimed = await uow.reservations.claim(row.reservation_id)
             crash_points.here("reservation.claim.before")
             await uow.commit()
@@ -484,7 +485,7 @@ class ReconcileService:
         """Says which hours are short of what, and has the plan looked at again without that offer."""
         now = self._clock.now()
         was_given_back = not row.is_open or row.state is ReservationState.RELEASING
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             beside = [
                 other
                 for other in await uow.reservations.find_open()
@@ -517,7 +518,7 @@ class ReconcileService:
         self, report: ReconcileReport, clouds: Mapping[str, Sequence[Lease]], install_id: str
     ) -> ReconcileReport:
         """Watches leases of ours that no open intent is for, and releases those past their grace."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             rows = await uow.reservations.find_open()
         by_provider: defaultdict[str, list[Reservation]] = defaultdict(list)
         for row in rows:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker import crash_points
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalLapsed,
@@ -120,7 +120,7 @@ class ReservationsService:
         try:
             held = await self._buying.buy_in_order(reservations, caller.key_id)
         except ProviderError:
-            await self._tell("reservation.failed", await self._reload(reservations))
+            await self._tell("reservation.failed", await self._reload(caller, reservations))
             raise
         await self._tell("plan.reserved", held)
         return held
@@ -129,9 +129,8 @@ class ReservationsService:
         """A plan that would pass a budget as it stands now waits for finance from here on."""
         if self._budgets is None:
             return
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
-        require_sight(caller, record.team, "plan", plan_id)
         if record.plan is None or record.needs_approval:
             return
         why = await self._budgets.find_overruns(record, record.plan)
@@ -140,9 +139,8 @@ class ReservationsService:
 
     async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """Checks everything and stores every intent, in one transaction."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
-            require_sight(caller, record.team, "plan", plan_id)
             plan = await self._approved(uow, record)
             offers = await self._current_offers(uow, plan)
             self._check_prices(plan, offers)
@@ -220,7 +218,7 @@ class ReservationsService:
         dearer than ``most_usd_per_node_hour``, OverQuota, and the provider's error; then nothing is held.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._creator.turn, self._uow_factory() as uow:
+        async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
             offer = await _on_sale(uow, offer_id)
             _check_price(offer, most_usd_per_node_hour)
             now = self._clock.now()
@@ -244,7 +242,7 @@ class ReservationsService:
         try:
             bought = await self._buying.buy_one(reservation, caller.key_id)
         except ProviderError:
-            await self._tell("reservation.failed", await self._reload((reservation,)))
+            await self._tell("reservation.failed", await self._reload(caller, (reservation,)))
             raise
         await self._tell("reservation.changed", (bought,))
         return bought
@@ -278,7 +276,7 @@ class ReservationsService:
         if reservation.end is not None and end <= reservation.end:
             expected = f"later than {reservation.end.isoformat()}; to end it sooner, release it"
             raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope_of(caller)) as uow:
             await self._creator.require_longer(uow, reservation, end)
         for attempt in range(TRIES):
             require_extensible(reservation)
@@ -294,10 +292,8 @@ class ReservationsService:
 
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
         """One reservation; NotFound for another team's."""
-        async with self._uow_factory() as uow:
-            reservation = await uow.reservations.find(reservation_id)
-        require_sight(caller, reservation.team, "reservation", reservation_id)
-        return reservation
+        async with self._uow_factory(scope_of(caller)) as uow:
+            return await uow.reservations.find(reservation_id)
 
     async def find_reservations(
         self,
@@ -309,22 +305,18 @@ class ReservationsService:
         team: str | None = None,
     ) -> Page[Reservation]:
         """Reservations, newest first; only the caller's team unless an administrator asks."""
-        async with self._uow_factory() as uow:
-            return await uow.reservations.find_page(team_filter(caller, team), limit, cursor, plan_id)
+        async with self._uow_factory(scope_of(caller, team)) as uow:
+            return await uow.reservations.find_page(limit, cursor, plan_id)
 
     async def find_every(
         self, caller: Caller, *, plan_id: str | None = None, team: str | None = None, open_only: bool = False
     ) -> tuple[Reservation, ...]:
         """All that ``find_reservations`` pages through, newest first; ``open_only``: what is not over."""
-        wanted = team_filter(caller, team)
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope_of(caller, team)) as uow:
             if not open_only:
-                return await find_every(uow, wanted, plan_id)
-            rows = [
-                row
-                for row in await uow.reservations.find_open()
-                if wanted in (None, row.team) and plan_id in (None, row.plan_id)
-            ]
+                return await find_every(uow, plan_id)
+            opened = await uow.reservations.find_open()
+        rows = (row for row in opened if plan_id in (None, row.plan_id))
         return tuple(sorted(rows, key=lambda row: (row.created_at, row.reservation_id), reverse=True))
 
     async def find_shortfalls(
@@ -334,8 +326,8 @@ class ReservationsService:
         rows = await self.find_every(caller, plan_id=plan_id, team=team, open_only=True)
         return find_shortfalls(rows, self._clock.now())
 
-    async def _reload(self, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:
-        async with self._uow_factory() as uow:
+    async def _reload(self, caller: Caller, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:
+        async with self._uow_factory(scope_of(caller)) as uow:
             return tuple([await uow.reservations.find(row.reservation_id) for row in reservations])
 
     async def _tell(self, event: str, reservations: Iterable[Reservation]) -> None:

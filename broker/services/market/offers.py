@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from broker.domain.basics.access import require_scope
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError, ProviderError
 from broker.domain.basics.window import Window
@@ -101,7 +101,7 @@ class OffersService:
     async def _peers(self) -> Peers:
         """What sellers asked before this round; lists that repeat other sellers' prices are no word of their
         own."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             prices = await uow.offers.find_peer_prices()
         return Peers(price for price in prices if price.provider not in self._price_lists)
 
@@ -111,7 +111,7 @@ class OffersService:
         started_at, began = self._clock.now(), time.monotonic()
         batch, error = await self._ask(source, started_at)
         round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
-        async with self._recording, self._uow_factory() as uow:
+        async with self._recording, self._uow_factory(EVERY_TEAM) as uow:
             if batch is None:
                 await uow.offers.record_round(round_, None)
             else:
@@ -165,7 +165,7 @@ class OffersService:
         Pools are those of the whole market, unless only a part of it is asked for.
         """
         chosen, now = wanted or OfferFilter(), self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
             offers = await uow.offers.find_current(
                 provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
@@ -178,7 +178,7 @@ class OffersService:
     ) -> tuple[tuple[Offer, ...], bool]:
         """At most ``limit`` of what ``find_offers`` gives, after a place, and whether more follow."""
         now = self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
             found = await uow.offers.find_after(wanted, after, limit + 1)
             page = found[:limit]
@@ -191,7 +191,7 @@ class OffersService:
         self, parts: Sequence[OfferSlice], order: OfferOrder, *, descending: bool
     ) -> tuple[Offer, ...]:
         """The offers of some slices of the market, one slice after another, with what our launches taught."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             ids = [
                 offer_id
                 for part in parts
@@ -201,65 +201,65 @@ class OffersService:
 
     async def find_counts(self) -> tuple[OfferCount, ...]:
         """How many offers are on sale, by provider, GPU, region and tier."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_counts()
 
     async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
         """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_price_range(wanted, count)
 
     async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
         """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_cheapest_of_sellers(wanted)
 
     async def find_named(self, offer_ids: Sequence[str]) -> tuple[Offer, ...]:
         """Those of the named offers that are on sale, in that order, with what our launches taught."""
         now = self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
             found = {offer.offer_id: offer for offer in await uow.offers.find_many(offer_ids)}
         return LaunchBook(launches, now).told([found[key] for key in offer_ids if key in found])
 
     async def find_as_of(self) -> datetime | None:
         """When the newest current offer was seen; None before the first."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_as_of()
 
     async def find_offer(self, offer_id: str) -> Offer:
         """One current offer with what our launches taught; NotFound."""
         now = self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
             offer = await uow.offers.find_offer(offer_id)
         return LaunchBook(launches, now).told((offer,))[0]
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         """Price history: points of change, led by the one in force at the window's start."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_prices(offer_id, window)
 
     async def find_changes(self, since: datetime, limit: int = 200) -> tuple[OfferChange, ...]:
         """Changes after ``since``, oldest first."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_changes(since, limit)
 
     async def find_rejected(self, provider: str) -> PollRound | None:
         """The last round of ``provider``, with the rows that could not be read."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_rejected(provider)
 
     async def find_quarantine(self, provider: str | None = None) -> tuple[Quarantined, ...]:
         """Offers whose price waits for somebody's word, and those released at their price."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.quarantine.find(provider)
 
     async def release_from_quarantine(self, caller: Caller, offer_id: str) -> Quarantined:
         """Believes the price of an offer in quarantine: from the next poll on it is on sale, until its price
         changes. NotFound; released twice is no error."""
         require_scope(caller, Scope.ADMIN)
-        async with self._recording, self._uow_factory() as uow:
+        async with self._recording, self._uow_factory(scope_of(caller)) as uow:
             entry = await uow.quarantine.find_one(offer_id)
             if entry.released_at is None:
                 now = self._clock.now()
@@ -275,7 +275,7 @@ class OffersService:
 
     async def find_feeds(self) -> tuple[FeedHealth, ...]:
         """Health of every feed, polled yet or not; stale ones say since when."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             feeds = {feed.provider: feed for feed in await uow.offers.find_feeds()}
         for name in self._sources:
             feeds.setdefault(name, FeedHealth(name, None, None, None, None, 0, 0, None))
@@ -287,7 +287,7 @@ class OffersService:
 
     async def hold_back(self, waits: Mapping[str, datetime]) -> None:
         """Notes before when feeds are not asked again, for whoever polls next and for all who ask."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             for provider, until in waits.items():
                 await uow.offers.hold_back(provider, until)
             await uow.commit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.money import from_micro_usd
 from broker.domain.planning.plan import Plan, PriceOutlook
 from broker.ports.prices import PriceUnits
@@ -32,7 +33,7 @@ class PlanOutlooks:
         later = {key: at for key, at in first.items() if at - plan.as_of >= BOUGHT_NOW}
         if not later:
             return ()
-        async with self._units() as unit:
+        async with self._units(EVERY_TEAM) as unit:
             offers = await unit.offers.find_many(sorted(later))
             forecaster = await load_forecaster(unit.prices, offers, plan.as_of, self._sources)
         found = []

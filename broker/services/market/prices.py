@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import to_micro_usd
 from broker.domain.basics.window import Window
@@ -77,19 +78,19 @@ class PricesService:
         if at > now:
             problem = FieldProblem("/at", at.isoformat(), f"an instant that has passed, by {now.isoformat()}")
             raise InputError("request", (problem,))
-        async with self._units() as unit:
+        async with self._units(EVERY_TEAM) as unit:
             return await unit.prices.find_known_at(at, gpu=gpu, tier=tier, provider=provider)
 
     async def find_days(self, offer_id: str, window: Window) -> tuple[PriceDay, ...]:
         """Figures of an offer on each day that ``window`` touches on which it was on sale."""
-        async with self._units() as unit:
+        async with self._units(EVERY_TEAM) as unit:
             return await unit.prices.find_days(offer_id, _days(window), self._clock.now())
 
     async def find_sku_days(
         self, gpu: str, tier: str, window: Window, *, by_provider: bool = False
     ) -> tuple[SkuDay, ...]:
         """Figures of a GPU in one tier by day, over all sellers or each."""
-        async with self._units() as unit:
+        async with self._units(EVERY_TEAM) as unit:
             days, now = _days(window), self._clock.now()
             return await unit.prices.find_sku_days(gpu, tier, days, now, by_provider=by_provider)
 
@@ -102,7 +103,7 @@ class PricesService:
         key = (gpu, tier, days, until)
         found = self._recent.find(key)
         if found is None:
-            async with self._units() as unit:
+            async with self._units(EVERY_TEAM) as unit:
                 found = await unit.prices.find_sku_days(gpu, tier, days, until, by_provider=False)
             if not found or found[-1].day < days[-1]:  # nothing of today is that old yet
                 return await self.find_sku_days(gpu, tier, window)
@@ -114,7 +115,7 @@ class PricesService:
     ) -> OfferForecast:
         """What the price of a current offer may be after each of ``hours``; NotFound."""
         now = self._clock.now()
-        async with self._units() as unit:
+        async with self._units(EVERY_TEAM) as unit:
             offer = await unit.offers.find_offer(offer_id)
             forecaster = await load_forecaster(unit.prices, (offer,), now, self._sources)
         family, price = self._sources.family_of(offer), to_micro_usd(offer.price_usd_per_node_hour)
@@ -125,7 +126,7 @@ class PricesService:
         """Summarises days that are over, a few a pass, and lets go of what is older than the rules keep."""
         done, now = Upkeep(), self._clock.now()
         for _ in range(DAYS_A_PASS):
-            async with self._units() as unit:
+            async with self._units(EVERY_TEAM) as unit:
                 day = await unit.prices.find_next_day()
                 if day is None or start_of(day) + DAY > now:
                     break
@@ -133,7 +134,7 @@ class PricesService:
                 await unit.commit()
             done.days.append(day)
         if done.days:
-            async with self._units() as unit:
+            async with self._units(EVERY_TEAM) as unit:
                 done.points_gone = await unit.prices.thin(
                     (now - timedelta(days=self._rules.full_days)).date()
                 )

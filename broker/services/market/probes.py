@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.webhook import ALL_TEAMS
@@ -35,7 +36,7 @@ class ProbesService:
 
         A probe that fails unexpectedly is logged, keeps no other seller waiting, and is tried again.
         """
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             last = {feed.provider: feed.probe for feed in await uow.offers.find_feeds()}
         due = [name for name in sorted(self._probes) if is_due(last.get(name), self._clock.now())]
         reports = []
@@ -52,7 +53,7 @@ class ProbesService:
         """One probe; what it found is stored with the event of what is new of it."""
         now = self._clock.now()
         asked = await self._probes[name](now)
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             feeds = {feed.provider: feed.probe for feed in await uow.offers.find_feeds()}
             report = carried_over(feeds.get(name), asked)
             news = new_findings(feeds.get(name), report)

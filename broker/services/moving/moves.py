@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, ProviderError, StalePlan
 from broker.domain.holding.holding_orders import find_drifts, intents_of
 from broker.domain.holding.reservation import Reservation, ReservationState
@@ -55,7 +56,7 @@ class MovesService:
         places count while they are held) before anything is bought, and the provider's error after the new
         was given back, with its cost; the old then stays.
         """
-        async with self._creator.turn, self._uow_factory() as uow:
+        async with self._creator.turn, self._uow_factory(EVERY_TEAM) as uow:
             held = await self._leaving(uow, leaving)
             part = _part_of(plan, {row.workload for row in held})
             offers = await _offers_of(uow, part)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from broker import crash_points
-from broker.domain.basics.access import require_scope, require_sight
+from broker.domain.basics.access import EVERY_TEAM, TeamScope, require_scope, scope_of
 from broker.domain.basics.account import Caller, IdempotencyKey, Scope
 from broker.domain.basics.errors import (
     BrokerError,
@@ -79,7 +79,7 @@ class ProposalsService:
         if look.state in (ProposalState.ACCEPTED, ProposalState.APPLIED, ProposalState.PARTLY):
             return look
         self._require_standing(look)
-        return await self._accept(look, caller.key_id, caller.claim)
+        return await self._accept(scope_of(caller), look, caller.key_id, caller.claim)
 
     async def reject(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
         """Says no; twice is no error. Raises Conflict for what is under way or over."""
@@ -88,7 +88,9 @@ class ProposalsService:
         if look.state is ProposalState.REJECTED:
             return look
         self._require_standing(look)
-        return await self._end(look, ProposalState.REJECTED, f"rejected by {caller.key_id}", caller)
+        return await self._end(
+            scope_of(caller), look, ProposalState.REJECTED, f"rejected by {caller.key_id}", caller
+        )
 
     async def act(self) -> tuple[Reoptimization, ...]:
         """One pass: lets lapse what is over, begins what may begin by itself, and follows what is under way.
@@ -96,10 +98,10 @@ class ProposalsService:
         One proposal's fault does not stop the others.
         """
         async with self._acting:
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 standing = await uow.reoptimizations.find_in({ProposalState.PROPOSED})
             done = [await self._try(look, self._begin) for look in _in_turn(standing)]
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 moving = await uow.reoptimizations.find_in({ProposalState.ACCEPTED})
             done += [await self._try(look, self._follow) for look in reversed(moving)]
         return tuple(look for look in done if look is not None)
@@ -114,10 +116,8 @@ class ProposalsService:
         return None
 
     async def _seen_by(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
-        async with self._uow_factory() as uow:
-            look = await uow.reoptimizations.find(reoptimization_id)
-        require_sight(caller, look.team, "re-optimization", reoptimization_id)
-        return look
+        async with self._uow_factory(scope_of(caller)) as uow:
+            return await uow.reoptimizations.find(reoptimization_id)
 
     def _require_standing(self, look: Reoptimization) -> None:
         over = look.lapses_at is not None and look.lapses_at <= self._clock.now()
@@ -131,35 +131,39 @@ class ProposalsService:
         """Of what stands: lapses when its time is over or its plan is not in force any more; begins by itself
         where the policy says so and finance need not, or did, agree. Finance's no ends it."""
         now = self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             in_force = await uow.plans.find_current(look.team)
             record = None if look.new_plan_id is None else await uow.plans.find(look.new_plan_id)
         if look.lapses_at is not None and look.lapses_at <= now:
-            return await self._end(look, ProposalState.LAPSED, "its time was over")
+            return await self._end(EVERY_TEAM, look, ProposalState.LAPSED, "its time was over")
         if look.plan_id not in {one.plan_id for one in in_force}:
             return await self._end(
-                look, ProposalState.LAPSED, f"plan {look.plan_id} is not in force any more"
+                EVERY_TEAM, look, ProposalState.LAPSED, f"plan {look.plan_id} is not in force any more"
             )
         if record is None:
             return None
         if record.approval is ApprovalState.REJECTED:
-            return await self._end(look, ProposalState.REJECTED, f"finance rejected plan {record.plan_id}")
+            return await self._end(
+                EVERY_TEAM, look, ProposalState.REJECTED, f"finance rejected plan {record.plan_id}"
+            )
         if look.mode is not ReoptimizeMode.AUTO or record.approval is ApprovalState.WAITING:
             return None
-        return await self._accept(look, ACTOR, None)
+        return await self._accept(EVERY_TEAM, look, ACTOR, None)
 
-    async def _accept(self, look: Reoptimization, actor: str, claim: IdempotencyKey | None) -> Reoptimization:
+    async def _accept(
+        self, scope: TeamScope, look: Reoptimization, actor: str, claim: IdempotencyKey | None
+    ) -> Reoptimization:
         """The word, the plan in force and the audit trail, in one transaction."""
         if look.new_plan_id is None:
             raise Conflict(f"re-optimization {look.reoptimization_id} has no plan: look again")
         now = self._clock.now()
-        await self._require_settled(look)
-        await self._ask_budgets(look, look.new_plan_id)
+        await self._require_settled(scope, look)
+        await self._ask_budgets(scope, look, look.new_plan_id)
         moves = tuple(
             replace(move, state=MoveState.MOVING if move.leaves else MoveState.DONE) for move in look.moves
         )
         over = not any(move.leaves for move in moves)
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope) as uow:
             record = await uow.plans.find(look.new_plan_id)
             if record.plan is not None:
                 require_approved(record, record.plan)
@@ -192,11 +196,11 @@ class ProposalsService:
         await self._tell(accepted)
         return accepted
 
-    async def _ask_budgets(self, look: Reoptimization, plan_id: str) -> None:
+    async def _ask_budgets(self, scope: TeamScope, look: Reoptimization, plan_id: str) -> None:
         """Moves that would pass a budget as it stands now wait for finance from here on."""
         if self._budgets is None:
             return
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope) as uow:
             record = await uow.plans.find(plan_id)
         if record.plan is None or record.needs_approval:
             return
@@ -204,21 +208,26 @@ class ProposalsService:
         if why:
             await self._approving.require_for(plan_id, "; ".join(why))
 
-    async def _require_settled(self, look: Reoptimization) -> None:
+    async def _require_settled(self, scope: TeamScope, look: Reoptimization) -> None:
         """A plan whose own moves are under way has to come to be before others start from it."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope) as uow:
             moving = await uow.reoptimizations.find_in({ProposalState.ACCEPTED})
         before = next((one for one in moving if one.new_plan_id == look.plan_id), None)
         if before is not None:
             raise Conflict(f"moves of {before.reoptimization_id} are under way: wait until they are over")
 
     async def _end(
-        self, look: Reoptimization, state: ProposalState, reason: str, caller: Caller | None = None
+        self,
+        scope: TeamScope,
+        look: Reoptimization,
+        state: ProposalState,
+        reason: str,
+        caller: Caller | None = None,
     ) -> Reoptimization:
         now, actor = self._clock.now(), ACTOR if caller is None else caller.key_id
         words = f"{look.reason}; {reason}" if look.reason else reason
         ended = replace(look, state=state, reason=words, decided_at=now, decided_by=actor)
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope) as uow:
             ended = await uow.reoptimizations.update(ended)
             await uow.accounts.add_audit(entry_of(ended, now, actor))
             await uow.accounts.bind(None if caller is None else caller.claim, [look.reoptimization_id])
@@ -231,7 +240,7 @@ class ProposalsService:
     async def _follow(self, look: Reoptimization) -> Reoptimization | None:
         """Begins each move that is not, sees what came of the others, and concludes when all are over."""
         assert look.new_plan_id is not None
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             record = await uow.plans.find(look.new_plan_id)
         assert record.plan is not None
         now = look
@@ -269,10 +278,10 @@ class ProposalsService:
     async def _rows(self, look: Reoptimization, move: Move) -> _Rows:
         """``old``: all of the workload that the plan before holds; ``new``: what the move has intended."""
         assert look.new_plan_id is not None
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             lineage = await uow.plans.find_lineage(look.plan_id)
             opened = await uow.reservations.find_open()
-            intended = await find_reservations(uow, None, look.new_plan_id)
+            intended = await find_reservations(uow, look.new_plan_id)
         mine = [row for row in opened if row.plan_id in lineage and row.workload == move.workload]
         new = [row for row in intended if set(row.replaces) & set(move.leaves)]
         leaving = {key for row in new for key in row.replaces} or set(move.leaves)
@@ -281,7 +290,7 @@ class ProposalsService:
         return _Rows(tuple(going), tuple(new))
 
     async def _note(self, look: Reoptimization) -> Reoptimization:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             noted = await uow.reoptimizations.update(look)
             crash_points.here("proposal.note.before")
             await uow.commit()
@@ -297,7 +306,7 @@ class ProposalsService:
         state = state if done else ProposalState.FAILED
         words = "; ".join((look.reason, *(f"{m.workload} stays: {m.reason}" for m in failed)))
         ended = replace(look, state=state, reason=words)
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             if failed:
                 old = await uow.plans.find(look.plan_id)
                 await uow.plans.update(self._as_it_came(record, old, done))

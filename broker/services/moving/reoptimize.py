@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import EVERY_TEAM, TeamScope, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
@@ -169,18 +169,20 @@ class ReoptimizeService:
     async def run_for(self, caller: Caller, team: str | None = None) -> tuple[Reoptimization, ...]:
         """A new look that somebody asks for, at the plans that they see."""
         require_scope(caller, Scope.PLANS_WRITE)
-        return await self.run(f"asked by {caller.key_id}", team_filter(caller, team))
+        return await self.run(f"asked by {caller.key_id}", scope_of(caller, team))
 
-    async def run(self, trigger: str, team: str | None = None) -> tuple[Reoptimization, ...]:
-        """A new look at every current plan of ``team`` (None: all), those that hold something first."""
-        return await self._run(await self._current(team), trigger, THOROUGH)
+    async def run(self, trigger: str, scope: TeamScope = EVERY_TEAM) -> tuple[Reoptimization, ...]:
+        """A new look at every current plan of ``scope``, those that hold something first."""
+        return await self._run(await self._current(scope), trigger, THOROUGH)
 
     async def run_if_touched(self, changes: Iterable[OfferChange]) -> tuple[Reoptimization, ...]:
         """A new, quick look at the plans that ``changes`` of the market call for."""
         moved = tuple(changes)
         if not moved:
             return ()
-        records = [r for r in await self._current(None) if r.plan is not None and is_touched(r.plan, moved)]
+        records = [
+            r for r in await self._current(EVERY_TEAM) if r.plan is not None and is_touched(r.plan, moved)
+        ]
         first = moved[0]
         more = f" and {len(moved) - 1} more" if len(moved) > 1 else ""
         return await self._run(records, f"market: {first.kind} of {first.offer_id}{more}", QUICK)
@@ -194,7 +196,7 @@ class ReoptimizeService:
         if not waiting:
             return ()
         now = self._clock.now()
-        current = {record.plan_id: record for record in await self._current(None)}
+        current = {record.plan_id: record for record in await self._current(EVERY_TEAM)}
         gone = [look for look in waiting if look.plan_id not in current]
         if gone:
             await self._book.let_go(gone, "its plan is not in force any more", now)
@@ -205,37 +207,35 @@ class ReoptimizeService:
             THOROUGH,
         )
 
-    async def find_unfinished(self) -> tuple[Reoptimization, ...]:
+    async def find_unfinished(self, scope: TeamScope = EVERY_TEAM) -> tuple[Reoptimization, ...]:
         """Looks that were cut off and wait for another try, newest first."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope) as uow:
             return await uow.reoptimizations.find_in({ProposalState.UNFINISHED})
 
     async def find_unfinished_of(self, caller: Caller, plan_id: str) -> Reoptimization | None:
         """The look at a plan of the caller's that was cut off and waits for another try."""
-        mine = (look for look in await self.find_unfinished() if look.plan_id == plan_id)
-        return next((look for look in mine if team_filter(caller) in (None, look.team)), None)
+        waiting = await self.find_unfinished(scope_of(caller))
+        return next((look for look in waiting if look.plan_id == plan_id), None)
 
     async def has_plans(self) -> bool:
         """Whether a plan is in force that a change of the market may call to look at."""
-        return bool(await self._current(None))
+        return bool(await self._current(EVERY_TEAM))
 
     async def find_reoptimizations(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
     ) -> Page[Reoptimization]:
         """What was proposed, applied or rejected, and why; newest first."""
-        async with self._uow_factory() as uow:
-            return await uow.reoptimizations.find_page(team_filter(caller, team), limit, cursor)
+        async with self._uow_factory(scope_of(caller, team)) as uow:
+            return await uow.reoptimizations.find_page(None, limit, cursor)
 
     async def find_one(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
         """One; NotFound for another team's."""
-        async with self._uow_factory() as uow:
-            look = await uow.reoptimizations.find(reoptimization_id)
-        require_sight(caller, look.team, "re-optimization", reoptimization_id)
-        return look
+        async with self._uow_factory(scope_of(caller)) as uow:
+            return await uow.reoptimizations.find(reoptimization_id)
 
-    async def _current(self, team: str | None) -> tuple[PlanRecord, ...]:
-        async with self._uow_factory() as uow:
-            return await uow.plans.find_current(team)
+    async def _current(self, scope: TeamScope) -> tuple[PlanRecord, ...]:
+        async with self._uow_factory(scope) as uow:
+            return await uow.plans.find_current()
 
     async def _run(
         self, records: Iterable[PlanRecord], trigger: str, shares: Sequence[float]
@@ -252,7 +252,7 @@ class ReoptimizeService:
 
     async def _market(self) -> _Market:
         now = self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             offers = await usable_offers(uow, now, self._rules.offers)
             reservations = await uow.reservations.find_open()
             moved = await uow.reoptimizations.find_in(MOVED, now - LONGEST_COOLDOWN)
@@ -353,7 +353,7 @@ class ReoptimizeService:
         shares: Sequence[float],
     ) -> _Look:
         now, terms = market.now, self._rules.terms
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             plan_ids = await uow.plans.find_lineage(record.plan_id)
         mine = [row for row in market.reservations if row.plan_id in plan_ids]
         others = [row for row in market.reservations if row.plan_id not in plan_ids]
@@ -456,7 +456,7 @@ class ReoptimizeService:
             key: offer.price_usd_per_node_hour for key, offer in situation.offers.items() if key in used
         }
         if plan.as_of < now:
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 for offer_id in sorted(used):
                     for point in (await uow.offers.find_prices(offer_id, Window(plan.as_of, now)))[:1]:
                         prices[offer_id] = point.price_usd_per_node_hour

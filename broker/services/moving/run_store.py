@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.money import format_usd
 from broker.domain.moving.finding import ACTOR, entry_of, is_same
@@ -47,7 +48,7 @@ class RunStore:
             passed = await self.budgets.find_overruns_of_moves(result, new)
         if passed:
             result = replace(result, reason="; ".join((result.reason, *passed, "finance has to approve")))
-        async with self.uow_factory() as uow:
+        async with self.uow_factory(EVERY_TEAM) as uow:
             standing = [
                 look
                 for look in await uow.reoptimizations.find_in(_STANDING)
@@ -75,7 +76,7 @@ class RunStore:
 
     async def let_go(self, looks: Iterable[Reoptimization], why: str, at: datetime) -> None:
         """Looks that were cut off and that nobody has to finish any more."""
-        async with self.uow_factory() as uow:
+        async with self.uow_factory(EVERY_TEAM) as uow:
             for look in looks:
                 await _end(uow, look, why, at)
             await uow.commit()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import EVERY_TEAM, TeamScope, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import (
     BrokerError,
@@ -139,7 +139,7 @@ class PlanningService:
             requested_by=caller.key_id,
             intended_by=caller.key_id if intended else None,
         )
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope_of(caller)) as uow:
             await uow.plans.add(record)
             self._require_room(
                 record.team, len(request.workloads), *await uow.plans.count_on_their_way(record.team)
@@ -197,7 +197,7 @@ class PlanningService:
         kind = class_by_size(TurnClass.INTERACTIVE, record.workload_count)
         turn = Turn(record.team, kind, plan_id, number)
         async with self._queue.place(turn) as place:
-            record = await self._store(replace(record, state=PlanState.RUNNING), "plan.run")
+            record = await self._store(EVERY_TEAM, replace(record, state=PlanState.RUNNING), "plan.run")
             self._events.publish(plan_id, {"state": PlanState.RUNNING.value})
             plan, problem = await self._attempt(record, place)
         if plan is None:
@@ -207,7 +207,7 @@ class PlanningService:
             record = replace(record, state=PlanState.DONE, plan=plan)
             why = (*self._rules.over_limit(plan.cost_usd), *await self._overruns(record, plan))
             record = replace(record, needs_approval=bool(why), approval_reason="; ".join(why) or None)
-        record = await self._store(record, f"plan.{record.state}")
+        record = await self._store(EVERY_TEAM, record, f"plan.{record.state}")
         await self._tell(record)
         return record
 
@@ -228,7 +228,7 @@ class PlanningService:
                 )
             with suppress(ConcurrentChange):
                 cancelled = replace(record, state=PlanState.CANCELLED)
-                cancelled = await self._store(cancelled, "plan.cancelled", caller.key_id)
+                cancelled = await self._store(scope_of(caller), cancelled, "plan.cancelled", caller.key_id)
                 self._end(plan_id)
                 await self._tell(cancelled)
                 return cancelled
@@ -237,7 +237,7 @@ class PlanningService:
     async def end_cancelled(self) -> None:
         """Ends what this process makes of plans that were cancelled in another one."""
         if self._under_way:
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 for plan_id in await uow.plans.find_cancelled(tuple(self._under_way)):
                     self._end(plan_id)
 
@@ -246,7 +246,7 @@ class PlanningService:
             self._under_way[plan_id].set()
 
     async def _find(self, plan_id: str) -> PlanRecord:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.plans.find(plan_id)
 
     async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
@@ -270,11 +270,11 @@ class PlanningService:
 
     async def _beside_held(self, request: PlanRequest) -> PlanRequest:
         """The request with what is held already, as far as it counts against quotas."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return replace(request, held=held_beside(request, await uow.reservations.find_open()))
 
     async def _usable_offers(self) -> tuple[Offer, ...]:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await usable_offers(uow, self._clock.now(), self._rules.offers)
 
     async def _tell(self, record: PlanRecord) -> None:
@@ -289,7 +289,7 @@ class PlanningService:
     async def claim_left_over(self) -> tuple[str, ...]:
         """Takes over what a crash left queued or running, oldest first, for ``run``; not what a living
         process is at."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             unfinished = await uow.plans.claim_unfinished()
             left_over = [record for record in unfinished if record.plan_id not in self._under_way]
             for record in left_over:
@@ -302,21 +302,20 @@ class PlanningService:
 
     async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
         """One plan; NotFound for another team's."""
-        record = await self._find(plan_id)
-        require_sight(caller, record.team, "plan", plan_id)
-        return record
+        async with self._uow_factory(scope_of(caller)) as uow:
+            return await uow.plans.find(plan_id)
 
     async def find_plans(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
     ) -> Page[PlanRecord]:
         """Plans, newest first; only the caller's team unless an administrator asks."""
-        async with self._uow_factory() as uow:
-            return await uow.plans.find_page(team_filter(caller, team), limit, cursor)
+        async with self._uow_factory(scope_of(caller, team)) as uow:
+            return await uow.plans.find_page(limit, cursor)
 
     async def find_current_plans(self, caller: Caller, *, team: str | None = None) -> tuple[PlanRecord, ...]:
         """The plans that are in force: those that hold something, and drafts."""
-        async with self._uow_factory() as uow:
-            return await uow.plans.find_current(team_filter(caller, team))
+        async with self._uow_factory(scope_of(caller, team)) as uow:
+            return await uow.plans.find_current()
 
     async def find_whereabouts(self, records: Iterable[PlanRecord]) -> Mapping[str, Whereabouts]:
         """Where each of the records on its way is, by its id."""
@@ -327,13 +326,13 @@ class PlanningService:
             return Whereabouts(phase=str(self._events.last(record.plan_id).get("stage", UNTOLD_PHASE)))
         position = self._queue.position(record.plan_id)
         if position is None:
-            async with self._uow_factory() as uow:
+            async with self._uow_factory(EVERY_TEAM) as uow:
                 position = 1 + await uow.plans.count_older_queued(record)
         return Whereabouts(position)
 
     async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
         """Where each of the records stands, by its id; nothing of those that are not made."""
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.plans.find_standings(records)
 
     async def set_intended(self, caller: Caller, plan_id: str, *, intended: bool) -> PlanRecord:
@@ -344,7 +343,7 @@ class PlanningService:
         """
         require_scope(caller, Scope.PLANS_WRITE)
         record = await self.find_plan(caller, plan_id)
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope_of(caller)) as uow:
             standing = (await uow.plans.find_standings([record])).get(plan_id)
             _require_draft(record, standing, intended=intended)
             if (record.intended_by is not None) == intended:
@@ -361,9 +360,9 @@ class PlanningService:
         return stored
 
     async def _store(
-        self, record: PlanRecord, action: str, actor: str = "planner", detail: str = ""
+        self, scope: TeamScope, record: PlanRecord, action: str, actor: str = "planner", detail: str = ""
     ) -> PlanRecord:
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(scope) as uow:
             stored = await uow.plans.update(record)
             if stored.state is PlanState.DONE and stored.is_intended:
                 await uow.plans.withdraw_intentions(stored)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import TeamScope, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import Conflict, NotPermitted
 from broker.domain.basics.money import usd_words
@@ -85,11 +85,11 @@ class ApprovalsService:
     ) -> Page[Approval]:
         """Plans that wait or were decided, newest first, each with its figures of now."""
         require_scope(caller, Scope.SPEND_READ)
-        wanted = team_filter(caller, team)
-        charges = await self._budget_charges(wanted)
-        async with self._units() as uow:
-            page = await uow.plans.find_by_approval(wanted, states, limit, cursor)
-            current = {record.plan_id for record in await uow.plans.find_current(wanted)}
+        scope = scope_of(caller, team)
+        charges = await self._budget_charges(scope)
+        async with self._units(scope) as uow:
+            page = await uow.plans.find_by_approval(states, limit, cursor)
+            current = {record.plan_id for record in await uow.plans.find_current()}
             items = [
                 await self._shown(uow, caller, record, charges, record.plan_id in current)
                 for record in page.items
@@ -100,8 +100,8 @@ class ApprovalsService:
         """One plan's; None where nobody's word is needed. NotFound for another team's."""
         require_scope(caller, Scope.SPEND_READ)
         record = await self._seen(caller, plan_id)
-        charges = await self._budget_charges(record.team)
-        async with self._units() as uow:
+        charges = await self._budget_charges(scope_of(caller, record.team))
+        async with self._units(scope_of(caller)) as uow:
             current = {one.plan_id for one in await uow.plans.find_current(record.team)}
             return await self._shown(uow, caller, record, charges, plan_id in current)
 
@@ -129,8 +129,9 @@ class ApprovalsService:
     ) -> PlanRecord:
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
-        charges = await self._budget_charges((await self._seen(caller, plan_id)).team)
-        async with self._units() as uow:
+        team = (await self._seen(caller, plan_id)).team
+        charges = await self._budget_charges(scope_of(caller, team))
+        async with self._units(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
             plan = _plan_of(record)
             seen = await self._figures(uow, record, plan, charges)
@@ -153,8 +154,8 @@ class ApprovalsService:
         await self._notifier.notify(f"plan.{verdict}", record.team, {"plan_id": plan_id})
         return stored
 
-    async def _budget_charges(self, team: str | None) -> tuple[Charge, ...]:
-        return await find_budget_charges(self._units, self._summaries, team, self._clock.now())
+    async def _budget_charges(self, scope: TeamScope) -> tuple[Charge, ...]:
+        return await find_budget_charges(self._units, self._summaries, scope, self._clock.now())
 
     def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
         if self._four_eyes and caller.key_id == record.requested_by:
@@ -163,10 +164,8 @@ class ApprovalsService:
             )
 
     async def _seen(self, caller: Caller, plan_id: str) -> PlanRecord:
-        async with self._units() as uow:
-            record = await uow.plans.find(plan_id)
-        require_sight(caller, record.team, "plan", plan_id)
-        return record
+        async with self._units(scope_of(caller)) as uow:
+            return await uow.plans.find(plan_id)
 
     async def _shown(
         self,

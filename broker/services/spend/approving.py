@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import ApprovalLapsed, ApprovalRequired, FieldProblem, PlanRejected
 from broker.domain.basics.money import usd_words
@@ -53,7 +54,7 @@ class Approving:
     async def require_for(self, plan_id: str, why: str) -> None:
         """Stores that a plan waits for finance, with the reason."""
         now = self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             record = await uow.plans.find(plan_id)
             await uow.plans.update(replace(record, needs_approval=True, approval_reason=why))
             await uow.accounts.add_audit(
@@ -64,7 +65,7 @@ class Approving:
     async def take_back(self, plan_id: str, why: str) -> None:
         """Stores that the approval of a plan no longer holds, with the reason; a second time is no error."""
         now = self._clock.now()
-        async with self._uow_factory() as uow:
+        async with self._uow_factory(EVERY_TEAM) as uow:
             record = await uow.plans.find(plan_id)
             if record.approved_by is None:
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.money import usd_words
 from broker.domain.holding.staying import held_of
 from broker.domain.moving.move_charges import charges_with_moves
@@ -20,12 +21,12 @@ from broker.services.spend.summaries import Summaries
 
 
 async def find_budget_charges(
-    units: FinanceUnits, summaries: Summaries, team: str | None, now: datetime
+    units: FinanceUnits, summaries: Summaries, scope: TeamScope, now: datetime
 ) -> tuple[Charge, ...]:
-    """Charges of ``team`` (None: everybody's), with leases without an end to the end of the last budget."""
-    async with units() as uow:
-        budgets = await uow.budgets.find_all(team)
-    return await summaries.find_charges(team, furthest_end(budgets, now))
+    """Charges of ``scope``, with leases without an end to the end of the last budget."""
+    async with units(scope) as uow:
+        budgets = await uow.budgets.find_all(None)
+    return await summaries.find_charges(scope, furthest_end(budgets, now))
 
 
 async def find_standings_with(
@@ -81,8 +82,9 @@ class BudgetGate:
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         """Each budget of the plan's team that the plan has a part in passing, in words."""
         now = self._clock.now()
-        charges = await find_budget_charges(self._units, self._summaries, record.team, now)
-        async with self._units() as uow:
+        scope = EVERY_TEAM.narrowed_to(record.team)
+        charges = await find_budget_charges(self._units, self._summaries, scope, now)
+        async with self._units(scope) as uow:
             standings = await find_standings_with(uow, record, plan, charges, now)
         mine = plan_charges(plan, record.team, record.plan_id)
         return tuple(
@@ -97,12 +99,13 @@ class BudgetGate:
         ``new`` is the plan that they lead to. What it saves in a budget that is passed already needs no word.
         """
         now = self._clock.now()
-        async with self._units() as uow:
-            budgets = await uow.budgets.find_all(look.team)
+        scope = EVERY_TEAM.narrowed_to(look.team)
+        async with self._units(scope) as uow:
+            budgets = await uow.budgets.find_all(None)
         if not budgets or not look.moves:
             return ()
-        charges = await self._summaries.find_charges(look.team, furthest_end(budgets, now))
-        async with self._units() as uow:
+        charges = await self._summaries.find_charges(scope, furthest_end(budgets, now))
+        async with self._units(scope) as uow:
             after = await _charges_after(uow, look, new, charges, now)
         both = ((standing(budget, charges, now), standing(budget, after, now)) for budget in budgets)
         return tuple(

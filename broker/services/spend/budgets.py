@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from broker.domain.basics.access import require_scope, require_sight, team_filter
+from broker.domain.basics.access import EVERY_TEAM, TeamScope, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.money import usd_words
 from broker.domain.basics.webhook import ALL_TEAMS
@@ -44,11 +44,10 @@ class BudgetsService:
         NotFound for a team that the caller does not see.
         """
         require_scope(caller, Scope.SPEND_APPROVE)
-        require_sight(caller, budget.team, "team", budget.team)
         now = self._clock.now()
         require_valid(budget)
-        found = (await self._standings((budget,), now))[0]
-        async with self._units() as uow:
+        found = (await self._standings(scope_of(caller), (budget,), now))[0]
+        async with self._units(scope_of(caller)) as uow:
             await uow.budgets.put(budget)
             past = {(one.percent, one.basis) for one in alerts(found)}
             for alert in _every_alert(found):
@@ -65,8 +64,7 @@ class BudgetsService:
     async def remove(self, caller: Caller, team: str, period: BudgetPeriod) -> None:
         """Ends a budget; NotFound."""
         require_scope(caller, Scope.SPEND_APPROVE)
-        require_sight(caller, team, "budget", f"{team}/{period}")
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             budget = await uow.budgets.find(team, period)
             await uow.budgets.remove(team, period)
             detail = f"was {usd_words(budget.limit_usd)} a {period}"
@@ -77,26 +75,26 @@ class BudgetsService:
     async def find_standings(self, caller: Caller, team: str | None = None) -> tuple[BudgetStanding, ...]:
         """Every budget that the caller sees, against what is owed and expected now."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._units() as uow:
-            budgets = await uow.budgets.find_all(team_filter(caller, team))
-        return await self._standings(budgets, self._clock.now())
+        scope = scope_of(caller, team)
+        async with self._units(scope) as uow:
+            budgets = await uow.budgets.find_all(None)
+        return await self._standings(scope, budgets, self._clock.now())
 
     async def find_standing(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStanding:
         """One; NotFound."""
         require_scope(caller, Scope.SPEND_READ)
-        require_sight(caller, team, "budget", f"{team}/{period}")
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             budget = await uow.budgets.find(team, period)
-        return (await self._standings((budget,), self._clock.now()))[0]
+        return (await self._standings(scope_of(caller), (budget,), self._clock.now()))[0]
 
     async def watch(self) -> tuple[BudgetAlert, ...]:
         """Tells every threshold that was passed, once in its period; what was told just now."""
         now = self._clock.now()
         told = []
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             budgets = await uow.budgets.find_all(None)
-        standings = await self._standings(budgets, now)
-        async with self._units() as uow:
+        standings = await self._standings(EVERY_TEAM, budgets, now)
+        async with self._units(EVERY_TEAM) as uow:
             for found in standings:
                 for alert in alerts(found):
                     if await uow.budgets.tell(alert):
@@ -106,14 +104,16 @@ class BudgetsService:
             await uow.commit()
         return tuple(told)
 
-    async def _standings(self, budgets: Sequence[Budget], now: datetime) -> tuple[BudgetStanding, ...]:
+    async def _standings(
+        self, scope: TeamScope, budgets: Sequence[Budget], now: datetime
+    ) -> tuple[BudgetStanding, ...]:
         if not budgets:
             return ()
         teams = {budget.team for budget in budgets}
         one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
         whole_days = all(is_whole_days(budget.window_at(now)) for budget in budgets)
         find = self._summaries.find_days if whole_days else self._summaries.find_charges
-        charges = await find(one, furthest_end(budgets, now))
+        charges = await find(scope.narrowed_to(one), furthest_end(budgets, now))
         by_team: defaultdict[str, list[Charge]] = defaultdict(list)
         for charge in charges:
             by_team[charge.team].append(charge)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 
-from broker.domain.basics.access import require_scope, team_filter
+from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.window import Window
@@ -77,14 +77,14 @@ class EconomicsService:
         """Unit costs and energy of what counts in ``window``, which begins and ends at UTC midnights
         (None: all)."""
         require_scope(caller, Scope.SPEND_READ)
-        wanted = team_filter(caller, team)
-        charges = await self._summaries.find_charges_in(wanted, window)
-        live = await self._summaries.find_live(wanted, None if window is None else window.end)
-        key = (live.token, wanted, window)
+        scope = scope_of(caller, team)
+        charges = await self._summaries.find_charges_in(scope, window)
+        live = await self._summaries.find_live(scope, None if window is None else window.end)
+        key = (live.token, scope, window)
         known = self._known.find(key)
         if known is None:
-            async with self._units() as uow:
-                entries = await find_planned_entries(uow, wanted, window)
+            async with self._units(scope) as uow:
+                entries = await find_planned_entries(uow, window)
             known = self._known.keep(key, self._planned_work(entries, window, live.at))
         until = projection_end(window, live.at)
         moving = known.in_window(charges_of(known.entries, live.at, which=Movement.MOVING, until=until))
@@ -94,13 +94,13 @@ class EconomicsService:
     async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
         """What current plans save against each strategy that could have run instead."""
         require_scope(caller, Scope.SPEND_READ)
-        wanted = team_filter(caller, team)
-        token = (await self._summaries.find_live(wanted)).token
+        scope = scope_of(caller, team)
+        token = (await self._summaries.find_live(scope)).token
         kept = self._savings.find(token)
         if kept is not None:
             return kept
-        async with self._units() as uow:
-            records = await uow.plans.find_current(wanted)
+        async with self._units(scope) as uow:
+            records = await uow.plans.find_current()
         pairs = [
             (record.plan, request)
             for record in records

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from broker.domain.basics.access import require_scope, team_filter
+from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import ZERO
@@ -85,16 +85,16 @@ class IntervalsService:
         """
         require_scope(caller, Scope.SPEND_READ)
         spans = _spans(window, interval)
-        wanted = team_filter(caller, team)
-        settled, live = await self._summaries.find_both(wanted, window.end)
+        scope = scope_of(caller, team)
+        settled, live = await self._summaries.find_both(scope, window.end)
         now = live.at
         days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
         known, others = self._lines(live)
-        async with self._units() as uow:
+        async with self._units(scope) as uow:
             futures = await self._futures.find(uow, (*known, *others), now, days, seed)
         simulated = self._futures.simulate(known, others, futures, _periods(spans, now, days), seed)
         if is_whole_days(window):
-            charges = self._summaries.days_of(wanted, settled, live)
+            charges = self._summaries.days_of(scope, settled, live)
         else:
             charges = (*settled, *live.charges)
         certain = _sums((c for c in charges if c.basis is ChargeBasis.ACTUAL), spans, now)

@@ -38,22 +38,21 @@ class Gathered:
 async def find_charges(
     uow: UnitOfWork,
     now: datetime,
-    team: str | None = None,
     window: Window | None = None,
     view: CostView = CostView.AMORTIZED,
 ) -> tuple[Charge, ...]:
-    """Every charge of ``team`` (None: all) that counts in ``window`` (None: any time), oldest first.
+    """Every charge that counts in ``window`` (None: any time), oldest first.
 
     Leases without an end are projected to the end of ``window`` (None: of the current month). A draft counts
     if somebody intends to buy it, until it is reserved; from then on its reservations do, and of the plan
     only the data that is still to be copied: no seller tells what left it. A workload counts once: what is
     held before drafts, and of these the newest.
     """
-    records = await uow.plans.find_current(team)
+    records = await uow.plans.find_current()
     if window is None or view is CostView.CASH:
-        rows = await find_reservations(uow, team)
+        rows = await find_reservations(uow)
     else:
-        rows = await _find_touching(uow, team, window, {record.plan_id for record in records})
+        rows = await _find_touching(uow, window, {record.plan_id for record in records})
     entries = await find_entries(uow, records, rows)
     found = charges_of(entries, now, until=projection_end(window, now))
     charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
@@ -167,35 +166,30 @@ def is_expected(record: PlanRecord) -> bool:
     return record.plan is not None and record.is_intended and record.reserved_at is None and not rejected
 
 
-async def find_reservations(
-    uow: UnitOfWork, team: str | None, plan_id: str | None = None
-) -> tuple[Reservation, ...]:
+async def find_reservations(uow: UnitOfWork, plan_id: str | None = None) -> tuple[Reservation, ...]:
     """Every reservation, failed ones too: they tell an attempt from a plan that is held."""
     found: list[Reservation] = []
     cursor: str | None = None
     while True:
-        page = await uow.reservations.find_page(team, PAGE, cursor, plan_id)
+        page = await uow.reservations.find_page(PAGE, cursor, plan_id)
         found.extend(page.items)
         cursor = page.next_cursor
         if cursor is None:
             return tuple(found)
 
 
-async def find_planned_entries(uow: UnitOfWork, team: str | None, window: Window | None) -> Entries:
+async def find_planned_entries(uow: UnitOfWork, window: Window | None) -> Entries:
     """What charges in ``window`` (None: all) of what belongs to a plan are made of."""
-    records = await uow.plans.find_current(team)
+    records = await uow.plans.find_current()
     names = {record.plan_id for record in records}
-    bills = names | await uow.reservations.find_plans_held(team, window)
+    bills = names | await uow.reservations.find_plans_held(window)
     return await find_entries(uow, records, await uow.reservations.find_of_bills(bills))
 
 
-async def _find_touching(
-    uow: UnitOfWork, team: str | None, window: Window, bills: set[str]
-) -> tuple[Reservation, ...]:
+async def _find_touching(uow: UnitOfWork, window: Window, bills: set[str]) -> tuple[Reservation, ...]:
     """Whole bills of which something is open or may be owed in ``window``, and those of ``bills``."""
     for row in (*await uow.reservations.find_open(), *await uow.reservations.find_overlapping(window)):
-        if team in (None, row.team):
-            bills.add(bill_of(row))
+        bills.add(bill_of(row))
     return await uow.reservations.find_of_bills(bills)
 
 

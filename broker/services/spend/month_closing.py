@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
+from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import CENT, usd_words
 from broker.domain.basics.webhook import ALL_TEAMS
@@ -38,15 +39,15 @@ class MonthClosing:
         InputError where it is not over, Conflict where it is closed or an earlier one has to be first.
         """
         now, window = self._clock.now(), month_window(month)
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             closed = await uow.rollups.find_closed()
-            books = await find_open_books(uow, None)
+            books = await find_open_books(uow)
             owed = {name: _owed(charges) for name, charges in books.charges(now).by_bill.items()}
             days = [day for cells in owed.values() for day, _ in cells]
             first = min([*days, await uow.rollups.find_first_day() or window.start.date()])
             require_closable(month, closed, first.replace(day=1), now)
             until = closed_until(closed)
-            settled = await uow.rollups.find_sums(None, (month, window.end.date()), "team")
+            settled = await uow.rollups.find_sums((month, window.end.date()), "team")
             cents = sum(row.cents for row in settled)
             for name, cells in owed.items():
                 old = books.stored.get(name, {})
@@ -78,7 +79,7 @@ class MonthClosing:
         waiting: defaultdict[str, list[FocusRow]] = defaultdict(list)
         costs: defaultdict[str, Costs] = defaultdict(lambda: NO_COSTS)
         count = ordinal = 0
-        async for whole in _placed_together(uow, None):
+        async for whole in _placed_together(uow):
             booked = await _booked(uow, closed, whole)
             for row in open_rows(whole, now, install_id, _midnight(until), booked):
                 if not window.contains(start_of(row)):
@@ -99,40 +100,40 @@ class MonthClosing:
         return count
 
     async def focus_rows(
-        self, team: str | None, as_of: datetime, asked: Window | None
+        self, scope: TeamScope, as_of: datetime, asked: Window | None
     ) -> AsyncIterator[FocusRow]:
         """FOCUS rows as they are reported: closed months as they were closed by ``as_of``, then what is open,
         with no transaction open while a row is used. Of months that end before ``asked`` (None: all) or begin
         after it, and of what is open where it ends before that, nothing is read."""
-        async with self._units() as uow:
+        async with self._units(scope) as uow:
             install_id = await uow.accounts.install_id()
             closed = [one for one in await uow.rollups.find_closed() if one.closed_at <= as_of]
         until = _midnight(closed_until(closed))
         for month in closed:
             if asked is not None and not asked.overlaps(month_window(month.month)):
                 continue
-            async with self._units() as uow:
-                parts = await uow.rollups.find_closed_parts(month.month, team)
+            async with self._units(scope) as uow:
+                parts = await uow.rollups.find_closed_parts(month.month)
             for part in parts:
-                async with self._units() as uow:
+                async with self._units(scope) as uow:
                     rows = await uow.rollups.find_closed_rows(month.month, part)
                 for row in rows:
                     yield row
         if asked is not None and until is not None and asked.end <= until:
             return
-        async for whole, booked in self._open_groups(team, closed):
+        async for whole, booked in self._open_groups(scope, closed):
             for row in open_rows(whole, as_of, install_id, until, booked):
                 yield row
 
     async def _open_groups(
-        self, team: str | None, closed: Sequence[ClosedMonth]
+        self, scope: TeamScope, closed: Sequence[ClosedMonth]
     ) -> AsyncIterator[tuple[tuple[Reservation, ...], Mapping[str, FocusCosts]]]:
         """Reservations of a plan together, each with what is booked of them."""
         seen: set[str] = set()
         cursor: str | None = None
         while True:
-            async with self._units() as uow:
-                page = await uow.reservations.find_page(team, PAGE, cursor)
+            async with self._units(scope) as uow:
+                page = await uow.reservations.find_page(PAGE, cursor)
                 groups = []
                 for reservation in page.items:
                     whole = await _whole_of(uow, reservation, seen)
@@ -145,12 +146,12 @@ class MonthClosing:
                 return
 
 
-async def _placed_together(uow: RollupUnitOfWork, team: str | None) -> AsyncIterator[tuple[Reservation, ...]]:
+async def _placed_together(uow: RollupUnitOfWork) -> AsyncIterator[tuple[Reservation, ...]]:
     """Every reservation, those of a plan together."""
     seen: set[str] = set()
     cursor: str | None = None
     while True:
-        page = await uow.reservations.find_page(team, PAGE, cursor)
+        page = await uow.reservations.find_page(PAGE, cursor)
         for reservation in page.items:
             whole = await _whole_of(uow, reservation, seen)
             if whole:
@@ -169,7 +170,7 @@ async def _whole_of(
     if reservation.plan_id in seen:
         return ()
     seen.add(reservation.plan_id)
-    return await find_reservations(uow, reservation.team, reservation.plan_id)
+    return await find_reservations(uow, reservation.plan_id)
 
 
 async def _booked(

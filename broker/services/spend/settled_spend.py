@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.money import CENT
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
@@ -35,7 +36,7 @@ class SumKey(NamedTuple):
 class SumQuestion(NamedTuple):
     """Whose sums, of which days (None: all), by what, and of which part only."""
 
-    team: str | None
+    scope: TeamScope
     days: Days | None
     interval: Interval
     group_by: str
@@ -54,7 +55,7 @@ class SettledReader:
         self._generation = -1
         self._sums = LruCache[Sums](MOST_SUMS, len)
         self._cells = LruCache[Mapping[CellKey, Amounts]](MOST_SUMS, len)
-        self._charges: dict[str | None, tuple[Charge, ...]] = {}
+        self._charges: dict[TeamScope, tuple[Charge, ...]] = {}
 
     async def find(self, uow: RollupUnitOfWork, asked: SumQuestion, generation: int) -> Sums:
         """Settled money by period and group, in that order."""
@@ -66,29 +67,27 @@ class SettledReader:
         return self._sums.keep(asked, found) if generation == self._generation else found
 
     async def find_cells(
-        self, uow: RollupUnitOfWork, team: str | None, days: Days | None, generation: int
+        self, uow: RollupUnitOfWork, days: Days | None, generation: int
     ) -> Mapping[CellKey, Amounts]:
         """Settled money of all ``days`` together, by cell."""
         self._begin(generation)
-        kept = self._cells.find((team, days))
+        kept = self._cells.find((uow.scope, days))
         if kept is not None:
             return kept
-        found = await uow.rollups.find_cells(team, days)
-        return self._cells.keep((team, days), found) if generation == self._generation else found
+        found = await uow.rollups.find_cells(days)
+        return self._cells.keep((uow.scope, days), found) if generation == self._generation else found
 
-    async def find_charges(
-        self, uow: RollupUnitOfWork, team: str | None, generation: int
-    ) -> tuple[Charge, ...]:
+    async def find_charges(self, uow: RollupUnitOfWork, generation: int) -> tuple[Charge, ...]:
         """All settled money as charges of a day and team."""
         self._begin(generation)
-        kept = self._charges.get(team)
+        kept = self._charges.get(uow.scope)
         if kept is not None:
             return kept
-        asked = SumQuestion(team, None, Interval.DAY, "team", CostView.AMORTIZED)
+        asked = SumQuestion(uow.scope, None, Interval.DAY, "team", CostView.AMORTIZED)
         sums = await self.find(uow, asked, generation)
         found = tuple(day_charge(key.period, key.group, usd) for key, usd in sums.items())
         if generation == self._generation:
-            self._charges[team] = found
+            self._charges[uow.scope] = found
         return found
 
     def _begin(self, generation: int) -> None:
@@ -125,7 +124,7 @@ def day_charge(
 
 
 async def _find(uow: RollupUnitOfWork, asked: SumQuestion) -> Sums:
-    rows = await uow.rollups.find_sums(asked.team, asked.days, asked.group_by, dict(asked.narrowed))
+    rows = await uow.rollups.find_sums(asked.days, asked.group_by, dict(asked.narrowed))
     cents: dict[tuple[datetime, str], int] = {}
     periods = {day: period_of(midnight(day), asked.interval) for day in {row.day for row in rows}}
     cash = asked.view is CostView.CASH

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
 
-from broker.domain.basics.access import require_scope, team_filter
+from broker.domain.basics.access import TeamScope, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import ZERO
@@ -18,7 +18,7 @@ from broker.domain.focus.columns import FocusRow
 from broker.domain.focus.corrections import start_of
 from broker.domain.focus.projection_rows import projection_rows
 from broker.domain.focus.words import row_filter
-from broker.domain.reconciling.strays import UNATTRIBUTED, OrphanedLeases, orphaned_leases
+from broker.domain.reconciling.strays import OrphanedLeases, orphaned_leases
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend import (
     GROUPS,
@@ -150,7 +150,7 @@ class SpendService:
         _require_known(group_by, narrowed)
         require_scope(caller, Scope.SPEND_READ)
         question = SumQuestion(
-            team_filter(caller, team), None, interval, group_by, view, tuple(sorted(narrowed.items()))
+            scope_of(caller, team), None, interval, group_by, view, tuple(sorted(narrowed.items()))
         )
         if window is None or is_whole_days(window):
             summary = await self._summaries.find(question, window)
@@ -179,7 +179,7 @@ class SpendService:
             problem = FieldProblem("/as_of", as_of.isoformat(), f"at most {now.isoformat()}")
             raise InputError("spend", (problem,))
         at = as_of or now
-        rows = self._focus_rows(team_filter(caller, team), window, at)
+        rows = self._focus_rows(scope_of(caller, team), window, at)
         return RowExport(at, rows if not narrowed else _those(rows, has_words))
 
     async def projection_rows(
@@ -192,13 +192,13 @@ class SpendService:
     ) -> RowExport:
         """What is expected beyond the actual charges, as rows of a data set of its own, oldest first."""
         require_scope(caller, Scope.SPEND_READ)
-        found = await self._summaries.find_expected(team_filter(caller, team), window, narrowed)
+        found = await self._summaries.find_expected(scope_of(caller, team), window, narrowed)
         return RowExport(found.at, _each(projection_rows(found.charges, found.at)))
 
     async def _focus_rows(
-        self, team: str | None, window: Window | None, now: datetime
+        self, scope: TeamScope, window: Window | None, now: datetime
     ) -> AsyncIterator[FocusRow]:
-        async for row in self._closing.focus_rows(team, now, window):
+        async for row in self._closing.focus_rows(scope, now, window):
             if window is None or window.contains(start_of(row)):
                 yield row
 
@@ -214,15 +214,13 @@ class SpendService:
     async def find_closed(self, caller: Caller) -> tuple[ClosedMonth, ...]:
         """Closed months, the first one first."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             return await uow.rollups.find_closed()
 
     async def find_orphaned(self, caller: Caller) -> tuple[OrphanedLeases, ...]:
         """What runs for no team, by seller; nothing for whoever does not see it."""
         require_scope(caller, Scope.SPEND_READ)
-        if not caller.sees(UNATTRIBUTED):
-            return ()
-        async with self._units() as uow:
+        async with self._units(scope_of(caller)) as uow:
             rows = await uow.reservations.find_open()
         return orphaned_leases(rows, self._clock.now())
 
@@ -239,8 +237,8 @@ class SpendService:
     ) -> tuple[Charge, ...]:
         """Every charge that counts in ``window``, oldest first; see ``broker.services.spend.ledger``."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._units() as uow:
-            return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
+        async with self._units(scope_of(caller, team)) as uow:
+            return await find_charges(uow, self._clock.now(), window, view)
 
 
 def _require_known(group_by: str, narrowed: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TypeVar
 
+from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import ConcurrentChange
 from broker.domain.basics.money import CENT, ZERO
 from broker.domain.basics.window import Window
@@ -136,7 +137,7 @@ class Summaries:
         """
         question = asked._replace(days=_days_of(window))
         live, settled = await self._look(
-            asked.team,
+            asked.scope,
             _end_of(window),
             lambda uow, generation: self._settled.find(uow, question, generation),
         )
@@ -154,45 +155,45 @@ class Summaries:
         edges = [(1, Window(window.start, first))] if window.start < first else []
         edges += [(-1, Window(window.end, last))] if window.end < last else []
         for sign, edge in edges:
-            async with self._units() as uow:
-                charges = await find_charges(uow, base.at, asked.team, edge, asked.view)
+            async with self._units(asked.scope) as uow:
+                charges = await find_charges(uow, base.at, edge, asked.view)
             sums.add_open(charges, sign)
         return replace(base, usd=sums.over(base.usd if first < last else {}))
 
-    async def find_charges(self, team: str | None, until: datetime | None = None) -> tuple[Charge, ...]:
-        """Charges that sum to all of ``team``'s spend (None: everybody's): what is settled by day and team,
+    async def find_charges(self, scope: TeamScope, until: datetime | None = None) -> tuple[Charge, ...]:
+        """Charges that sum to all spend of ``scope``: what is settled by day and team,
         the rest in detail. Leases without an end are projected to ``until`` (None: the end of the month)."""
-        settled, live = await self.find_both(team, until)
+        settled, live = await self.find_both(scope, until)
         return (*settled, *live.charges)
 
-    async def find_live(self, team: str | None, until: datetime | None = None) -> UnsettledSpend:
-        """What is not rolled up of ``team``'s (None: everybody's)."""
+    async def find_live(self, scope: TeamScope, until: datetime | None = None) -> UnsettledSpend:
+        """What is not rolled up of ``scope``."""
         now = self._clock.now()
-        async with self._units() as uow:
-            return (await self._live.find(uow, team, now, until or projection_end(None, now)))[0]
+        async with self._units(scope) as uow:
+            return (await self._live.find(uow, now, until or projection_end(None, now)))[0]
 
-    async def find_days(self, team: str | None, until: datetime | None = None) -> tuple[Charge, ...]:
+    async def find_days(self, scope: TeamScope, until: datetime | None = None) -> tuple[Charge, ...]:
         """The same summed by UTC day and by what ``sum_by_day`` tells apart: few of them."""
-        return self.days_of(team, *await self.find_both(team, until))
+        return self.days_of(scope, *await self.find_both(scope, until))
 
     def days_of(
-        self, team: str | None, settled: tuple[Charge, ...], live: UnsettledSpend
+        self, scope: TeamScope, settled: tuple[Charge, ...], live: UnsettledSpend
     ) -> tuple[Charge, ...]:
         """The same of what ``find_both`` found."""
-        steady = self._days.once((team, live.token), lambda: (*settled, *sum_by_day(live.steady.charges)))
+        steady = self._days.once((scope, live.token), lambda: (*settled, *sum_by_day(live.steady.charges)))
         return (*steady, *sum_by_day(live.moving.charges))
 
     async def find_both(
-        self, team: str | None, until: datetime | None
+        self, scope: TeamScope, until: datetime | None
     ) -> tuple[tuple[Charge, ...], UnsettledSpend]:
         """The same apart: what is settled, and the rest with its plans."""
         live, settled = await self._look(
-            team, until, lambda uow, generation: self._settled.find_charges(uow, team, generation)
+            scope, until, lambda uow, generation: self._settled.find_charges(uow, generation)
         )
         return settled, live
 
     async def find_charges_in(
-        self, team: str | None, window: Window | None, view: CostView = CostView.AMORTIZED
+        self, scope: TeamScope, window: Window | None, view: CostView = CostView.AMORTIZED
     ) -> tuple[Charge, ...]:
         """What counts in ``window``, which begins and ends at UTC midnights (None: all), as reports have it.
 
@@ -202,9 +203,9 @@ class Summaries:
         """
         days = _days_of(window)
         live, settled = await self._look(
-            team,
+            scope,
             _end_of(window),
-            lambda uow, generation: self._settled.find_cells(uow, team, days, generation),
+            lambda uow, generation: self._settled.find_cells(uow, days, generation),
         )
         cells = defaultdict(Amounts, settled)
         for (day, key), amounts in live.owed:
@@ -214,17 +215,17 @@ class Summaries:
         span = window or Window(live.at, live.at + DAY)
         if view is CostView.AMORTIZED:
             return (*(cell_charge(key, one, span) for key, one in cells.items() if one != NOTHING), *coming)
-        async with self._units() as uow:
-            every = await find_charges(uow, live.at, team, window, view)
+        async with self._units(scope) as uow:
+            every = await find_charges(uow, live.at, window, view)
         owed = tuple(charge for charge in every if charge.basis is ChargeBasis.ACTUAL)
         return (*owed, *_said_otherwise(cells, owed, span), *coming)
 
     async def find_expected(
-        self, team: str | None, window: Window | None, narrowed: Mapping[str, str]
+        self, scope: TeamScope, window: Window | None, narrowed: Mapping[str, str]
     ) -> Expected:
         """What is expected in ``window`` (None: any time) of what has these words; a closed month expects
         nothing."""
-        _, live = await self.find_both(team, _end_of(window))
+        _, live = await self.find_both(scope, _end_of(window))
         words, until = tuple(narrowed.items()), live.open_from
         chosen = (
             charge
@@ -238,7 +239,7 @@ class Summaries:
 
     async def _look(
         self,
-        team: str | None,
+        scope: TeamScope,
         until: datetime | None,
         settled: Callable[[RollupUnitOfWork, int], Awaitable[Found]],
     ) -> tuple[UnsettledSpend, Found]:
@@ -246,9 +247,9 @@ class Summaries:
         projected to ``until`` (None: the end of the month)."""
         for _ in range(TRIES):
             now = self._clock.now()
-            async with self._units() as uow:
+            async with self._units(scope) as uow:
                 end = until or projection_end(None, now)
-                live, mark = await self._live.find(uow, team, now, end)
+                live, mark = await self._live.find(uow, now, end)
                 found = await settled(uow, mark.generation)
                 if mark.generation == await uow.rollups.find_generation():
                     return live, found
@@ -256,8 +257,8 @@ class Summaries:
 
     async def refresh(self) -> int:
         """Rolls up the bills that are settled now; how many."""
-        async with self._units() as uow:
-            bills = sorted(await uow.rollups.find_open_bills(None))
+        async with self._units(EVERY_TEAM) as uow:
+            bills = sorted(await uow.rollups.find_open_bills())
         done = 0
         for first in range(0, len(bills), BATCH):
             done += await self._roll_up(bills[first : first + BATCH])
@@ -266,7 +267,7 @@ class Summaries:
     async def _roll_up(self, bills: Collection[str]) -> int:
         """One batch in one transaction; nothing of it where a reservation was written meanwhile."""
         now = self._clock.now()
-        async with self._units() as uow:
+        async with self._units(EVERY_TEAM) as uow:
             rows = await uow.reservations.find_of_bills(bills)
             entries = await find_entries(uow, (), rows)
             # In a thread: bills of many days take seconds of computing, and others want answers meanwhile.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import chain
 
+from broker.domain.basics.access import TeamScope
 from broker.domain.basics.money import CENT
 from broker.domain.holding.reservation import Reservation
 from broker.domain.planning.plan import Plan
@@ -119,13 +120,11 @@ class OpenBills:
         return Gathered(live, found.planned)
 
 
-async def find_open_books(
-    uow: RollupUnitOfWork, team: str | None, before: OpenBills | None = None
-) -> OpenBills:
-    """Those of ``team`` (None: everybody's); what did not change since ``before`` is not read again."""
+async def find_open_books(uow: RollupUnitOfWork, before: OpenBills | None = None) -> OpenBills:
+    """What is not rolled up; what did not change since ``before`` is not read again."""
     open_from = closed_until(await uow.rollups.find_closed())
-    bills = await uow.rollups.find_open_bills(team)
-    records = await uow.plans.find_current(team, () if before is None else before.entries.records)
+    bills = await uow.rollups.find_open_bills()
+    records = await uow.plans.find_current(None, () if before is None else before.entries.records)
     rows = await uow.reservations.find_of_bills({*bills, *(record.plan_id for record in records)})
     entries = await find_entries(uow, records, rows)
     stored = await uow.rollups.find_stored(bills)
@@ -153,26 +152,26 @@ class LiveReader:
     """Reads what is not rolled up, or uses what was read before."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str | None, _Kept] = OrderedDict()
+        self._kept: OrderedDict[TeamScope, _Kept] = OrderedDict()
         self._charged = LruCache[tuple[Charge, ...]](MOST_CHARGES, len)
 
     async def find(
-        self, uow: RollupUnitOfWork, team: str | None, now: datetime, until: datetime
+        self, uow: RollupUnitOfWork, now: datetime, until: datetime
     ) -> tuple[UnsettledSpend, LedgerMark]:
-        """Of ``team`` (None: everybody's), as of at most ``SHARED`` before ``now``; what it is based on.
+        """What there is in ``uow``, as of at most ``SHARED`` before ``now``; what it is based on.
 
         Leases without an end are projected to ``until``.
         """
-        mark = await uow.rollups.find_mark(team)
-        kept = self._kept.get(team)
+        mark = await uow.rollups.find_mark()
+        kept = self._kept.get(uow.scope)
         if kept is not None and kept.mark == mark:
             return self._at(kept, now, until), mark
-        books = await find_open_books(uow, team, None if kept is None else kept.books)
+        books = await find_open_books(uow, None if kept is None else kept.books)
         found = _Kept(mark, books, now)
         live = self._at(found, now, until)
-        if mark == await uow.rollups.find_mark(team):
-            self._kept[team] = found
-            self._kept.move_to_end(team)
+        if mark == await uow.rollups.find_mark():
+            self._kept[uow.scope] = found
+            self._kept.move_to_end(uow.scope)
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return live, mark

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.errors import ConcurrentChange, NotFound
@@ -15,8 +14,9 @@ from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import OutboxRow
 from broker.store.pages import fetch_page
 from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
+from broker.store.team_session import TeamSession
 from broker.store.workers import is_alive
-from broker.store.writes import Values, insert_many, insert_or_keep, table_of, update_one
+from broker.store.writes import UNSYNCHRONIZED, Values, change, insert_many, insert_or_keep, update_one
 
 INSTALL_ID = "install_id"
 """Name of the installation's id in ``meta``; the first migration draws it."""
@@ -27,7 +27,7 @@ _NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
 class SqlAccountRepository:
     """What was answered and who acted; fulfils ``broker.ports.unit_of_work.AccountRepository``."""
 
-    def __init__(self, session: AsyncSession, worker_id: str, seal: Seal) -> None:
+    def __init__(self, session: TeamSession, worker_id: str, seal: Seal) -> None:
         self._session = session
         self._worker_id = worker_id
         self._seal = seal
@@ -65,48 +65,46 @@ class SqlAccountRepository:
 
     async def forget(self, team: str, key: str, route: str) -> None:
         """Gives a claim back after a failure that had no effect."""
-        table = table_of(RememberedAnswerRow)
-        await self._session.execute(delete(table).where(_claim(team, key, route), self._is_mine()))
+        given_back = delete(RememberedAnswerRow).where(_claim(team, key, route), self._is_mine())
+        await change(self._session, given_back)
 
     async def let_go(self, claim: IdempotencyKey) -> None:
         """Gives a claim back: forgotten when nothing was stored under it, else free to be taken over."""
-        table = table_of(RememberedAnswerRow)
+        row = RememberedAnswerRow
         mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
-        await self._session.execute(delete(table).where(mine, table.c.effects.is_(None)))
-        await update_one(self._session, RememberedAnswerRow, mine, {"claimed_by": None})
+        await change(self._session, delete(row).where(mine, row.effects.is_(None)))
+        await update_one(self._session, row, mine, {"claimed_by": None})
 
     async def take_over(self, claim: IdempotencyKey) -> tuple[str, ...] | None:
         """Takes an unanswered claim that was let go or whose process died: the ids stored under it; None
         while it is at work."""
-        columns = table_of(RememberedAnswerRow).c
-        holder = columns.claimed_by
+        row = RememberedAnswerRow
+        holder = row.claimed_by
         left = or_(holder.is_(None), and_(holder != self._worker_id, ~is_alive(holder)))
         statement = (
-            update(table_of(RememberedAnswerRow))
-            .where(_claim(claim.team, claim.key, claim.route), columns.status.is_(None), left)
+            update(row)
+            .where(_claim(claim.team, claim.key, claim.route), row.status.is_(None), left)
             .values(claimed_by=self._worker_id)
-            .returning(columns.effects)
+            .returning(row.effects)
         )
-        taken = (await self._session.execute(statement)).first()
+        taken = (await self._session.execute(statement, execution_options=UNSYNCHRONIZED)).first()
         return None if taken is None else tuple(taken.effects or ())
 
     async def bind(self, claim: IdempotencyKey | None, effects: Iterable[str]) -> None:
         """Notes ids stored under ``claim``, in the transaction that stores them; ConcurrentChange."""
         if claim is None:
             return
-        columns = table_of(RememberedAnswerRow).c
         mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
-        standing = (
-            await self._session.execute(select(columns.effects).where(mine).with_for_update())
-        ).first()
+        noted = select(RememberedAnswerRow.effects).where(mine).with_for_update()
+        standing = (await self._session.execute(noted)).first()
         if standing is None:
             raise ConcurrentChange(f"the idempotency key {claim.key!r} was taken over by another process")
         values = {"effects": [*(standing.effects or ()), *effects]}
         await update_one(self._session, RememberedAnswerRow, mine, values)
 
     def _is_mine(self) -> ColumnElement[bool]:
-        columns = table_of(RememberedAnswerRow).c
-        return and_(columns.claimed_by == self._worker_id, columns.status.is_(None))
+        row = RememberedAnswerRow
+        return and_(row.claimed_by == self._worker_id, row.status.is_(None))
 
     async def add_audit(self, entry: AuditEntry) -> None:
         """Appends to the audit trail, and to what webhooks are told."""
@@ -114,12 +112,10 @@ class SqlAccountRepository:
         await insert_many(self._session, OutboxRow, [_outbox_values(entry)])
 
     async def find_audit(
-        self, team: str | None, limit: int, cursor: str | None, object_id: str | None = None
+        self, limit: int, cursor: str | None, object_id: str | None = None
     ) -> Page[AuditEntry]:
-        """Newest first; ``team`` None: all."""
+        """Newest first."""
         statement = select(AuditRow)
-        if team is not None:
-            statement = statement.where(AuditRow.team == team)
         if object_id is not None:
             statement = statement.where(AuditRow.object_id == object_id)
         return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _audit)
@@ -135,8 +131,8 @@ class SqlAccountRepository:
 
 
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:
-    columns = table_of(RememberedAnswerRow).c
-    return and_(columns.team == team, columns.key == key, columns.route == route)
+    row = RememberedAnswerRow
+    return and_(row.team == team, row.key == key, row.route == route)
 
 
 def _outbox_values(entry: AuditEntry) -> Values:

@@ -32,6 +32,7 @@ class SessionRow(Row):
     """A sign-in on the pages, by the hash of its token."""
 
     __tablename__ = "sessions"
+    owner = ("key_id", ApiKeyRow)
 
     sha256: Mapped[str] = mapped_column(Identifier, primary_key=True)
     key_id: Mapped[str] = mapped_column(Identifier, ForeignKey("api_keys.key_id"), index=True)

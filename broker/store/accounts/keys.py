@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import delete, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import and_, delete, select, text
 
 from broker.domain.basics.account import ApiKey, Scope, Session
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.page import Page
 from broker.store.accounts.key_tables import ApiKeyRow, SessionRow
 from broker.store.pages import fetch_page
-from broker.store.writes import Values, insert_many, insert_new, table_of
+from broker.store.team_session import TeamSession
+from broker.store.writes import Values, change, insert_many, insert_new, table_of, update_one
 
 _NEWEST_FIRST = (ApiKeyRow.created_at, ApiKeyRow.key_id)
 
@@ -20,7 +20,7 @@ _NEWEST_FIRST = (ApiKeyRow.created_at, ApiKeyRow.key_id)
 class SqlKeyRepository:
     """Who may act, and who is signed in."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def add(self, key: ApiKey) -> None:
@@ -29,7 +29,7 @@ class SqlKeyRepository:
 
     async def find(self, key_id: str) -> ApiKey:
         """One, revoked or not; NotFound."""
-        row = await self._session.get(ApiKeyRow, key_id, populate_existing=True)
+        row = await self._session.find_row(ApiKeyRow, key_id=key_id)
         if row is None:
             raise NotFound("key", key_id)
         return _key(row)
@@ -39,12 +39,9 @@ class SqlKeyRepository:
         row = await self._session.scalar(select(ApiKeyRow).where(ApiKeyRow.sha256 == sha256))
         return None if row is None else _key(row)
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[ApiKey]:
-        """Newest first; ``team`` None: all."""
-        statement = select(ApiKeyRow)
-        if team is not None:
-            statement = statement.where(ApiKeyRow.team == team)
-        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _key)
+    async def find_page(self, limit: int, cursor: str | None) -> Page[ApiKey]:
+        """Newest first."""
+        return await fetch_page(self._session, select(ApiKeyRow), _NEWEST_FIRST, limit, cursor, _key)
 
     async def take_turns(self) -> None:
         """Waits for others that took turns, and lets them wait until this transaction ends.
@@ -63,15 +60,13 @@ class SqlKeyRepository:
 
     async def revoke(self, key_id: str, at: datetime) -> None:
         """Ends a key and its sessions; one that has ended keeps its first instant."""
-        keys, sessions = table_of(ApiKeyRow), table_of(SessionRow)
-        standing = (keys.c.key_id == key_id, keys.c.revoked_at.is_(None))
-        await self._session.execute(update(keys).where(*standing).values(revoked_at=at))
-        await self._session.execute(delete(sessions).where(sessions.c.key_id == key_id))
+        standing = and_(ApiKeyRow.key_id == key_id, ApiKeyRow.revoked_at.is_(None))
+        await update_one(self._session, ApiKeyRow, standing, {"revoked_at": at})
+        await change(self._session, delete(SessionRow).where(SessionRow.key_id == key_id))
 
     async def add_session(self, session: Session) -> None:
         """Stores a session, and forgets those that were over when it began."""
-        table = table_of(SessionRow)
-        await self._session.execute(delete(table).where(table.c.expires_at <= session.created_at))
+        await change(self._session, delete(SessionRow).where(SessionRow.expires_at <= session.created_at))
         values = {
             "sha256": session.sha256,
             "key_id": session.key_id,
@@ -95,8 +90,7 @@ class SqlKeyRepository:
 
     async def drop_session(self, sha256: str) -> None:
         """Forgets a session, if there is one."""
-        table = table_of(SessionRow)
-        await self._session.execute(delete(table).where(table.c.sha256 == sha256))
+        await change(self._session, delete(SessionRow).where(SessionRow.sha256 == sha256))
 
 
 def _key_values(key: ApiKey) -> Values:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, delete, func, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.webhook import DeliveryState
 from broker.store.accounts.webhook_tables import DeliveryRow
 from broker.store.tables import AuditRow, OfferChangeRow, OfferRow, RememberedAnswerRow, RoundRow, Row
+from broker.store.team_session import TeamSession
 from broker.store.writes import row_count, table_of
 
 _OVER = tuple(state.value for state in DeliveryState if state is not DeliveryState.PENDING)
@@ -18,7 +18,7 @@ _OVER = tuple(state.value for state in DeliveryState if state is not DeliverySta
 class SqlRetentionRepository:
     """Fulfils ``broker.ports.retention.RetentionRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def forget_answers(self, before: datetime, limit: int) -> int:

@@ -16,13 +16,13 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import and_, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.settings import SHORTEST_SECRETS_KEY
 from broker.store.accounts.key_files import write_secret
 from broker.store.accounts.webhook_tables import WebhookRow
 from broker.store.tables import RememberedAnswerRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import table_of
 
 SETTING = "BROKER_SECRETS_KEY"
@@ -101,7 +101,7 @@ def seal_of(given: str | None, database: Path | None) -> Seal:
         return Seal([key])
 
 
-async def seal_all(session: AsyncSession, seal: Seal) -> None:
+async def seal_all(session: TeamSession, seal: Seal) -> None:
     """Brings what is sealed under the first key; InputError where a webhook's secret cannot be opened."""
     table = table_of(WebhookRow)
     for webhook_id, stored in (await session.execute(select(table.c.webhook_id, table.c.secret))).all():
@@ -111,7 +111,7 @@ async def seal_all(session: AsyncSession, seal: Seal) -> None:
         await _seal_answers(session, seal)
 
 
-async def _seal_answers(session: AsyncSession, seal: Seal) -> None:
+async def _seal_answers(session: TeamSession, seal: Seal) -> None:
     """Brings remembered answers under the first key; one of a key that is lost stays, as it bars a repeat."""
     table = table_of(RememberedAnswerRow)
     key = (table.c.team, table.c.key, table.c.route)

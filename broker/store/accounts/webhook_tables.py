@@ -48,6 +48,7 @@ class DeliveryRow(Row):
     """One event for one webhook."""
 
     __tablename__ = "deliveries"
+    owner = ("webhook_id", WebhookRow)
     __table_args__ = (Index(None, "state", "next_at"), Index(None, "webhook_id", "event_id"))
 
     event_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
@@ -64,6 +65,7 @@ class ToldMoneyRow(Row):
     """What an object was last said to cost."""
 
     __tablename__ = "told_money"
+    is_the_installations = True
 
     object_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
     expected_micro_usd: Mapped[int] = mapped_column(BigInteger)

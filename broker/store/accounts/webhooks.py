@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, delete, func, select, update
-from sqlalchemy.engine import CursorResult
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import ColumnElement, and_, delete, func, select
 
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
@@ -16,7 +14,8 @@ from broker.domain.basics.webhook import ALL_TEAMS, Delivery, DeliveryState, Mon
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import DeliveryRow, OutboxRow, ToldMoneyRow, WebhookRow
 from broker.store.pages import fetch_page
-from broker.store.writes import insert_new, insert_or_keep, table_of, upsert_many
+from broker.store.team_session import TeamSession
+from broker.store.writes import change, insert_new, insert_or_keep, update_one, upsert_many
 
 _NEWEST_FIRST = (WebhookRow.created_at, WebhookRow.webhook_id)
 
@@ -24,7 +23,7 @@ _NEWEST_FIRST = (WebhookRow.created_at, WebhookRow.webhook_id)
 class SqlWebhookRepository:
     """Stored webhooks; fulfils ``broker.ports.webhooks.WebhookRepository``."""
 
-    def __init__(self, session: AsyncSession, seal: Seal) -> None:
+    def __init__(self, session: TeamSession, seal: Seal) -> None:
         self._session = session
         self._seal = seal
 
@@ -44,17 +43,16 @@ class SqlWebhookRepository:
 
     async def find(self, webhook_id: str) -> Webhook:
         """One; NotFound."""
-        row = await self._session.get(WebhookRow, webhook_id, populate_existing=True)
+        row = await self._session.find_row(WebhookRow, webhook_id=webhook_id)
         if row is None:
             raise NotFound("webhook", webhook_id)
         return self._webhook(row)
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Webhook]:
-        """Newest first; ``team`` None: all."""
-        statement = select(WebhookRow)
-        if team is not None:
-            statement = statement.where(WebhookRow.team == team)
-        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, self._webhook)
+    async def find_page(self, limit: int, cursor: str | None) -> Page[Webhook]:
+        """Newest first."""
+        return await fetch_page(
+            self._session, select(WebhookRow), _NEWEST_FIRST, limit, cursor, self._webhook
+        )
 
     def _webhook(self, row: WebhookRow) -> Webhook:
         return Webhook(
@@ -70,15 +68,13 @@ class SqlWebhookRepository:
 
     async def remove(self, webhook_id: str) -> None:
         """Forgets one, with what was to be sent to it."""
-        for row in (DeliveryRow, WebhookRow):
-            table = table_of(row)
-            await self._session.execute(delete(table).where(table.c.webhook_id == webhook_id))
+        await change(self._session, delete(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id))
+        await change(self._session, delete(WebhookRow).where(WebhookRow.webhook_id == webhook_id))
 
     async def disable(self, webhook: Webhook) -> None:
         """Stores ``disabled_at``."""
-        table = table_of(WebhookRow)
-        changed = update(table).where(table.c.webhook_id == webhook.webhook_id)
-        await self._session.execute(changed.values(disabled_at=webhook.disabled_at))
+        mine = WebhookRow.webhook_id == webhook.webhook_id
+        await update_one(self._session, WebhookRow, mine, {"disabled_at": webhook.disabled_at})
 
     async def find_of_team(self, team: str) -> tuple[Webhook, ...]:
         """Those that are told of a team's events, an administrator's among them, oldest first."""
@@ -94,14 +90,13 @@ class SqlWebhookRepository:
         oldest = select(OutboxRow).order_by(OutboxRow.event_id).limit(limit).with_for_update()
         rows = await self._session.scalars(oldest)
         events = tuple(_event(row) for row in rows)
-        table = table_of(OutboxRow)
         taken = [event.event_id for event in events]
-        await self._session.execute(delete(table).where(table.c.event_id.in_(taken)))
+        await change(self._session, delete(OutboxRow).where(OutboxRow.event_id.in_(taken)))
         return events
 
     async def last_expected(self, object_id: str) -> MoneyChange | None:
         """The money that was last told of an object."""
-        row = await self._session.get(ToldMoneyRow, object_id, populate_existing=True)
+        row = await self._session.find_row(ToldMoneyRow, object_id=object_id)
         if row is None:
             return None
         owed, expected = from_micro_usd(row.owed_micro_usd), from_micro_usd(row.expected_micro_usd)
@@ -154,12 +149,9 @@ class SqlWebhookRepository:
             .execution_options(populate_existing=True)
         )
         claimed = []
-        table = table_of(DeliveryRow)
         for one in [_delivery(row) for row in await self._session.scalars(due)]:
-            still = and_(_key(one), table.c.next_at == one.next_at, table.c.state == one.state.value)
-            result = await self._session.execute(update(table).where(still).values(next_at=until))
-            assert isinstance(result, CursorResult)
-            if result.rowcount:
+            same = DeliveryRow.next_at == one.next_at, DeliveryRow.state == one.state.value
+            if await update_one(self._session, DeliveryRow, and_(_key(one), *same), {"next_at": until}):
                 claimed.append(one)
         return tuple(claimed)
 
@@ -171,17 +163,16 @@ class SqlWebhookRepository:
             "next_at": delivery.next_at,
             "error": delivery.error,
         }
-        await self._session.execute(update(table_of(DeliveryRow)).where(_key(delivery)).values(**values))
+        await update_one(self._session, DeliveryRow, _key(delivery), values)
 
     async def put_off(self, webhook_id: str, until: datetime) -> None:
         """Lets all that is still to be sent to a webhook wait until ``until`` at least."""
-        columns = table_of(DeliveryRow).c
         waits = and_(
-            columns.webhook_id == webhook_id,
-            columns.state == DeliveryState.PENDING.value,
-            columns.next_at < until,
+            DeliveryRow.webhook_id == webhook_id,
+            DeliveryRow.state == DeliveryState.PENDING.value,
+            DeliveryRow.next_at < until,
         )
-        await self._session.execute(update(table_of(DeliveryRow)).where(waits).values(next_at=until))
+        await update_one(self._session, DeliveryRow, waits, {"next_at": until})
 
     async def find_deliveries(self, webhook_id: str, limit: int) -> tuple[Delivery, ...]:
         """The newest ones of a webhook."""
@@ -194,9 +185,9 @@ class SqlWebhookRepository:
         return tuple(_delivery(row) for row in await self._session.scalars(newest))
 
 
-def _key(delivery: Delivery) -> Any:
-    columns = table_of(DeliveryRow).c
-    return and_(columns.event_id == delivery.event_id, columns.webhook_id == delivery.webhook_id)
+def _key(delivery: Delivery) -> ColumnElement[bool]:
+    row = DeliveryRow
+    return and_(row.event_id == delivery.event_id, row.webhook_id == delivery.webhook_id)
 
 
 def _event(row: OutboxRow) -> OutboxEvent:

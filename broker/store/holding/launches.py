@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
 from broker.store.tables import LaunchRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import insert_or_keep
 
 
 class SqlLaunchRepository:
     """Fulfils ``broker.ports.holding.LaunchRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def add(self, attempts: Iterable[LaunchAttempt]) -> None:

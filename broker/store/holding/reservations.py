@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import joinedload
 
 from broker.domain.basics.errors import NotFound
@@ -21,14 +20,15 @@ from broker.domain.market.offer import Offer
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import CapacityRow, ReservationRow, UnitRow
+from broker.store.team_session import TeamSession, of_every_team
 from broker.store.workers import claim_rows, from_now
 from broker.store.writes import (
     Values,
     batches,
+    change,
     count_up,
     insert_many,
     insert_new,
-    table_of,
     update_unchanged,
 )
 
@@ -46,7 +46,7 @@ _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, Res
 class SqlReservationRepository:
     """Stored reservations with their units; fulfils ``broker.ports.holding.ReservationRepository``."""
 
-    def __init__(self, session: AsyncSession, worker_id: str) -> None:
+    def __init__(self, session: TeamSession, worker_id: str) -> None:
         self._session = session
         self._worker_id = worker_id
 
@@ -58,11 +58,12 @@ class SqlReservationRepository:
 
     async def update(self, reservation: Reservation) -> Reservation:
         """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
-        key = table_of(ReservationRow).c.reservation_id == reservation.reservation_id
+        key = ReservationRow.reservation_id == reservation.reservation_id
         name = f"reservation {reservation.reservation_id}"
         await update_unchanged(self._session, ReservationRow, key, self._values(reservation), name)
-        unit = table_of(UnitRow)
-        await self._session.execute(delete(unit).where(unit.c.reservation_id == reservation.reservation_id))
+        await change(
+            self._session, delete(UnitRow).where(UnitRow.reservation_id == reservation.reservation_id)
+        )
         await insert_many(self._session, UnitRow, _unit_values(reservation))
         return replace(reservation, version=reservation.version + 1)
 
@@ -79,12 +80,10 @@ class SqlReservationRepository:
         return await self._fetch(_whole().where(ReservationRow.reservation_id.in_(tagged)))
 
     async def find_page(
-        self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
+        self, limit: int, cursor: str | None, plan_id: str | None = None
     ) -> Page[Reservation]:
-        """Newest first; ``team`` None: all."""
+        """Newest first."""
         statement = _whole()
-        if team is not None:
-            statement = statement.where(ReservationRow.team == team)
         if plan_id is not None:
             statement = statement.where(ReservationRow.plan_id == plan_id)
         return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _reservation)
@@ -114,8 +113,8 @@ class SqlReservationRepository:
     async def find_competing(
         self, offers: Iterable[Offer], providers: Collection[str] = ()
     ) -> tuple[Reservation, ...]:
-        """Open reservations that take from the stock of ``offers``, from a pool of theirs, or hold anything
-        of ``providers``; oldest first.
+        """Open reservations of every team that take from the stock of ``offers``, from a pool of theirs, or
+        hold anything of ``providers``; oldest first.
 
         Counting a capacity up comes first, in the order of names: who takes from it next waits there until
         this transaction ends, and reads what it stored. What is left over time cannot be kept as a number,
@@ -128,7 +127,8 @@ class SqlReservationRepository:
         mine = ReservationRow.offer_id.in_({offer.offer_id for offer in wanted})
         pools = {pool_id for offer in wanted if (pool_id := _pool_of(offer)) is not None}
         beside = or_(ReservationRow.pool_id.in_(pools), ReservationRow.provider.in_(providers))
-        return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS), or_(mine, beside)))
+        competing = _whole().where(ReservationRow.state.in_(_OPEN_WORDS), or_(mine, beside))
+        return await self._fetch(competing.execution_options(**of_every_team("stock is taken by all")))
 
     async def claim(self, reservation_id: str) -> bool:
         """Claims a row to act on it for ``ACTING_LEASE``; False while another living process does."""
@@ -143,12 +143,11 @@ class SqlReservationRepository:
 
         What somebody else is just writing is left out: it is in the next pass, and nobody waits in a circle.
         """
-        rows = table_of(UnitRow)
-        names = (rows.c.reservation_id, rows.c.ordinal)
+        names = UnitRow.reservation_id, UnitRow.ordinal
         for first in range(0, len(units), MOST_IN_ONE):
             some = tuple_(*names).in_(units[first : first + MOST_IN_ONE])
             free = select(*names).where(some).with_for_update(skip_locked=True)
-            await self._session.execute(update(rows).where(tuple_(*names).in_(free)).values(seen_at=at))
+            await change(self._session, update(UnitRow).where(tuple_(*names).in_(free)).values(seen_at=at))
 
     def _values(self, reservation: Reservation) -> Values:
         """The row; while it is being bought it stays claimed by the process that stores its steps."""
@@ -157,13 +156,11 @@ class SqlReservationRepository:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, BUYING_LEASE)}
         return {**_values(reservation), **claim, "rolled_up": False}
 
-    async def find_plans_held(self, team: str | None, window: Window | None) -> frozenset[str]:
-        """Plans of ``team`` (None: all) of whose reservations one touches ``window`` (None: any time)."""
+    async def find_plans_held(self, window: Window | None) -> frozenset[str]:
+        """Plans of whose reservations one touches ``window`` (None: any time)."""
         statement = select(ReservationRow.plan_id).where(
             ReservationRow.plan_id.is_not(None), *_touching(window)
         )
-        if team is not None:
-            statement = statement.where(ReservationRow.team == team)
         found = await self._session.scalars(statement.distinct())
         return frozenset(name for name in found if name is not None)
 

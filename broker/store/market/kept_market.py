@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import func, select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.copies import copy_with
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferCount
 from broker.store.documents import Reader, from_document
 from broker.store.tables import FeedRow, OfferRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import batches
 
 DIGEST_BITS = 128
@@ -63,7 +63,7 @@ class KeptMarket:
         self._market: tuple[Feeds, tuple[str, ...], tuple[Offer, ...]] = ((), (), ())
         self._counts: dict[str, tuple[str, tuple[OfferCount, ...]]] = {}
 
-    async def offers(self, session: AsyncSession, without: Collection[str] = ()) -> tuple[Offer, ...]:
+    async def offers(self, session: TeamSession, without: Collection[str] = ()) -> tuple[Offer, ...]:
         """Every current offer but those of the providers ``without``, cheapest per GPU-hour first.
 
         The same tuple as before while nothing was polled.
@@ -87,7 +87,7 @@ class KeptMarket:
         return self._order[1]
 
     async def _shelf(
-        self, session: AsyncSession, provider: str, digest: str, seen_at: datetime | None
+        self, session: TeamSession, provider: str, digest: str, seen_at: datetime | None
     ) -> _Shelf:
         shelf = self._shelves.get(provider)
         if shelf is None or shelf.digest != digest:
@@ -97,7 +97,7 @@ class KeptMarket:
         self._shelves[provider] = shelf
         return shelf
 
-    async def counts(self, session: AsyncSession) -> tuple[OfferCount, ...]:
+    async def counts(self, session: TeamSession) -> tuple[OfferCount, ...]:
         """How many offers are on sale, by provider, GPU, region and tier."""
         feeds = await _feeds(session)
         for provider, digest, _ in feeds:
@@ -107,7 +107,7 @@ class KeptMarket:
         return tuple(count for provider, _, _ in feeds for count in self._counts[provider][1])
 
 
-async def _feeds(session: AsyncSession) -> Feeds:
+async def _feeds(session: TeamSession) -> Feeds:
     statement = select(FeedRow.provider, FeedRow.offers_digest, FeedRow.last_success_at)
     rows = await session.execute(statement.order_by(FeedRow.provider))
     return tuple((provider, digest, seen_at) for provider, digest, seen_at in rows)
@@ -119,7 +119,7 @@ def _seen(kept: _Kept, at: datetime | None) -> _Kept:
     return _Kept(kept.rank, kept.fingerprint, False, copy_with(kept.offer, observed_at=at))
 
 
-async def _read_shelf(session: AsyncSession, provider: str, before: _Shelf | None) -> _Shelf:
+async def _read_shelf(session: TeamSession, provider: str, before: _Shelf | None) -> _Shelf:
     """What a provider sells; documents are read of what ``before`` does not know.
 
     A round may be committed between two statements. The digest is of what was read, so that such a mixture
@@ -143,7 +143,7 @@ async def _read_shelf(session: AsyncSession, provider: str, before: _Shelf | Non
     return _Shelf(digest, None, tuple(found))
 
 
-async def _read_offers(session: AsyncSession, offer_ids: Sequence[str], reader: Reader[Offer]) -> list[_Kept]:
+async def _read_offers(session: TeamSession, offer_ids: Sequence[str], reader: Reader[Offer]) -> list[_Kept]:
     statement = (
         select(
             OfferRow.offer_id,
@@ -173,7 +173,7 @@ def _dated(document: dict[str, object], seen_at: datetime) -> dict[str, object]:
     return {**document, "observed_at": seen_at.isoformat()}
 
 
-async def _read_counts(session: AsyncSession, provider: str) -> tuple[str, tuple[OfferCount, ...]]:
+async def _read_counts(session: TeamSession, provider: str) -> tuple[str, tuple[OfferCount, ...]]:
     """The counts of one feed with the digest that they are of, in one statement."""
     kind = (OfferRow.gpu, OfferRow.region, OfferRow.tier)
     statement = (

@@ -9,7 +9,6 @@ from statistics import median
 from typing import Any, TypeVarTuple
 
 from sqlalchemy import Select, func, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from broker.domain.basics.money import from_micro_usd
@@ -26,6 +25,7 @@ from broker.domain.market.offer_pages import (
 from broker.store.columns import storable
 from broker.store.market.kept_market import offer_from
 from broker.store.tables import FeedRow, OfferRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import batches
 
 Columns = TypeVarTuple("Columns")
@@ -49,7 +49,7 @@ def narrowed(statement: Select[*Columns], wanted: OfferFilter) -> Select[*Column
 
 
 async def find_after(
-    session: AsyncSession, wanted: OfferFilter, after: OfferPlace | None, limit: int
+    session: TeamSession, wanted: OfferFilter, after: OfferPlace | None, limit: int
 ) -> tuple[Offer, ...]:
     """At most ``limit`` of the offers ``wanted`` that come after a place, cheapest per GPU-hour first."""
     statement = narrowed(select(OfferRow.provider, OfferRow.document, OfferRow.observed_at), wanted)
@@ -63,7 +63,7 @@ async def find_after(
 
 
 async def find_pool_gpus(
-    session: AsyncSession, pool_ids: Collection[str], gpu: str | None
+    session: TeamSession, pool_ids: Collection[str], gpu: str | None
 ) -> Mapping[str, tuple[int | None, ...]]:
     """What each current offer (of ``gpu``, where it is told) in the named pools says of the pool's GPUs."""
     statement = narrowed(select(OfferRow.pool_id, OfferRow.pool_gpus), OfferFilter(gpu=gpu))
@@ -75,7 +75,7 @@ async def find_pool_gpus(
 
 
 async def find_slice(
-    session: AsyncSession, part: OfferSlice, order: OfferOrder, *, descending: bool
+    session: TeamSession, part: OfferSlice, order: OfferOrder, *, descending: bool
 ) -> tuple[str, ...]:
     """Ids of the offers of a slice; what is not counted comes before the counted."""
     column, last = COLUMNS[order], OfferRow.offer_id
@@ -86,7 +86,7 @@ async def find_slice(
     return tuple(await session.scalars(statement.offset(part.first).limit(part.limit)))
 
 
-async def find_price_range(session: AsyncSession, wanted: OfferFilter, count: int) -> OfferPrices | None:
+async def find_price_range(session: TeamSession, wanted: OfferFilter, count: int) -> OfferPrices | None:
     """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
     if count < 1:
         return None
@@ -98,14 +98,14 @@ async def find_price_range(session: AsyncSession, wanted: OfferFilter, count: in
     return OfferPrices(first[0], median(middle or last), last[0]) if first and last else None
 
 
-async def _prices_of(session: AsyncSession, ids: Select[str]) -> tuple[Decimal, ...]:
+async def _prices_of(session: TeamSession, ids: Select[str]) -> tuple[Decimal, ...]:
     """USD per GPU-hour of the offers ``ids``. These are found first, by an index alone, however many go
     before them."""
     prices = select(OfferRow.price_per_gpu_hour_micro_usd).where(OfferRow.offer_id.in_(ids))
     return tuple(from_micro_usd(micro_usd) for micro_usd in await session.scalars(prices))
 
 
-async def find_cheapest_of_sellers(session: AsyncSession, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
+async def find_cheapest_of_sellers(session: TeamSession, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
     """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
     number = func.row_number().over(partition_by=OfferRow.provider, order_by=CHEAPEST_FIRST)
     shown = (OfferRow.provider, OfferRow.offer_id, OfferRow.price_per_gpu_hour_micro_usd)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from sqlalchemy import func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import selectinload
 
 from broker.domain.basics.errors import NotFound
@@ -42,6 +41,7 @@ from broker.store.market.offer_pages import (
 from broker.store.market.price_history import PriceState, offer_is_available, points_of_change
 from broker.store.market.prices import append_points, find_points, find_points_of, keep_documents
 from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, RoundRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import (
     Values,
     batches,
@@ -56,7 +56,7 @@ from broker.store.writes import (
 class SqlOfferRepository:
     """The market as the broker saw it; fulfils ``broker.ports.unit_of_work.OfferRepository``."""
 
-    def __init__(self, session: AsyncSession, kept: KeptMarket) -> None:
+    def __init__(self, session: TeamSession, kept: KeptMarket) -> None:
         self._session = session
         self._kept = kept
 

@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, func, select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.market.price_days import (
     PriceDay,
@@ -26,6 +25,7 @@ from broker.domain.market.price_days import (
 from broker.store.market.price_queries import in_force_at
 from broker.store.market.price_tables import PriceDayRow, PriceRow, SeriesRow, SkuDayRow
 from broker.store.tables import MetaRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import insert_many, row_count, table_of, upsert_many
 
 SUMMARISED_UNTIL = "prices_summarised_until"
@@ -36,35 +36,35 @@ SERIES_AT_ONCE = 5000
 DAY = timedelta(days=1)
 
 
-async def find_summarised_until(session: AsyncSession) -> date | None:
+async def find_summarised_until(session: TeamSession) -> date | None:
     """The first UTC day that is not summarised; None before the first summary."""
     return await _find_day(session, SUMMARISED_UNTIL)
 
 
-async def _find_day(session: AsyncSession, name: str) -> date | None:
+async def _find_day(session: TeamSession, name: str) -> date | None:
     value = await session.scalar(select(MetaRow.value).where(MetaRow.name == name))
     return None if value is None else date.fromisoformat(value)
 
 
-async def _put_day(session: AsyncSession, name: str, day: date) -> None:
+async def _put_day(session: TeamSession, name: str, day: date) -> None:
     await upsert_many(session, MetaRow, [{"name": name, "value": day.isoformat()}])
 
 
-async def find_first_day(session: AsyncSession) -> date | None:
+async def find_first_day(session: TeamSession) -> date | None:
     """The UTC day of the first point; None without any."""
     first: datetime | None = await session.scalar(select(func.min(PriceRow.at)))
     return None if first is None else first.date()
 
 
 async def sku_days_of(
-    session: AsyncSession, day: date, now: datetime, of: Sequence[Any]
+    session: TeamSession, day: date, now: datetime, of: Sequence[Any]
 ) -> tuple[SkuDay, ...]:
     """Figures of a day up to ``now``, of the series that fit ``of``."""
     sold = [one async for many in _sold(session, day, now, of) for _, one in many]
     return sku_days(sold)
 
 
-async def summarise(session: AsyncSession, day: date) -> int:
+async def summarise(session: TeamSession, day: date) -> int:
     """Stores figures of a day that is over; how many. ``day`` is the first that was not."""
     stored, all_sold = 0, list[SoldDay]()
     async for many in _sold(session, day, start_of(day) + DAY, ()):
@@ -79,7 +79,7 @@ async def summarise(session: AsyncSession, day: date) -> int:
 
 
 async def _sold(
-    session: AsyncSession, day: date, until: datetime, of: Sequence[Any]
+    session: TeamSession, day: date, until: datetime, of: Sequence[Any]
 ) -> AsyncIterator[list[tuple[int, SoldDay]]]:
     """What was on sale or changed on a day, a few thousand series at a time, by series id."""
     last: int = await session.scalar(select(func.max(SeriesRow.series_id))) or 0
@@ -101,7 +101,7 @@ async def _sold(
 _Marks = dict[int, tuple[PriceMark | None, list[PriceMark]]]
 
 
-async def _marks(session: AsyncSession, day: date, some: Sequence[Any]) -> _Marks:
+async def _marks(session: TeamSession, day: date, some: Sequence[Any]) -> _Marks:
     """Of each series the mark in force at a day's start, and those within it."""
     start = start_of(day)
     columns = (SeriesRow.series_id, PriceRow.at, PriceRow.micro_usd, PriceRow.available)
@@ -121,7 +121,7 @@ async def _marks(session: AsyncSession, day: date, some: Sequence[Any]) -> _Mark
     return found
 
 
-async def thin(session: AsyncSession, before: date) -> int:
+async def thin(session: TeamSession, before: date) -> int:
     """Leaves of each offer and summarised day before ``before`` the last point; how many went."""
     until = await find_summarised_until(session)
     since = await _find_day(session, THINNED_UNTIL) or await find_first_day(session)
@@ -153,7 +153,7 @@ _ONE_POINT = delete(table_of(PriceRow)).where(
 )
 
 
-async def forget(session: AsyncSession, before: date) -> int:
+async def forget(session: TeamSession, before: date) -> int:
     """Removes points, days and SKU days before ``before``, but for what is still in force; how many points
     went. Series that are gone and have nothing left go too."""
     start = start_of(before)

@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Select, and_, func, literal, select, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
 from broker.domain.basics.window import Window
@@ -31,6 +30,7 @@ from broker.store.market import price_upkeep
 from broker.store.market.price_queries import in_force_at, price_day_of
 from broker.store.market.price_tables import EpochMicros, PriceDayRow, PriceRow, SeriesRow, SkuDayRow
 from broker.store.tables import OfferRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import batches, insert_many, table_of, upsert_many
 
 MIXER = 2_654_435_761
@@ -39,7 +39,7 @@ DAY = timedelta(days=1)
 
 
 async def append_points(
-    session: AsyncSession, points: Sequence[PricePoint], offers: Mapping[str, Offer]
+    session: TeamSession, points: Sequence[PricePoint], offers: Mapping[str, Offer]
 ) -> None:
     """Appends a round's points; ``offers`` by id are those on sale, among them every new one.
 
@@ -53,7 +53,7 @@ async def append_points(
     await upsert_many(session, PriceRow, [_point_values(ids[point.offer_id], point) for point in points])
 
 
-async def keep_documents(session: AsyncSession, offer_ids: Iterable[str]) -> None:
+async def keep_documents(session: TeamSession, offer_ids: Iterable[str]) -> None:
     """Keeps what offers said last, before they leave the market."""
     said = select(OfferRow.document).where(OfferRow.offer_id == SeriesRow.offer_id).scalar_subquery()
     for part in batches(offer_ids):
@@ -61,7 +61,7 @@ async def keep_documents(session: AsyncSession, offer_ids: Iterable[str]) -> Non
         await session.execute(statement)
 
 
-async def find_points(session: AsyncSession, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
+async def find_points(session: TeamSession, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
     """Points of one offer in ``window``, led by the one in force at its start."""
     points = (
         select(SeriesRow.offer_id, *_POINT)
@@ -75,7 +75,7 @@ async def find_points(session: AsyncSession, offer_id: str, window: Window) -> t
 
 
 async def find_points_of(
-    session: AsyncSession, offer_ids: Collection[str], window: Window
+    session: TeamSession, offer_ids: Collection[str], window: Window
 ) -> tuple[PricePoint, ...]:
     """Points of several offers in ``window``, by offer and time, led by those in force at its start."""
     in_force = in_force_at(window.start, inclusive=True)
@@ -101,7 +101,7 @@ async def find_points_of(
 class SqlPriceRepository:
     """Fulfils ``broker.ports.prices.PriceRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def find_known_at(
@@ -283,7 +283,7 @@ def _filters(gpu: str | None, tier: str | None, provider: str | None) -> tuple[A
     return tuple(column == word for column, word in wanted if word is not None)
 
 
-async def _series_ids(session: AsyncSession, offer_ids: Iterable[str]) -> dict[str, int]:
+async def _series_ids(session: TeamSession, offer_ids: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in batches(offer_ids):
         rows = await session.execute(

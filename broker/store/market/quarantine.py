@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.errors import NotFound
 from broker.domain.market.price_gate import Quarantined
 from broker.store.documents import from_document, to_document
 from broker.store.tables import QuarantineRow
+from broker.store.team_session import TeamSession
 from broker.store.writes import Values, delete_many, upsert_many
 
 
 class SqlQuarantineRepository:
     """Fulfils ``broker.ports.unit_of_work.QuarantineRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def find(self, provider: str | None) -> tuple[Quarantined, ...]:

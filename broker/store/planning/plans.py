@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from sqlalchemy import CTE, Select, and_, case, func, literal, or_, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from broker.domain.basics.errors import NotFound
@@ -22,8 +21,9 @@ from broker.ports.planning import PlanOptions, PlanRecord, PlanState, Standing, 
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow, ReservationRow
+from broker.store.team_session import TeamSession
 from broker.store.workers import claim_rows, from_now, take_turn
-from broker.store.writes import Values, batches, insert_new, table_of, update_one, update_unchanged
+from broker.store.writes import Values, batches, insert_new, update_one, update_unchanged
 
 PLANNING_LEASE = timedelta(hours=2)
 """Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
@@ -37,7 +37,7 @@ _BY_AGE = (PlanRow.created_at, PlanRow.plan_id)
 class SqlPlanRepository:
     """Stored plans; fulfils ``broker.ports.planning.PlanRepository``."""
 
-    def __init__(self, session: AsyncSession, worker_id: str) -> None:
+    def __init__(self, session: TeamSession, worker_id: str) -> None:
         self._session = session
         self._worker_id = worker_id
 
@@ -47,23 +47,20 @@ class SqlPlanRepository:
 
     async def update(self, record: PlanRecord) -> PlanRecord:
         """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
-        key = table_of(PlanRow).c.plan_id == record.plan_id
+        key = PlanRow.plan_id == record.plan_id
         await update_unchanged(self._session, PlanRow, key, self._values(record), f"plan {record.plan_id}")
         return replace(record, version=record.version + 1)
 
     async def find(self, plan_id: str) -> PlanRecord:
         """One record; NotFound."""
-        row = await self._session.get(PlanRow, plan_id, populate_existing=True)
+        row = await self._session.find_row(PlanRow, plan_id=plan_id)
         if row is None:
             raise NotFound("plan", plan_id)
         return _record(row)
 
-    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
-        """Newest first; ``team`` None: all."""
-        statement = select(PlanRow)
-        if team is not None:
-            statement = statement.where(PlanRow.team == team)
-        return await fetch_page(self._session, statement, _BY_AGE, limit, cursor, _record)
+    async def find_page(self, limit: int, cursor: str | None) -> Page[PlanRecord]:
+        """Newest first."""
+        return await fetch_page(self._session, select(PlanRow), _BY_AGE, limit, cursor, _record)
 
     async def find_current(
         self, team: str | None = None, known: Collection[PlanRecord] = ()
@@ -103,7 +100,7 @@ class SqlPlanRepository:
 
     async def withdraw_intentions(self, record: PlanRecord) -> None:
         """No other draft of the same team and workload names is intended any more."""
-        plan = table_of(PlanRow).c
+        plan = PlanRow
         drafts = and_(
             plan.state == PlanState.DONE.value,
             plan.team == record.team,
@@ -116,12 +113,10 @@ class SqlPlanRepository:
         await update_one(self._session, PlanRow, drafts, values)
 
     async def find_by_approval(
-        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+        self, states: Collection[ApprovalState], limit: int, cursor: str | None
     ) -> Page[PlanRecord]:
-        """Plans that stand in one of ``states`` with finance, newest first; ``team`` None: all."""
+        """Plans that stand in one of ``states`` with finance, newest first."""
         statement = select(PlanRow).where(PlanRow.approval.in_([state.value for state in states]))
-        if team is not None:
-            statement = statement.where(PlanRow.team == team)
         return await fetch_page(self._session, statement, _BY_AGE, limit, cursor, _record)
 
     async def find_lineage(self, plan_id: str) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
@@ -17,7 +16,8 @@ from broker.domain.planning.reoptimize_policy import ReoptimizeMode
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import ReoptimizationRow
-from broker.store.writes import Values, insert_new, table_of, update_unchanged
+from broker.store.team_session import TeamSession
+from broker.store.writes import Values, insert_new, update_unchanged
 
 _NEWEST_FIRST = (ReoptimizationRow.started_at, ReoptimizationRow.reoptimization_id)
 
@@ -25,7 +25,7 @@ _NEWEST_FIRST = (ReoptimizationRow.started_at, ReoptimizationRow.reoptimization_
 class SqlReoptimizationRepository:
     """Stored re-optimizations; fulfils ``broker.ports.unit_of_work.ReoptimizationRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def add(self, reoptimization: Reoptimization) -> None:
@@ -35,14 +35,14 @@ class SqlReoptimizationRepository:
 
     async def update(self, reoptimization: Reoptimization) -> Reoptimization:
         """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
-        key = table_of(ReoptimizationRow).c.reoptimization_id == reoptimization.reoptimization_id
+        key = ReoptimizationRow.reoptimization_id == reoptimization.reoptimization_id
         name = f"re-optimization {reoptimization.reoptimization_id}"
         await update_unchanged(self._session, ReoptimizationRow, key, _values(reoptimization), name)
         return replace(reoptimization, version=reoptimization.version + 1)
 
     async def find(self, reoptimization_id: str) -> Reoptimization:
         """One; NotFound."""
-        row = await self._session.get(ReoptimizationRow, reoptimization_id, populate_existing=True)
+        row = await self._session.find_row(ReoptimizationRow, reoptimization_id=reoptimization_id)
         if row is None:
             raise NotFound("re-optimization", reoptimization_id)
         return _reoptimization(row)
@@ -61,7 +61,7 @@ class SqlReoptimizationRepository:
         return tuple(_reoptimization(row) for row in rows)
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
-        """Newest first; ``team`` None: all."""
+        """Newest first; ``team`` None: all that there are."""
         statement = select(ReoptimizationRow)
         if team is not None:
             statement = statement.where(ReoptimizationRow.team == team)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sqlalchemy import ColumnElement, and_, delete, select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import from_micro_usd, to_cents, to_micro_usd
@@ -11,13 +10,14 @@ from broker.domain.basics.window import Window
 from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.store.spend.finance_tables import BudgetAlertRow, BudgetRow
 from broker.store.tables import Row
-from broker.store.writes import Values, insert_or_keep, table_of, upsert_one
+from broker.store.team_session import TeamSession
+from broker.store.writes import Values, change, column_of, insert_or_keep, upsert_one
 
 
 class SqlBudgetRepository:
     """Stored budgets; fulfils ``broker.ports.spend.BudgetRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def put(self, budget: Budget) -> None:
@@ -26,13 +26,13 @@ class SqlBudgetRepository:
 
     async def find(self, team: str, period: BudgetPeriod) -> Budget:
         """One; NotFound."""
-        row = await self._session.get(BudgetRow, (team, period.value), populate_existing=True)
+        row = await self._session.find_row(BudgetRow, team=team, period=period.value)
         if row is None:
             raise NotFound("budget", f"{team}/{period}")
         return _budget(row)
 
     async def find_all(self, team: str | None) -> tuple[Budget, ...]:
-        """Those of ``team`` (None: all), by team and period."""
+        """Those of ``team`` (None: all that there are), by team and period."""
         statement = select(BudgetRow).order_by(BudgetRow.team, BudgetRow.period)
         if team is not None:
             statement = statement.where(BudgetRow.team == team)
@@ -42,7 +42,7 @@ class SqlBudgetRepository:
     async def remove(self, team: str, period: BudgetPeriod) -> None:
         """Forgets one, with what was told of it."""
         for row in (BudgetAlertRow, BudgetRow):
-            await self._session.execute(delete(table_of(row)).where(_of(row, team, period)))
+            await change(self._session, delete(row).where(_of(row, team, period)))
 
     async def tell(self, alert: BudgetAlert) -> bool:
         """Notes that an alert is told, in this transaction; False where it was told before in its period."""
@@ -50,14 +50,12 @@ class SqlBudgetRepository:
 
     async def take_back(self, alert: BudgetAlert) -> None:
         """Forgets that an alert was told, so that it may be once more."""
-        columns = table_of(BudgetAlertRow).c
-        key = and_(*(columns[name] == value for name, value in _told(alert).items()))
-        await self._session.execute(delete(table_of(BudgetAlertRow)).where(key))
+        key = and_(*(column_of(BudgetAlertRow, name) == value for name, value in _told(alert).items()))
+        await change(self._session, delete(BudgetAlertRow).where(key))
 
 
 def _of(row: type[Row], team: str, period: BudgetPeriod) -> ColumnElement[bool]:
-    columns = table_of(row).c
-    return and_(columns.team == team, columns.period == period.value)
+    return and_(column_of(row, "team") == team, column_of(row, "period") == period.value)
 
 
 def _told(alert: BudgetAlert) -> Values:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import delete, select, update
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.export_jobs import ExportJob, ExportState
 from broker.store.spend.finance_tables import ExportRow
-from broker.store.writes import insert_or_keep, table_of
+from broker.store.team_session import TeamSession
+from broker.store.writes import change, column_of, insert_or_keep, table_of
 
-_ROW = table_of(ExportRow).c
+_ALL_BUT_CONTENT = [
+    column_of(ExportRow, column.name) for column in table_of(ExportRow).c if column.name != "content"
+]
 
 
 class SqlExportRepository:
     """Stored exports; fulfils ``broker.ports.spend.ExportRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def add(self, job: ExportJob) -> bool:
@@ -37,12 +39,12 @@ class SqlExportRepository:
         """Stores how a job ended, with its file."""
         ended = {"state": job.state.value, "manifest": job.manifest, "problem": job.problem}
         statement = update(ExportRow).where(ExportRow.export_id == job.export_id)
-        await self._session.execute(statement.values(**ended, content=content))
+        await change(self._session, statement.values(**ended, content=content))
 
     async def find(self, export_id: str) -> ExportJob:
         """One; NotFound."""
-        columns = [column for column in _ROW if column.name != "content"]
-        found = await self._session.execute(select(*columns).where(_ROW.export_id == export_id))
+        statement = select(*_ALL_BUT_CONTENT).where(ExportRow.export_id == export_id)
+        found = await self._session.execute(statement)
         row = found.one_or_none()
         if row is None:
             raise NotFound("export", export_id)
@@ -51,11 +53,11 @@ class SqlExportRepository:
 
     async def find_content(self, export_id: str) -> bytes:
         """The file of a job that is done; NotFound."""
-        found = await self._session.scalar(select(_ROW.content).where(_ROW.export_id == export_id))
+        found = await self._session.scalar(select(ExportRow.content).where(ExportRow.export_id == export_id))
         if found is None:
             raise NotFound("export", export_id)
         return bytes(found)
 
     async def forget(self, before: datetime) -> None:
         """Deletes what began before."""
-        await self._session.execute(delete(table_of(ExportRow)).where(_ROW.started_at < before))
+        await change(self._session, delete(ExportRow).where(ExportRow.started_at < before))

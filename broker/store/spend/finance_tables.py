@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from broker.store.columns import Identifier, Prose
-from broker.store.tables import Row
+from broker.store.tables import ReservationRow, Row
 
 
 class BudgetRow(Row):
@@ -102,6 +102,7 @@ class ClosedCostRow(Row):
     """What a reservation's FOCUS rows of a closed month sum to."""
 
     __tablename__ = "closed_costs"
+    owner = ("reservation_id", ReservationRow)
 
     month: Mapped[date] = mapped_column(primary_key=True)
     reservation_id: Mapped[str] = mapped_column(Identifier, primary_key=True)

@@ -11,8 +11,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, select, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import ColumnElement, and_, func, select
 
 from broker.domain.basics.money import CENT
 from broker.domain.focus.columns import Cell, FocusRow, Kind, kind_of
@@ -28,11 +27,20 @@ from broker.store.spend.finance_tables import (
     SpendDayRow,
 )
 from broker.store.tables import MetaRow, PlanRow, ReservationRow
-from broker.store.writes import Values, add_up_many, batches, insert_many, insert_new, table_of, upsert_many
+from broker.store.team_session import TeamSession
+from broker.store.writes import (
+    Values,
+    add_up_many,
+    batches,
+    column_of,
+    insert_many,
+    insert_new,
+    update_one,
+    upsert_many,
+)
 
 GENERATION = "spend_generation"
 _SUMS = Amounts._fields
-_DAY = table_of(SpendDayRow).c
 NO_WORDS: Mapping[str, str] = MappingProxyType({})
 _WORDS = {"team", "workload", "provider", "kind", "tier", "gpu", "region", "offer_id"}
 
@@ -40,7 +48,7 @@ _WORDS = {"team", "workload", "provider", "kind", "tier", "gpu", "region", "offe
 class SqlRollupRepository:
     """Rolled-up spend; fulfils ``broker.ports.spend.RollupRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def find_generation(self) -> int:
@@ -48,32 +56,26 @@ class SqlRollupRepository:
         value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == GENERATION))
         return int(value or 0)
 
-    async def find_mark(self, team: str | None) -> LedgerMark:
+    async def find_mark(self) -> LedgerMark:
         """What is the same for as long as nothing is written: versions only grow, and rows that are rolled
         up leave the count with a new generation."""
-        reservation, plan = table_of(ReservationRow).c, table_of(PlanRow).c
-        unsettled = select(func.count(), func.sum(reservation.version)).where(
-            reservation.rolled_up.is_(False)
-        )
-        plans = select(func.count(), func.sum(plan.version)).select_from(table_of(PlanRow))
-        if team is not None:
-            unsettled, plans = unsettled.where(reservation.team == team), plans.where(plan.team == team)
+        versions = func.count(), func.sum(ReservationRow.version)
+        unsettled = select(*versions).where(ReservationRow.rolled_up.is_(False))
+        plans = select(func.count(), func.sum(PlanRow.version)).select_from(PlanRow)
         generation = await self.find_generation()
         counts = [(await self._session.execute(statement)).one() for statement in (unsettled, plans)]
         of_rows, of_plans = ((int(count), int(versions or 0)) for count, versions in counts)
         return LedgerMark(generation, of_rows, of_plans)
 
-    async def find_open_bills(self, team: str | None) -> frozenset[str]:
+    async def find_open_bills(self) -> frozenset[str]:
         """Bills with a reservation that is not rolled up as it stands."""
         bill = func.coalesce(ReservationRow.plan_id, ReservationRow.reservation_id)
         statement = select(bill).where(ReservationRow.rolled_up.is_(False)).distinct()
-        if team is not None:
-            statement = statement.where(ReservationRow.team == team)
         return frozenset((await self._session.scalars(statement)).all())
 
     async def find_first_day(self) -> date | None:
         """The first day with rolled-up spend."""
-        first: date | None = await self._session.scalar(select(func.min(_DAY.day)))
+        first: date | None = await self._session.scalar(select(func.min(SpendDayRow.day)))
         return first
 
     async def find_stored(self, bill_ids: Collection[str]) -> Mapping[str, Cells]:
@@ -86,32 +88,26 @@ class SqlRollupRepository:
         return found
 
     async def find_sums(
-        self,
-        team: str | None,
-        days: tuple[date, date] | None,
-        group_by: str,
-        narrowed: Mapping[str, str] = NO_WORDS,
+        self, days: tuple[date, date] | None, group_by: str, narrowed: Mapping[str, str] = NO_WORDS
     ) -> tuple[DaySum, ...]:
         """Rolled-up spend by day and one of its words, from the first of ``days`` to before the last."""
-        group = _DAY[group_by] if group_by in _WORDS else func.max("committed")
-        statement = select(_DAY.day, group, func.sum(_DAY.cents), func.sum(_DAY.cash_cents)).where(
-            *_span(days), *(_DAY[name] == word for name, word in narrowed.items())
+        day = SpendDayRow
+        group = column_of(day, group_by) if group_by in _WORDS else func.max("committed")
+        statement = select(day.day, group, func.sum(day.cents), func.sum(day.cash_cents)).where(
+            *_span(days), *(column_of(day, name) == word for name, word in narrowed.items())
         )
-        if team is not None:
-            statement = statement.where(_DAY.team == team)
-        by = (_DAY.day, group) if group_by in _WORDS else (_DAY.day,)
+        by = (day.day, group) if group_by in _WORDS else (day.day,)
         rows = await self._session.execute(statement.group_by(*by))
         return tuple(DaySum(day, word, int(cents), int(cash)) for day, word, cents, cash in rows)
 
-    async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
+    async def find_cells(self, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
         """Rolled-up spend of all ``days`` together, by cell."""
-        sums = select(
-            _DAY.cell, func.min(_DAY.day).label("day"), *(func.sum(_DAY[n]).label(n) for n in _SUMS)
-        )
-        sums = sums.where(*_span(days), *(() if team is None else (_DAY.team == team,)))
-        by_cell = sums.group_by(_DAY.cell).subquery()
-        words = [_DAY[name] for name in CellKey._fields]
-        first = and_(_DAY.day == by_cell.c.day, _DAY.cell == by_cell.c.cell)
+        row = SpendDayRow
+        totals = (func.sum(column_of(row, name)).label(name) for name in _SUMS)
+        sums = select(row.cell, func.min(row.day).label("day"), *totals).where(*_span(days))
+        by_cell = sums.group_by(row.cell).subquery()
+        words = [column_of(row, name) for name in CellKey._fields]
+        first = and_(row.day == by_cell.c.day, row.cell == by_cell.c.cell)
         rows = await self._session.execute(
             select(*words, *(by_cell.c[name] for name in _SUMS)).join(by_cell, first)
         )
@@ -127,13 +123,10 @@ class SqlRollupRepository:
 
     async def settle(self, reservations: Iterable[Reservation]) -> bool:
         """Notes that a bill is rolled up whole; False when one of its reservations was written since."""
-        table = table_of(ReservationRow)
+        of = ReservationRow
         for row in reservations:
-            same = (table.c.reservation_id == row.reservation_id, table.c.version == row.version)
-            marked = await self._session.execute(
-                update(table).where(*same).values(rolled_up=True).returning(table.c.reservation_id)
-            )
-            if marked.first() is None:
+            same = and_(of.reservation_id == row.reservation_id, of.version == row.version)
+            if not await update_one(self._session, of, same, {"rolled_up": True}):
                 return False
         return True
 
@@ -168,11 +161,9 @@ class SqlRollupRepository:
         values = {"month": month, "ordinal": ordinal, "team": team, "content": packed}
         await insert_many(self._session, ClosedRowsRow, [values])
 
-    async def find_closed_parts(self, month: date, team: str | None) -> tuple[int, ...]:
+    async def find_closed_parts(self, month: date) -> tuple[int, ...]:
         """Numbers of the parts that the rows of a closed month are stored in, in order."""
         chosen = select(ClosedRowsRow.ordinal).where(ClosedRowsRow.month == month)
-        if team is not None:
-            chosen = chosen.where(ClosedRowsRow.team == team)
         return tuple((await self._session.scalars(chosen.order_by(ClosedRowsRow.ordinal))).all())
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
@@ -191,7 +182,7 @@ class SqlRollupRepository:
         self, months: Sequence[date], reservation_ids: Collection[str]
     ) -> Mapping[str, FocusCosts]:
         """What FOCUS rows of closed months sum to, by reservation."""
-        cost = table_of(ClosedCostRow).c
+        cost = ClosedCostRow
         found: dict[str, FocusCosts] = {}
         for part in batches(sorted(reservation_ids)):
             statement = (
@@ -220,7 +211,7 @@ def _cell(name: str, text: str) -> Cell:
 
 
 def _span(days: tuple[date, date] | None) -> tuple[ColumnElement[bool], ...]:
-    return () if days is None else (_DAY.day >= days[0], _DAY.day < days[1])
+    return () if days is None else (SpendDayRow.day >= days[0], SpendDayRow.day < days[1])
 
 
 def _values(day: date, key: CellKey, amounts: Amounts) -> Values:

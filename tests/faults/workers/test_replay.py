@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from api.schemas.base.times import format_time
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.ports.planning import PlanState
 from broker.store import create_store
@@ -101,7 +102,7 @@ def looks_asked_for(client: httpx.Client) -> int:
 async def proposed(pair: Pair, plan_id: str, name: str) -> str:
     """A proposal to stay with what the plan says, as a look would have stored it."""
     store = create_store(pair.database_url)
-    async with store.unit_of_work() as uow:
+    async with store.unit_of_work(EVERY_TEAM) as uow:
         record = await uow.plans.find(plan_id)
         proposal = replace(record, plan_id=f"plan-{name}", state=PlanState.PROPOSED, version=0)
         await uow.plans.add(proposal)
