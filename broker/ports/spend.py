@@ -140,7 +140,7 @@ class RollupRepository(Protocol):
         ...
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
-        """FOCUS rows of one part of a closed month, as they were."""
+        """FOCUS rows of one part of a closed month, as they were; NotFound."""
         ...
 
     async def add_closed_costs(self, month: date, costs: Mapping[str, FocusCosts]) -> None:

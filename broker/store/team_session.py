@@ -7,7 +7,7 @@ insert whose values were not looked at) is refused. So a repository cannot forge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
 
@@ -18,12 +18,17 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.base import ExecutableOption
 
 from broker.domain.basics.access import TeamScope
+from broker.domain.basics.errors import NotFound
 from broker.store.tables import Row
 
 R = TypeVar("R", bound=Row)
 _SCOPE = "team_scope"
 _ALL_TEAMS_ASKED = "every_team"
 _VALUES_SEEN = "team_values_seen"
+_NOT_KEPT = (
+    "a unit of work of one team uses {} in a way that cannot be kept to it:"
+    " name mapped rows, insert with broker.store.writes, or open the unit of work for EVERY_TEAM"
+)
 MOST_TEAMS = 4_096
 
 
@@ -46,6 +51,27 @@ class TeamSession(AsyncSession):
         found: R | None = await self.scalar(statement.execution_options(populate_existing=True))
         return found
 
+    async def checked(self, row: type[Row], many: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Execution options of an insert of ``many``, which are of the scope.
+
+        NotFound for a team that is not there, and for a part of something that is not.
+        """
+        if self.scope.team is not None:
+            if row.is_the_installations:
+                raise RuntimeError(_NOT_KEPT.format(row.__tablename__))
+            if row in team_rows():
+                for values in many:
+                    self.scope.require(values["team"])
+            elif row.owner is not None:
+                await self._require_owners(*row.owner, {values[row.owner[0]] for values in many})
+        return {_VALUES_SEEN: True}
+
+    async def _require_owners(self, key: str, owner: type[Row], names: set[str]) -> None:
+        column = getattr(owner, key)
+        missing = names.difference(await self.scalars(select(column).where(column.in_(names))))
+        if missing:
+            raise NotFound(key, min(missing))
+
 
 class _Scoped(Session):
     """The synchronous half, whose statements ``_keep_to_team`` sees."""
@@ -54,16 +80,6 @@ class _Scoped(Session):
 def of_every_team(why: str) -> Mapping[str, Any]:
     """Execution options of a read that has to count the rows of every team; ``why``: the reason, in words."""
     return {_ALL_TEAMS_ASKED: why}
-
-
-def checked_values(
-    session: TeamSession, row: type[Row], many: Iterable[Mapping[str, Any]]
-) -> Mapping[str, Any]:
-    """Execution options of an insert of ``many`` rows. NotFound for a team that is not there."""
-    if row in team_rows():
-        for values in many:
-            session.scope.require(values["team"])
-    return {_VALUES_SEEN: True}
 
 
 @cache
@@ -120,8 +136,5 @@ def _require_filterable(asked: ORMExecuteState) -> None:
             continue
         # A column of mapped rows is a copy that says so; the table's own is bare.
         is_bare = isinstance(element, Column) and table.c.get(element.key) is element
-        if is_bare or not asked.is_orm_statement or table.name in closed:
-            raise RuntimeError(
-                f"a unit of work of one team uses {table.name} in a statement that cannot be kept to it:"
-                " name mapped rows, insert with broker.store.writes, or open the unit of work for EVERY_TEAM"
-            )
+        if is_bare or asked.is_insert or not asked.is_orm_statement or table.name in closed:
+            raise RuntimeError(_NOT_KEPT.format(table.name))

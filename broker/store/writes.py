@@ -14,7 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from broker.domain.basics.errors import ConcurrentChange, Conflict
 from broker.store.tables import Row
-from broker.store.team_session import TeamSession, checked_values, team_rows
+from broker.store.team_session import TeamSession, team_rows
 
 Values = Mapping[str, Any]
 Upsert = sqlite.Insert | postgresql.Insert
@@ -40,9 +40,8 @@ def column_of(row: type[Row], name: str) -> InstrumentedAttribute[Any]:
 async def insert_new(session: TeamSession, row: type[Row], values: Values, name: str) -> None:
     """Inserts one row; Conflict when its key is taken."""
     try:
-        await session.execute(
-            insert(table_of(row)).values(**values), execution_options=checked_values(session, row, [values])
-        )
+        options = await session.checked(row, [values])
+        await session.execute(insert(table_of(row)).values(**values), execution_options=options)
     except IntegrityError as error:
         raise Conflict(f"{name} exists already") from error
 
@@ -50,7 +49,7 @@ async def insert_new(session: TeamSession, row: type[Row], values: Values, name:
 async def insert_many(session: TeamSession, row: type[Row], many: Sequence[Values]) -> None:
     """Inserts rows in bulk."""
     if many:
-        options = checked_values(session, row, many)
+        options = await session.checked(row, many)
         await session.execute(insert(table_of(row)), list(many), execution_options=options)
 
 
@@ -59,7 +58,7 @@ async def insert_or_keep(session: TeamSession, row: type[Row], values: Values) -
 
     Atomic: where another transaction is inserting the same key, this one waits for its outcome.
     """
-    statement = _insert(session, row, [values]).values(**values).on_conflict_do_nothing()
+    statement = (await _insert(session, row, [values])).values(**values).on_conflict_do_nothing()
     inserted = await session.execute(statement.returning(*table_of(row).primary_key))
     return inserted.first() is not None
 
@@ -68,7 +67,7 @@ async def upsert_many(session: TeamSession, row: type[Row], many: Sequence[Value
     """Inserts rows in bulk, writing over those whose primary key is there."""
     if not many:
         return
-    statement = _upsert(session, row, many)
+    statement = await _upsert(session, row, many)
     keys = [column.name for column in table_of(row).primary_key]
     replaced = {name: statement.excluded[name] for name in many[0] if name not in keys}
     await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced), list(many))
@@ -80,7 +79,7 @@ async def add_up_many(
     """Inserts rows in bulk; where the primary key is there, adds ``counted`` columns to those of its row."""
     if not many:
         return
-    statement, table = _upsert(session, row, many), table_of(row)
+    statement, table = await _upsert(session, row, many), table_of(row)
     keys = [column.name for column in table.primary_key]
     sums = {name: table.c[name] + statement.excluded[name] for name in counted}
     await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=sums), list(many))
@@ -88,7 +87,7 @@ async def add_up_many(
 
 async def upsert_one(session: TeamSession, row: type[Row], values: Values) -> None:
     """Inserts one row, or writes over it; ``values`` may be SQL expressions."""
-    statement = _upsert(session, row, [values]).values(**values)
+    statement = (await _upsert(session, row, [values])).values(**values)
     keys = [column.name for column in table_of(row).primary_key]
     replaced = {name: statement.excluded[name] for name in values if name not in keys}
     await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced))
@@ -100,7 +99,7 @@ async def count_up(session: TeamSession, row: type[Row], key: Values, column: st
     Whoever counts up next waits until this transaction ends.
     """
     values = {**key, column: 1}
-    statement = _upsert(session, row, [values]).values(**values)
+    statement = (await _upsert(session, row, [values])).values(**values)
     counted = {column: table_of(row).c[column] + 1}
     await session.execute(statement.on_conflict_do_update(index_elements=list(key), set_=counted))
 
@@ -156,22 +155,22 @@ async def change(session: TeamSession, statement: Update | Delete) -> int:
     return row_count(await session.execute(statement, execution_options=UNSYNCHRONIZED))
 
 
-def _upsert(
+async def _upsert(
     session: TeamSession, row: type[Row], many: Sequence[Values]
 ) -> sqlite.Insert | postgresql.Insert:
     """An insert that may write over a row: only the installation may, where that may be another team's."""
-    is_of_a_team = row in team_rows() and "team" not in table_of(row).primary_key
+    is_of_a_team = row.owner is not None or (row in team_rows() and "team" not in table_of(row).primary_key)
     if session.scope.team is not None and is_of_a_team:
         raise RuntimeError(f"{table_of(row).name} is written over by units of work for EVERY_TEAM alone")
-    return _insert(session, row, many)
+    return await _insert(session, row, many)
 
 
-def _insert(
+async def _insert(
     session: TeamSession, row: type[Row], many: Sequence[Values]
 ) -> sqlite.Insert | postgresql.Insert:
     """An insert that can say what to do on conflict; both dialects say it alike."""
     make = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    return make(table_of(row)).execution_options(**checked_values(session, row, many))
+    return make(table_of(row)).execution_options(**await session.checked(row, many))
 
 
 def row_count(result: object) -> int:

@@ -321,6 +321,74 @@ async def test_no_page_shows_what_another_team_has(home: Home) -> None:
     assert shown >= {"/", "/plans", "/approvals", "/reservations", "/proposals", "/spend"}
 
 
+def forms(home: Home) -> set[str]:
+    """The paths that pages' forms are sent to."""
+    paths = {
+        route.path or "" for route in iter_route_contexts(home.app.routes) if "POST" in (route.methods or ())
+    }
+    return {path for path in paths if not path.startswith("/v1/")} - SIGNING
+
+
+async def send(client: httpx.AsyncClient, path: str, names: Mapping[str, str]) -> httpx.Response:
+    """Sends a form as the page of this session would, about the owner's things."""
+    proof = re.search(r'name="proof" value="([^"]*)"', (await client.get("/plans/new")).text)
+    assert proof is not None
+    fields = {**FIELDS, "proof": proof[1], "once": path}
+    return await client.post(filled(path, names), data=fields)
+
+
+async def test_every_form_says_what_another_team_gets(home: Home) -> None:
+    assert set(FORMS) == forms(home)
+
+
+async def test_no_form_of_a_page_acts_on_what_another_team_has(home: Home) -> None:
+    owner, rival = await home.team(OWNER), await home.team(RIVAL)
+    names = await settle(home, owner)
+    for client in (owner, rival):
+        signed = await client.post("/signin", data={"key": client.headers["Authorization"].split()[1]})
+        assert signed.status_code == 303, signed.text
+    before = await read(home, owner, names)
+    for path, expect in FORMS.items():
+        answer = await send(rival, path, names)
+        allowed = {Expect.HIDDEN: 404, Expect.REFUSED: 403, Expect.OWN: 303}
+        assert answer.status_code == allowed[expect], (path, answer.text)
+        assert not [word for word in SECRETS if word in answer.text and word not in filled(path, names)], path
+    await home.product.background.stop()
+    assert await read(home, owner, names) == before
+    assert home.house.provider.writes() == 0
+    for path, expect in FORMS.items():
+        if expect is Expect.HIDDEN:
+            answer = await send(owner, path, names)
+            assert answer.status_code not in (403, 404, 405, 422), f"{path}: {answer.text}"
+
+
+FORMS: Mapping[str, Expect] = {
+    "/plans/new": E.REFUSED,  # the document names its team
+    "/plans/{plan_id}/cancel": E.HIDDEN,
+    "/plans/{plan_id}/reserve": E.HIDDEN,
+    "/plans/{plan_id}/release": E.OWN,  # ends what the visitor's team holds of it, which is nothing
+    "/plans/{plan_id}/intend": E.HIDDEN,
+    "/plans/{plan_id}/approve": E.HIDDEN,
+    "/plans/{plan_id}/reject": E.HIDDEN,
+    "/approvals/{plan_id}/approve": E.HIDDEN,
+    "/approvals/{plan_id}/reject": E.HIDDEN,
+    "/reservations/{reservation_id}/release": E.HIDDEN,
+    "/proposals/look": E.OWN,
+    "/proposals/{reoptimization_id}/accept": E.HIDDEN,
+    "/proposals/{reoptimization_id}/reject": E.HIDDEN,
+    "/spend/budgets": E.HIDDEN,
+}
+FIELDS = {
+    "workloads": json.dumps(DOCUMENT),
+    "intended": "yes",
+    "comment": "no",
+    "plan_sha256": "x",
+    "seen_usd": "1000000.00",
+    "team": OWNER,
+    "period": "quarter",
+    "limit_usd": "5",
+}
+SIGNING = frozenset({"/signin", "/signout"})
 PAGE_QUERIES = {
     "/spend": "?group_by=workload",
     "/spend/changes": "?from={plan_id}&to={plan_id}",

@@ -9,7 +9,7 @@ from datetime import date
 from types import MappingProxyType
 
 from broker.domain.basics.access import TeamScope
-from broker.domain.basics.errors import Conflict
+from broker.domain.basics.errors import Conflict, NotFound
 from broker.domain.focus.columns import FocusRow
 from broker.domain.holding.reservation import Reservation
 from broker.domain.spend.month_close import ClosedMonth
@@ -134,7 +134,10 @@ class Rollups:
         return tuple(n for (of, n), (whose, _) in found if of == month and self._scope.covers(whose))
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
-        return tuple(self._tables.rows[month, ordinal][1])
+        whose, rows = self._tables.rows[month, ordinal]
+        if not self._scope.covers(whose):
+            raise NotFound("part of a closed month", f"{month:%Y-%m}/{ordinal}")
+        return tuple(rows)
 
     async def add_closed_costs(self, month: date, costs: Mapping[str, FocusCosts]) -> None:
         self._staged.append(lambda: self._tables.costs.update({month: costs}))

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, select
 
+from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import CENT
 from broker.domain.focus.columns import Cell, FocusRow, Kind, kind_of
 from broker.domain.holding.reservation import Reservation
@@ -167,9 +168,11 @@ class SqlRollupRepository:
         return tuple((await self._session.scalars(chosen.order_by(ClosedRowsRow.ordinal))).all())
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
-        """FOCUS rows of one part of a closed month, as they were."""
+        """FOCUS rows of one part of a closed month, as they were; NotFound."""
         of_part = (ClosedRowsRow.month == month, ClosedRowsRow.ordinal == ordinal)
-        content = (await self._session.scalars(select(ClosedRowsRow.content).where(*of_part))).one()
+        content = await self._session.scalar(select(ClosedRowsRow.content).where(*of_part))
+        if content is None:
+            raise NotFound("part of a closed month", f"{month:%Y-%m}/{ordinal}")
         rows = json.loads(zlib.decompress(content))
         return tuple({name: _cell(name, text) for name, text in row.items()} for row in rows)
 

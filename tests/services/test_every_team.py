@@ -1,0 +1,81 @@
+"""What somebody asks for is opened for them: no use case of a caller opens a unit of work for every team.
+
+Told from the source of every use case, so that a new one is looked at too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import api
+import broker.services
+
+FOLDERS = (Path(broker.services.__file__).parent, Path(api.__file__).parent)
+WIDE = frozenset({"EVERY_TEAM", "TeamScope"})
+"""What makes a scope from no caller."""
+ALLOWED: Mapping[tuple[str, str], str] = {
+    ("KeysService.create_key", "EVERY_TEAM"): "only the installation makes a key without a caller",
+    ("ExportJobs.start", "_write"): "the job goes on in the background, for its own team",
+    ("ReoptimizeService.run_for", "run"): "which is given the caller's scope",
+    ("ReoptimizeService.find_unfinished_of", "find_unfinished"): "which is given the caller's scope",
+}
+"""Use cases with a caller that reach for every team, or call what does, with the reason."""
+
+
+def use_cases() -> Iterator[tuple[str, ast.AsyncFunctionDef | ast.FunctionDef, frozenset[str]]]:
+    """Every function with its full name, and the names in its class (or module) that open for every team."""
+    for folder in FOLDERS:
+        for file in sorted(folder.rglob("*.py")):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            rooms: list[ast.Module | ast.ClassDef] = [tree]
+            rooms += [node for node in tree.body if isinstance(node, ast.ClassDef)]
+            for room in rooms:
+                mine = [n for n in room.body if isinstance(n, ast.AsyncFunctionDef | ast.FunctionDef)]
+                wide = frozenset(one.name for one in mine if not has_caller(one) and names_in(one) & WIDE)
+                prefix = f"{room.name}." if isinstance(room, ast.ClassDef) else f"{file.stem}."
+                yield from ((prefix + one.name, one, wide) for one in mine)
+
+
+def has_caller(function: ast.AsyncFunctionDef | ast.FunctionDef) -> bool:
+    every = (*function.args.args, *function.args.kwonlyargs)
+    return any(one.annotation is not None and "Caller" in ast.unparse(one.annotation) for one in every)
+
+
+def names_in(function: ast.AsyncFunctionDef | ast.FunctionDef) -> set[str]:
+    """Names that its body and its defaults say, but for those of annotations."""
+    parts = [*function.body, *function.args.defaults, *filter(None, function.args.kw_defaults)]
+    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+
+
+def called_in(function: ast.AST) -> set[str]:
+    """What it calls of its own class, or of its module."""
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    return {
+        call.attr if isinstance(call, ast.Attribute) else call.id
+        for call in calls
+        if isinstance(call, ast.Name)
+        or (isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name) and call.value.id == "self")
+    }
+
+
+def reaching() -> set[tuple[str, str]]:
+    return {
+        (name, found)
+        for name, function, wide in use_cases()
+        if has_caller(function)
+        for found in (names_in(function) & WIDE) | (called_in(function) & wide)
+    }
+
+
+def test_what_a_caller_asks_for_is_opened_for_the_caller() -> None:
+    assert reaching() == set(ALLOWED)
+
+
+def test_the_use_cases_are_found() -> None:
+    with_caller = {name for name, function, _ in use_cases() if has_caller(function)}
+    assert {"PlanningService.find_plan", "ReservationsService.release", "ExportJobs.find"} <= with_caller
+    assert {"claim_left_over", "watch", "_fan_out", "take_back"} <= {
+        name for *_, names in use_cases() for name in names
+    }
