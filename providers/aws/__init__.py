@@ -25,14 +25,14 @@ from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.holding.reservation import Idempotency
 from broker.domain.market.offer import OfferBatch, RejectedRow
-from providers.aws import blocks, plan_desk, plans, prices, reservations, spot
-from providers.aws.adapter import AwsAdapter, AwsDesks, AwsOptions
+from providers.aws import blocks, plan_client, plans, prices, reservations, spot
+from providers.aws.adapter import AwsAdapter, AwsClients, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION
 from providers.aws.blocks import parse_blocks
 from providers.aws.ec2 import REAL_ROOT, Ec2
 from providers.aws.errors import classify
 from providers.aws.nodes import PROVIDER
-from providers.aws.plan_desk import PlanDesk
+from providers.aws.plan_client import TrainingPlanClient
 from providers.aws.price_lists import PriceLists
 from providers.aws.prices import parse_price_list
 from providers.aws.sagemaker import SageMaker
@@ -69,9 +69,9 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> AwsAdapter:
     )
     sagemaker = SageMaker(http, settings.base_url, keys)
     search = load_provider_facts(PROVIDER).search
-    desks = AwsDesks(
+    clients = AwsClients(
         Ec2(http, settings.base_url, keys),
-        PlanDesk(sagemaker, settings.options["training_plans"], search),
+        TrainingPlanClient(sagemaker, settings.options["training_plans"], search),
         _price_lists(settings, http_factory),
     )
     options = AwsOptions(
@@ -79,7 +79,7 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> AwsAdapter:
         image_id=settings.options["image_id"],
         keyless=settings.keyless,
     )
-    return AwsAdapter(http, desks, options)
+    return AwsAdapter(http, clients, options)
 
 
 def _price_lists(settings: ProviderSettings, http_factory: HttpFactory) -> PriceLists:
@@ -117,7 +117,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
 SCHEMA = Schema(
     (prices.ROWS, spot.ROWS, blocks.ROWS, plans.ROWS),
     "EC2 service model 2016-11-15 and SageMaker 2017-07-24 (botocore), the public bulk price list of 2026-07",
-    (*reservations.HELD, plan_desk.HELD),
+    (*reservations.HELD, plan_client.HELD),
 )
 
 

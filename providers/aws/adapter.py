@@ -29,7 +29,7 @@ from providers.aws import blocks, future, reservations
 from providers.aws.ec2 import CallBudget, Ec2
 from providers.aws.errors import CallRefused, DryRunPassed
 from providers.aws.nodes import ML, PROVIDER, known_types
-from providers.aws.plan_desk import PlanDesk, is_plan
+from providers.aws.plan_client import TrainingPlanClient, is_plan
 from providers.aws.price_lists import PriceLists
 from providers.aws.query import Params, listed
 from providers.aws.spot import ACTION as SPOT_ACTION
@@ -56,11 +56,11 @@ class AwsOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class AwsDesks:
+class AwsClients:
     """The services of one account: EC2, SageMaker's training plans, and the open price lists."""
 
     ec2: Ec2
-    plans: PlanDesk
+    plans: TrainingPlanClient
     price_lists: PriceLists
 
 
@@ -70,9 +70,9 @@ class AwsAdapter(Seller):
     provider = PROVIDER
     idempotency = Idempotency.TAG
 
-    def __init__(self, http: ProviderHttp, desks: AwsDesks, options: AwsOptions) -> None:
+    def __init__(self, http: ProviderHttp, clients: AwsClients, options: AwsOptions) -> None:
         self._http, self._options = http, options
-        self.ec2, self._plans, self._price_lists = desks.ec2, desks.plans, desks.price_lists
+        self.ec2, self._plans, self._price_lists = clients.ec2, clients.plans, clients.price_lists
         self._search = load_provider_facts(PROVIDER).search
 
     async def aclose(self) -> None:

@@ -6,7 +6,7 @@ the providers' documentation, so that a misreading of one shows against the othe
 """
 
 from providers.sandbox.app import Sandbox, create_sandbox
+from providers.sandbox.protocol import Durations
 from providers.sandbox.server import SandboxHandle, run, start_in_background
-from providers.sandbox.wire import Durations
 
 __all__ = ["Durations", "Sandbox", "SandboxHandle", "create_sandbox", "run", "start_in_background"]

@@ -25,6 +25,16 @@ from providers.sandbox.control import Control
 from providers.sandbox.faults import Fault, FaultKind, Faults
 from providers.sandbox.ledger import Ledger
 from providers.sandbox.market import Market
+from providers.sandbox.protocol import (
+    MAXIMUM_BODY_BYTES,
+    Call,
+    Durations,
+    ProtocolHandler,
+    Refusal,
+    Reply,
+    SandboxState,
+    json_reply,
+)
 from providers.sandbox.sellers.aws.ec2 import AwsEc2
 from providers.sandbox.sellers.azure.protocol import Azure
 from providers.sandbox.sellers.crusoe.protocol import Crusoe
@@ -51,23 +61,13 @@ from providers.sandbox.sellers.vast.protocol import Vast
 from providers.sandbox.sellers.verda.protocol import Verda
 from providers.sandbox.sellers.vultr.protocol import Vultr
 from providers.sandbox.store import Store
-from providers.sandbox.wire import (
-    MAXIMUM_BODY_BYTES,
-    Call,
-    Durations,
-    ProviderWire,
-    Refusal,
-    Reply,
-    World,
-    json_reply,
-)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PROTOCOLS: tuple[type[ProviderWire], ...] = (
+PROTOCOLS: tuple[type[ProtocolHandler], ...] = (
     LambdaCloud,
     RunPod,
     Vast,
@@ -114,16 +114,16 @@ def create_sandbox(
     asynchronous steps. ``wall``: what passes by itself of its time. Raises Conflict when ``state_dir`` was
     made with another seed.
     """
-    return Sandbox(open_world(seed, state_dir, clock_start, durations or Durations(), wall))
+    return Sandbox(open_state(seed, state_dir, clock_start, durations or Durations(), wall))
 
 
-def open_world(
+def open_state(
     seed: int,
     state_dir: Path | None,
     clock_start: datetime | None,
     durations: Durations,
     wall: Callable[[], datetime] = wall_now,
-) -> World:
+) -> SandboxState:
     """Opens (or makes) the state."""
     store = Store(state_dir)
     kept = store.setting("seed")
@@ -138,7 +138,7 @@ def open_world(
         opened = store.setting("opened_at") or clock.now().astimezone(UTC).isoformat()
         store.keep_setting("opened_at", opened)
     ledger = Ledger(store)
-    return World(
+    return SandboxState(
         seed=seed,
         nonce=nonce,
         store=store,
@@ -152,16 +152,16 @@ def open_world(
 
 
 class Sandbox:
-    """The ASGI application; ``world`` is its state, for tests in the same process."""
+    """The ASGI application; ``state`` is what it has sold, for tests in the same process."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self._protocols = {protocol.name: protocol(world) for protocol in PROTOCOLS}
-        self._control = Control(world, self._protocols)
+    def __init__(self, state: SandboxState) -> None:
+        self.state = state
+        self._protocols = {protocol.name: protocol(state) for protocol in PROTOCOLS}
+        self._control = Control(state, self._protocols)
 
     def close(self) -> None:
         """Closes the state; what was committed stays."""
-        self.world.store.close()
+        self.state.store.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection event of the server."""
@@ -184,22 +184,22 @@ class Sandbox:
         if reply is None:
             await _break(scope)
         else:
-            date = format_datetime(self.world.clock.now(), usegmt=True)
+            date = format_datetime(self.state.clock.now(), usegmt=True)
             await _send(reply.with_headers({"date": date}), send)
 
-    async def _provider_reply(self, protocol: ProviderWire, call: Call, receive: Receive) -> Reply | None:
+    async def _provider_reply(self, protocol: ProtocolHandler, call: Call, receive: Receive) -> Reply | None:
         """The reply with any fault applied; None: the connection ends without an answer."""
         operation = protocol.operation(call)
-        with self.world.store.transaction():
-            self.world.store.count_call(protocol.name, operation)
-            fault = self.world.faults.take(protocol.name, operation, self.world.clock.now())
+        with self.state.store.transaction():
+            self.state.store.count_call(protocol.name, operation)
+            fault = self.state.faults.take(protocol.name, operation, self.state.clock.now())
         if fault is None:
             return self._in_transaction(protocol.answer, call)
         _log.info("sandbox fault", provider=protocol.name, operation=operation, kind=fault.kind.value)
         return await self._faulty_reply(protocol, call, fault, receive)
 
     async def _faulty_reply(
-        self, protocol: ProviderWire, call: Call, fault: Fault, receive: Receive
+        self, protocol: ProtocolHandler, call: Call, fault: Fault, receive: Receive
     ) -> Reply | None:
         match fault.kind:
             case FaultKind.TIMEOUT_BEFORE | FaultKind.TIMEOUT_AFTER:
@@ -223,7 +223,7 @@ class Sandbox:
 
     def _in_transaction(self, answer: Callable[[Call], Reply], call: Call) -> Reply:
         try:
-            with self.world.store.transaction():
+            with self.state.store.transaction():
                 return answer(call)
         except Refusal as refusal:
             return refusal.reply

@@ -12,7 +12,7 @@ from broker.domain.basics.money import format_usd
 from providers.sandbox.faults import CREATE_ONLY, FaultKind, Operation
 from providers.sandbox.ledger import ledger_row, zulu
 from providers.sandbox.market import market_row
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
 
 _NOTE = (
     "Prices are recorded figures of the day in recorded_on (see fixtures/market/SOURCE.md), not live; "
@@ -72,8 +72,8 @@ class ClockRequest(BaseModel):
 class Control:
     """Answers calls under ``/_sandbox``; needs no key."""
 
-    def __init__(self, world: World, providers: Iterable[str]) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState, providers: Iterable[str]) -> None:
+        self._sandbox = sandbox
         self._providers = frozenset(providers)
         self._routes = (
             Route("GET", "/ledger", "other", self._ledger),
@@ -101,77 +101,77 @@ class Control:
         return json_reply({"error": f"no control call {call.method} /_sandbox{call.path}"}, 404)
 
     def _ledger(self, _: Call) -> Reply:
-        now = self._world.clock.now()
-        rows = [ledger_row(entry, now) for entry in self._world.ledger.entries()]
+        now = self._sandbox.clock.now()
+        rows = [ledger_row(entry, now) for entry in self._sandbox.ledger.entries()]
         return json_reply({"now": zulu(now), "instances": rows})
 
     def _requests(self, _: Call) -> Reply:
         counts: dict[str, dict[str, int]] = {}
-        for (provider, operation), count in self._world.store.calls().items():
+        for (provider, operation), count in self._sandbox.store.calls().items():
             counts.setdefault(provider, {})[operation] = count
-        return json_reply({"now": zulu(self._world.clock.now()), "requests": counts})
+        return json_reply({"now": zulu(self._sandbox.clock.now()), "requests": counts})
 
     def _clock(self, _: Call) -> Reply:
-        clock = self._world.clock
+        clock = self._sandbox.clock
         return json_reply({"now": zulu(clock.now()), "offset_s": clock.offset_s})
 
     def _market(self, call: Call) -> Reply:
         wanted = call.query.get("provider")
-        cells: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         for provider in sorted(self._providers):
             if wanted is None or wanted == provider:
-                cells.extend(self._market_rows(provider))
-        return json_reply({"now": zulu(self._world.clock.now()), "note": _NOTE, "cells": cells})
+                items.extend(self._market_rows(provider))
+        return json_reply({"now": zulu(self._sandbox.clock.now()), "note": _NOTE, "cells": items})
 
     def _market_rows(self, provider: str) -> list[dict[str, Any]]:
-        market = self._world.market
-        free = market.free_by_key(provider, self._world.clock.now())
-        return [market_row(market, cell, free[cell.key]) for cell in market.cells(provider)]
+        market = self._sandbox.market
+        free = market.free_by_key(provider, self._sandbox.clock.now())
+        return [market_row(market, item, free[item.key]) for item in market.inventory(provider)]
 
     def _faults(self, _: Call) -> Reply:
-        return json_reply({"faults": [fault.to_json() for fault in self._world.faults.armed()]})
+        return json_reply({"faults": [fault.to_json() for fault in self._sandbox.faults.armed()]})
 
     def _arm(self, call: Call) -> Reply:
         wanted = FaultRequest.model_validate(call.json())
         self._known(wanted.provider)
-        fault = self._world.faults.arm(
+        fault = self._sandbox.faults.arm(
             wanted.provider,
             wanted.operation,
             wanted.kind,
             count=wanted.count,
             seconds=wanted.seconds,
             after_effect=wanted.when == "after",
-            now=self._world.clock.now(),
+            now=self._sandbox.clock.now(),
         )
         return json_reply(fault.to_json(), 201)
 
     def _disarm(self, _: Call) -> Reply:
-        return json_reply({"disarmed": self._world.faults.clear()})
+        return json_reply({"disarmed": self._sandbox.faults.clear()})
 
     def _change_market(self, call: Call) -> Reply:
         wanted = MarketRequest.model_validate(call.json())
         self._known(wanted.provider)
-        market, now = self._world.market, self._world.clock.now()
-        cells, units = market.find(wanted.provider, wanted.sku, wanted.region, wanted.tier)
-        if not cells:
+        market, now = self._sandbox.market, self._sandbox.clock.now()
+        items, units = market.find(wanted.provider, wanted.sku, wanted.region, wanted.tier)
+        if not items:
             raise Refusal(_unprocessable([self._nothing_meant(wanted)]))
         if wanted.price_usd is not None or wanted.price_factor is not None:
             usd = None if wanted.price_usd is None else wanted.price_usd / units
-            market.set_price(cells, usd, wanted.price_factor)
+            market.set_price(items, usd, wanted.price_factor)
         if wanted.stock is not None:
-            market.set_stock(cells, wanted.stock * units, now)
+            market.set_stock(items, wanted.stock * units, now)
         free = market.free_by_key(wanted.provider, now)
-        rows = [market_row(market, cell, free[cell.key]) for cell in cells]
+        rows = [market_row(market, item, free[item.key]) for item in items]
         return json_reply({"changed": len(rows), "cells": rows})
 
     def _nothing_meant(self, wanted: MarketRequest) -> dict[str, str]:
-        market = self._world.market
+        market = self._sandbox.market
         everywhere, _ = market.find(wanted.provider, wanted.sku, None, None)
         if not everywhere:
-            known = sorted({cell.sku for cell in market.cells(wanted.provider)})
+            known = sorted({item.sku for item in market.inventory(wanted.provider)})
             return {"field": "sku", "problem": f"{wanted.sku!r} is not sold; known: {', '.join(known[:40])}"}
-        if not any(cell.is_in(wanted.region, None) for cell in everywhere):
-            regions = sorted({cell.region for cell in everywhere})
+        if not any(item.is_in(wanted.region, None) for item in everywhere):
+            regions = sorted({item.region for item in everywhere})
             return {"field": "region", "problem": f"{wanted.sku!r} is sold in: {', '.join(regions)}"}
         return {"field": "tier", "problem": f"{wanted.sku!r} is not sold as {wanted.tier}"}
 
@@ -183,8 +183,8 @@ class Control:
 
     def _advance(self, call: Call) -> Reply:
         wanted = ClockRequest.model_validate(call.json())
-        now = self._world.clock.advance(wanted.advance_s)
-        return json_reply({"now": zulu(now), "offset_s": self._world.clock.offset_s})
+        now = self._sandbox.clock.advance(wanted.advance_s)
+        return json_reply({"now": zulu(now), "offset_s": self._sandbox.clock.offset_s})
 
 
 def _unprocessable(problems: list[dict[str, str]]) -> Reply:

@@ -1,6 +1,6 @@
 """What the sandbox sells: real, dated prices with stock drawn by seed.
 
-The one reader of ``fixtures/market/real_prices.csv``. Prices are recorded, never live: each cell says
+The one reader of ``fixtures/market/real_prices.csv``. Prices are recorded, never live: each item says
 when and where its price was seen, and rows that no recording backs say ``illustrative``.
 """
 
@@ -87,8 +87,8 @@ class InventoryItem:
     """One kind of unit in one place: what has a price and a stock of its own.
 
     ``unit``: what price and capacity count ("node", or "gpu" where the provider prices GPUs).
-    ``price_key``: cells that the provider's API can only price together share it.
-    ``pool``: cells of the same pool sell the same units. ``usd_per_hour`` None: the provider lists it
+    ``price_key``: items that the provider's API can only price together share it.
+    ``pool``: items of the same pool sell the same units. ``usd_per_hour`` None: the provider lists it
     without a price. ``aliases`` and ``places``: other names of what and where, by which the control
     endpoint finds it.
     """
@@ -116,7 +116,7 @@ class InventoryItem:
 
     @cached_property
     def key(self) -> str:
-        """Names the cell in the ledger and in overrides."""
+        """Names the item in the ledger and in overrides."""
         return "|".join((self.provider, self.sku, self.region, self.zone, self.tier))
 
     @property
@@ -135,9 +135,9 @@ class InventoryItem:
         return (region is None or region in places) and (tier is None or tier == self.tier)
 
 
-def recorded_cell(row: Recorded, region: str, capacity: int, **changes: Any) -> InventoryItem:
+def recorded_item(row: Recorded, region: str, capacity: int, **changes: Any) -> InventoryItem:
     """A recorded node sold in ``region`` at one price wherever it is sold; ``changes`` of other fields."""
-    cell = InventoryItem(
+    item = InventoryItem(
         provider=row.provider,
         sku=row.sku,
         region=region,
@@ -154,7 +154,7 @@ def recorded_cell(row: Recorded, region: str, capacity: int, **changes: Any) -> 
         vcpus=row.vcpus,
         memory_gb=row.memory_gb,
     )
-    return replace(cell, **changes)
+    return replace(item, **changes)
 
 
 def draw(seed: int, *parts: object) -> float:
@@ -172,115 +172,115 @@ Drawing = ParamSpec("Drawing")
 
 
 def drawn_once(
-    cells: Callable[Drawing, Iterable[InventoryItem]],
+    items: Callable[Drawing, Iterable[InventoryItem]],
 ) -> Callable[Drawing, tuple[InventoryItem, ...]]:
-    """Cells that depend on ``cells``'s arguments alone: markets of one process that are equal share them."""
+    """Items that depend on ``items``'s arguments alone: markets of one process that are equal share them."""
 
     @lru_cache(maxsize=8)
-    @wraps(cells)
+    @wraps(items)
     def drawn(*args: Drawing.args, **kwargs: Drawing.kwargs) -> tuple[InventoryItem, ...]:
-        return tuple(cells(*args, **kwargs))
+        return tuple(items(*args, **kwargs))
 
     return cast("Callable[Drawing, tuple[InventoryItem, ...]]", drawn)
 
 
 class Market:
-    """Cells of all providers with what the control endpoint changed about them."""
+    """Items of all providers with what the control endpoint changed about them."""
 
     def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store = store
         self._ledger = ledger
-        self._cells: dict[str, InventoryItem] = {}
+        self._inventory: dict[str, InventoryItem] = {}
 
-    def add(self, cells: Iterable[InventoryItem]) -> tuple[InventoryItem, ...]:
-        """Puts cells on sale; two cells of one key are a mistake of the caller."""
-        added = tuple(cells)
-        for cell in added:
-            if cell.key in self._cells:
-                raise ValueError(f"two cells are called {cell.key}")
-            self._cells[cell.key] = cell
+    def add(self, items: Iterable[InventoryItem]) -> tuple[InventoryItem, ...]:
+        """Puts items on sale; two items of one key are a mistake of the caller."""
+        added = tuple(items)
+        for item in added:
+            if item.key in self._inventory:
+                raise ValueError(f"two inventory items are called {item.key}")
+            self._inventory[item.key] = item
         return added
 
-    def cells(self, provider: str | None = None) -> list[InventoryItem]:
-        """Cells on sale."""
-        return [cell for cell in self._cells.values() if provider is None or cell.provider == provider]
+    def inventory(self, provider: str | None = None) -> list[InventoryItem]:
+        """Items on sale."""
+        return [item for item in self._inventory.values() if provider is None or item.provider == provider]
 
-    def price(self, cell: InventoryItem) -> Decimal | None:
+    def price(self, item: InventoryItem) -> Decimal | None:
         """USD per unit and hour in force."""
-        change = self._store.document(_PRICE, cell.price_key)
+        change = self._store.document(_PRICE, item.price_key)
         if change is None:
-            return cell.usd_per_hour
+            return item.usd_per_hour
         if change.get("usd") is not None:
             return Decimal(change["usd"])
-        return None if cell.usd_per_hour is None else cell.usd_per_hour * Decimal(change["factor"])
+        return None if item.usd_per_hour is None else item.usd_per_hour * Decimal(change["factor"])
 
-    def capacity(self, cell: InventoryItem) -> int:
-        """Units that exist, free or held (of a window cell: units on each day)."""
-        change = self._store.document(_STOCK, cell.stock_key)
-        return cell.capacity if change is None else int(change["capacity"])
+    def capacity(self, item: InventoryItem) -> int:
+        """Units that exist, free or held (of a window item: units on each day)."""
+        change = self._store.document(_STOCK, item.stock_key)
+        return item.capacity if change is None else int(change["capacity"])
 
-    def capacity_was_set(self, cell: InventoryItem) -> bool:
-        """Whether the control endpoint set the stock of ``cell``."""
-        return self._store.document(_STOCK, cell.stock_key) is not None
+    def capacity_was_set(self, item: InventoryItem) -> bool:
+        """Whether the control endpoint set the stock of ``item``."""
+        return self._store.document(_STOCK, item.stock_key) is not None
 
-    def free(self, cell: InventoryItem, now: datetime) -> int:
+    def free(self, item: InventoryItem, now: datetime) -> int:
         """Units that can be bought now."""
-        held = self._ledger.held_units(cell.provider, now)[cell.stock_key]
-        return max(0, self.capacity(cell) - held)
+        held = self._ledger.held_units(item.provider, now)[item.stock_key]
+        return max(0, self.capacity(item) - held)
 
     def free_by_key(self, provider: str, now: datetime) -> dict[str, int]:
-        """Units that can be bought now, by cell key."""
+        """Units that can be bought now, by item key."""
         held = self._ledger.held_units(provider, now)
-        return {c.key: max(0, self.capacity(c) - held[c.stock_key]) for c in self.cells(provider)}
+        return {c.key: max(0, self.capacity(c) - held[c.stock_key]) for c in self.inventory(provider)}
 
     def find(
         self, provider: str, sku: str, region: str | None, tier: str | None
     ) -> tuple[list[InventoryItem], int]:
-        """Cells that a control request means, and how many of their units make one of ``sku``.
+        """Items that a control request means, and how many of their units make one of ``sku``.
 
         Where GPUs are priced one by one, ``8x NAME`` and ``NAME x8`` mean eight of them, and the name of
         a machine means all its GPUs.
         """
-        cells = self.cells(provider)
-        found, units = [cell for cell in cells if cell.is_called(sku)], 1
-        if found and all(cell.unit == "gpu" and cell.sku.casefold() == sku.casefold() for cell in found):
+        items = self.inventory(provider)
+        found, units = [item for item in items if item.is_called(sku)], 1
+        if found and all(item.unit == "gpu" and item.sku.casefold() == sku.casefold() for item in found):
             units = found[0].gpus
         counted = _COUNTED.fullmatch(sku)
         if not found and counted:
             units = int(counted["before"] or counted["after"])
             name = counted["first"] or counted["last"]
-            found = [cell for cell in cells if cell.unit == "gpu" and cell.is_called(name)]
-        return [cell for cell in found if cell.is_in(region, tier)], units
+            found = [item for item in items if item.unit == "gpu" and item.is_called(name)]
+        return [item for item in found if item.is_in(region, tier)], units
 
-    def set_price(self, cells: Sequence[InventoryItem], usd: Decimal | None, factor: Decimal | None) -> None:
+    def set_price(self, items: Sequence[InventoryItem], usd: Decimal | None, factor: Decimal | None) -> None:
         """Sets the price of a unit, or a factor on the recorded price (factors do not pile up)."""
         change = {"usd": None if usd is None else str(usd), "factor": None if factor is None else str(factor)}
-        for price_key in {cell.price_key for cell in cells}:
+        for price_key in {item.price_key for item in items}:
             self._store.put_document(_PRICE, price_key, change)
 
-    def set_stock(self, cells: Sequence[InventoryItem], free: int, now: datetime) -> None:
-        """Makes ``free`` units of each cell buyable now; of a window cell, sets the units of every day."""
-        for cell in cells:
-            held = 0 if cell.tier == WINDOW else self._ledger.held_units(cell.provider, now)[cell.stock_key]
-            self._store.put_document(_STOCK, cell.stock_key, {"capacity": free + held})
+    def set_stock(self, items: Sequence[InventoryItem], free: int, now: datetime) -> None:
+        """Makes ``free`` units of each item buyable now; of a window item, sets the units of every day."""
+        for item in items:
+            held = 0 if item.tier == WINDOW else self._ledger.held_units(item.provider, now)[item.stock_key]
+            self._store.put_document(_STOCK, item.stock_key, {"capacity": free + held})
 
 
-def market_row(market: Market, cell: InventoryItem, free: int) -> dict[str, Any]:
-    """A cell as ``GET /_sandbox/market`` shows it."""
-    price = market.price(cell)
+def market_row(market: Market, item: InventoryItem, free: int) -> dict[str, Any]:
+    """An item as ``GET /_sandbox/market`` shows it."""
+    price = market.price(item)
     return {
-        "provider": cell.provider,
-        "sku": cell.sku,
-        "region": cell.region,
-        "zone": cell.zone or None,
-        "tier": cell.tier,
-        "gpu": cell.gpu,
-        "gpus_per_node": cell.gpus,
-        "unit": cell.unit,
+        "provider": item.provider,
+        "sku": item.sku,
+        "region": item.region,
+        "zone": item.zone or None,
+        "tier": item.tier,
+        "gpu": item.gpu,
+        "gpus_per_node": item.gpus,
+        "unit": item.unit,
         "usd_per_unit_hour": None if price is None else format_usd(price),
-        "recorded_usd_per_unit_hour": None if cell.usd_per_hour is None else format_usd(cell.usd_per_hour),
-        "recorded_on": cell.recorded_on or None,
-        "source": cell.source,
-        "capacity": market.capacity(cell),
+        "recorded_usd_per_unit_hour": None if item.usd_per_hour is None else format_usd(item.usd_per_hour),
+        "recorded_on": item.recorded_on or None,
+        "source": item.source,
+        "capacity": market.capacity(item),
         "free": free,
     }

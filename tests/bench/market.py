@@ -1,7 +1,7 @@
 """The sandbox in a process of its own, widened: ``python -m tests.bench.market --copies 18``.
 
 The sandbox sells what was recorded, a few thousand offers. For the benchmark the kinds of seller whose
-lists are long in reality get more places: every recorded cell is offered again in invented regions, at a
+lists are long in reality get more places: every recorded item is offered again in invented regions, at a
 price within a fifth of the recorded one, drawn by seed; all of it is marked illustrative. It prints its
 address, serves until its standard input ends, and then prints its CPU seconds.
 """
@@ -28,44 +28,44 @@ _ID_STEP = 50_000_000
 
 
 def widen(market: Market, copies: int, seed: int) -> int:
-    """Offers every recorded cell of ``WIDENED`` in ``copies`` invented regions; how many cells that adds."""
+    """Offers every recorded item of ``WIDENED`` in ``copies`` invented regions; how many items that adds."""
     added = 0
     for provider in WIDENED:
-        for cell in market.cells(provider):
-            if cell.source != ILLUSTRATIVE:
-                added += len(market.add(_copies(cell, copies, seed)))
+        for item in market.inventory(provider):
+            if item.source != ILLUSTRATIVE:
+                added += len(market.add(_copies(item, copies, seed)))
     return added
 
 
-def _copies(cell: InventoryItem, copies: int, seed: int) -> Iterator[InventoryItem]:
+def _copies(item: InventoryItem, copies: int, seed: int) -> Iterator[InventoryItem]:
     for number in range(1, copies + 1):
-        lot = (seed, cell.key, number)
+        lot = (seed, item.key, number)
         factor = Decimal(round(0.8 + 0.4 * draw(*lot, "price"), 3)).quantize(Decimal("0.001"))
-        usd = None if cell.usd_per_hour is None else (cell.usd_per_hour * factor).quantize(Decimal("0.0001"))
-        region, zone, labels = _place(cell, number)
+        usd = None if item.usd_per_hour is None else (item.usd_per_hour * factor).quantize(Decimal("0.0001"))
+        region, zone, labels = _place(item, number)
         yield replace(
-            cell,
+            item,
             region=region,
             zone=zone,
             usd_per_hour=usd,
             capacity=int(draw(*lot, "stock") * 8),
             recorded_on="",
             source=ILLUSTRATIVE,
-            price_key=f"{cell.price_key}|x{number}",
-            pool=f"{cell.pool}|x{number}" if cell.pool else "",
+            price_key=f"{item.price_key}|x{number}",
+            pool=f"{item.pool}|x{number}" if item.pool else "",
             labels=labels,
         )
 
 
-def _place(cell: InventoryItem, number: int) -> tuple[str, str, dict[str, object]]:
+def _place(item: InventoryItem, number: int) -> tuple[str, str, dict[str, object]]:
     """Region, zone and labels of a copy; of Vast.ai the zone is the offer's number."""
-    labels = dict(cell.labels)
-    if cell.provider == "vast":
-        labels["machine"] = int(cell.labels["machine"]) + number * _ID_STEP
-        return cell.region, str(int(cell.zone) + number * _ID_STEP), labels
-    region = f"{cell.region}-x{number}"
-    inside = cell.zone.removeprefix(cell.region) if cell.zone.startswith(cell.region) else cell.zone
-    return region, f"{region}{inside}" if cell.zone else "", labels
+    labels = dict(item.labels)
+    if item.provider == "vast":
+        labels["machine"] = int(item.labels["machine"]) + number * _ID_STEP
+        return item.region, str(int(item.zone) + number * _ID_STEP), labels
+    region = f"{item.region}-x{number}"
+    inside = item.zone.removeprefix(item.region) if item.zone.startswith(item.region) else item.zone
+    return region, f"{region}{inside}" if item.zone else "", labels
 
 
 def main() -> int:
@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     wish = parser.parse_args()
     app = create_sandbox(wish.seed)
-    widen(app.world.market, wish.copies, wish.seed)
+    widen(app.state.market, wish.copies, wish.seed)
     bound = listen(0)
     config = uvicorn.Config(
         app, http=ResettableProtocol, ws="none", access_log=False, log_level="critical", date_header=False

@@ -95,7 +95,7 @@ async def test_the_parts_of_every_node_sum_to_its_recorded_price(bench: Bench) -
         if plain and row["category"]["usageType"] == "OnDemand":
             parts[region, "on_demand"][text.partition(" running in ")[0]] = usd(row)
     checked = 0
-    for cell in bench.app.world.market.cells("gcp"):
+    for cell in bench.app.state.market.inventory("gcp"):
         family = FAMILIES[cell.labels["family"]]
         if cell.tier != "on_demand" or not family.vm or family.name == "a3-megagpu":
             continue
@@ -347,7 +347,7 @@ async def test_flex_start_begins_when_capacity_appears_and_runs_for_its_time(ben
     assert "lastStartTimestamp" not in waiting
     await bench.advance(wait - 60)
     assert await flex_status(bench, name) == "PENDING"
-    await bench.advance(60 + bench.app.world.durations.boot_s + 1)
+    await bench.advance(60 + bench.app.state.durations.boot_s + 1)
     row = await bench.json("GET", f"{path}/{name}")
     assert row["status"] == "RUNNING"
     begun = datetime.fromisoformat(row["lastStartTimestamp"])

@@ -102,7 +102,7 @@ def test_a_state_of_another_seed_and_a_taken_port_are_refused(tmp_path: Path) ->
 
 def test_ids_of_two_sandboxes_differ() -> None:
     first, second = create_sandbox(1), create_sandbox(1)
-    assert first.world.new_id("i", 16) != second.world.new_id("i", 16)
+    assert first.state.new_id("i", 16) != second.state.new_id("i", 16)
     first.close()
     second.close()
 

@@ -21,7 +21,7 @@ from uuid import UUID
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw_count, drawn_once, recorded_prices
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
 
 METAL, VIRTUAL = "bare_metal", "virtual_machines"
 MOST_VIRTUAL_MACHINES = 64
@@ -68,19 +68,19 @@ _ODD = (
 
 
 @drawn_once
-def hotaisle_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell for each kind of machine; the one site is not named in the API."""
+def hotaisle_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item for each kind of machine; the one site is not named in the API."""
     for row in recorded_prices("hotaisle"):
         path, specs, minutes = _RECORDED[row.sku]
         stock = draw_count(1, 6, seed, row.sku)
-        yield _cell(
+        yield _item(
             (row.sku, path, specs, minutes), row.usd_per_node_hour, stock, row.recorded_on, row.source
         )
     for name, path, specs, minutes, usd, stock in _ODD:
-        yield _cell((name, path, specs, minutes), Decimal(usd), stock, "", ILLUSTRATIVE)
+        yield _item((name, path, specs, minutes), Decimal(usd), stock, "", ILLUSTRATIVE)
 
 
-def _cell(
+def _item(
     kind: tuple[str, str, Mapping[str, Any], int], usd: Decimal, stock: int, recorded_on: str, source: str
 ) -> InventoryItem:
     name, path, specs, minutes = kind
@@ -104,14 +104,14 @@ def _cell(
     )
 
 
-class HotAisle(ProviderWire):
+class HotAisle(ProtocolHandler):
     """Machines that are available, and those of a team."""
 
     name = "hotaisle"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(hotaisle_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(hotaisle_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -148,50 +148,50 @@ class HotAisle(ProviderWire):
             return _not_found("No available machine matching requested specifications")
         return json_reply("Internal Server Error", 500)
 
-    def _cells(self, path: str) -> list[InventoryItem]:
-        return [cell for cell in self.world.market.cells(self.name) if cell.labels["path"] == path]
+    def _inventory(self, path: str) -> list[InventoryItem]:
+        return [item for item in self.sandbox.market.inventory(self.name) if item.labels["path"] == path]
 
     def _available(self, call: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.sandbox.market.free_by_key(self.name, self.now)
         return json_reply(
             [
                 {
-                    "Quantity": free[cell.key],
-                    "MinimumReservationMinutes": cell.labels["minutes"],
-                    "OnDemandPrice": self._cents(cell),
-                    "Specs": cell.labels["specs"],
+                    "Quantity": free[item.key],
+                    "MinimumReservationMinutes": item.labels["minutes"],
+                    "OnDemandPrice": self._cents(item),
+                    "Specs": item.labels["specs"],
                 }
-                for cell in self._cells(_path(call))
+                for item in self._inventory(_path(call))
             ]
         )
 
-    def _cents(self, cell: InventoryItem) -> int:
-        price = self.world.market.price(cell) or Decimal(0)
+    def _cents(self, item: InventoryItem) -> int:
+        price = self.sandbox.market.price(item) or Decimal(0)
         return int((price * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
 
     def _create(self, call: Call) -> Reply:
         path, body = _path(call), call.json_object()
         wanted = body.get("specs") if path == METAL else _without(body, "user_data_url")
-        cell = self._matching(path, wanted)
+        item = self._matching(path, wanted)
         if path == VIRTUAL and len(self._live(call, VIRTUAL)) >= MOST_VIRTUAL_MACHINES:
             raise Refusal(json_reply("Maximum VMs already provisioned for this team", 401))
-        now, digits = self.now, self.world.new_id(self.name, 32)
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
-        entry = self.world.ledger.write(
+        now, digits = self.now, self.sandbox.new_id(self.name, 32)
+        boots_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
+        entry = self.sandbox.ledger.write(
             Entry(
                 provider=self.name,
                 instance_id=f"server-{digits[:8]}" if path == METAL else str(UUID(hex=digits)),
                 tag=str(body.get("description") or "") if path == METAL else "",
-                sku=cell.sku,
-                region=cell.region,
+                sku=item.sku,
+                region=item.region,
                 zone="",
-                tier=cell.tier,
+                tier=item.tier,
                 nodes=1,
                 units=1,
-                stock_key=cell.stock_key,
+                stock_key=item.stock_key,
                 created_at=now,
                 starts_at=now,
-                tariff=Tariff(Decimal(self._cents(cell)) / 100, 60, cell.labels["minutes"] * 60),
+                tariff=Tariff(Decimal(self._cents(item)) / 100, 60, item.labels["minutes"] * 60),
                 failed_at=boots_at if call.loses_capacity else None,
                 detail={"path": path, "team": call.parts["team"]},
             )
@@ -202,14 +202,17 @@ class HotAisle(ProviderWire):
         """A kind on sale with the specs that were sent."""
         if not isinstance(specs, dict) or not specs.get("cpu_cores"):
             raise Refusal(json_reply("Unprocessable Entity: Invalid data format", 422))
-        for cell in self._cells(path):
-            if _sorted(cell.labels["specs"]) == _sorted(specs) and self.world.market.free(cell, self.now) > 0:
-                return cell
+        for item in self._inventory(path):
+            if (
+                _sorted(item.labels["specs"]) == _sorted(specs)
+                and self.sandbox.market.free(item, self.now) > 0
+            ):
+                return item
         raise Refusal(_not_found("No available machine matching requested specifications"))
 
     def _live(self, call: Call, path: str) -> list[Entry]:
         mine = {"path": path, "team": call.parts["team"]}
-        return [entry for entry in self.world.ledger.live(self.name, self.now) if entry.detail == mine]
+        return [entry for entry in self.sandbox.ledger.live(self.name, self.now) if entry.detail == mine]
 
     def _machines(self, call: Call) -> Reply:
         return json_reply([self._row(entry) for entry in self._live(call, _path(call))])
@@ -231,12 +234,12 @@ class HotAisle(ProviderWire):
         return json_reply({"available_balance": 10_000_000, "hourly_rate": 0})
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        (cell,) = [cell for cell in self.world.market.cells(self.name) if cell.sku == entry.sku]
+        (item,) = [item for item in self.sandbox.market.inventory(self.name) if item.sku == entry.sku]
         row = {
             "name": entry.instance_id,
             "ip_address": "198.51.100.61",
             "ssh_access": {"ip_address": "198.51.100.61", "port": 22},
-            **cell.labels["specs"],
+            **item.labels["specs"],
         }
         if entry.tag:
             row["description"] = entry.tag
@@ -245,7 +248,7 @@ class HotAisle(ProviderWire):
         return row
 
     def _os_status(self, entry: Entry) -> dict[str, str]:
-        boot_s = self.world.durations.boot_s
+        boot_s = self.sandbox.durations.boot_s
         age_s = (self.now - entry.created_at).total_seconds()
         step = int(age_s / boot_s * len(_INSTALLING)) if boot_s else len(_INSTALLING)
         return {
@@ -256,7 +259,7 @@ class HotAisle(ProviderWire):
 
     def _describe(self, call: Call) -> Reply:
         entry = self._found(call)
-        self.world.ledger.write(replace(entry, tag=str(call.json_object().get("description") or "")))
+        self.sandbox.ledger.write(replace(entry, tag=str(call.json_object().get("description") or "")))
         return Reply(204, b"")
 
     def _delete(self, call: Call) -> Reply:
@@ -266,7 +269,7 @@ class HotAisle(ProviderWire):
         if self.now < owed_until and call.query.get("force") != "true":
             reason = "server cannot be released due to minimum usage requirement"
             raise Refusal(json_reply(f"Bad Request: {reason}", 400))
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.sandbox.ledger.write(replace(entry, released_at=self.now))
         return Reply(204, b"")
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import (
     ILLUSTRATIVE,
@@ -20,10 +19,11 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
-    recorded_cell,
+    recorded_item,
     recorded_prices,
 )
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
 
 _DESCRIPTIONS = {
     "A10": "A10 (24 GB PCIe)",
@@ -60,32 +60,32 @@ _ODD_TYPES = (
 
 
 @drawn_once
-def lambda_cells(seed: int) -> list[InventoryItem]:
-    """A cell per (type, region). A type recorded as sold out stays so; other stock is drawn."""
+def lambda_inventory(seed: int) -> list[InventoryItem]:
+    """An item per (type, region). A type recorded as sold out stays so; other stock is drawn."""
     types: dict[str, list[Recorded]] = {}
     for row in recorded_prices("lambda"):
         types.setdefault(row.sku, []).append(row)
-    cells = [cell for rows in types.values() for cell in _type_cells(seed, rows)]
-    return cells + [_odd_cell(*odd) for odd in _ODD_TYPES]
+    items = [item for rows in types.values() for item in _type_inventory(seed, rows)]
+    return items + [_odd_item(*odd) for odd in _ODD_TYPES]
 
 
-def _type_cells(seed: int, rows: list[Recorded]) -> list[InventoryItem]:
+def _type_inventory(seed: int, rows: list[Recorded]) -> list[InventoryItem]:
     newest = max(rows, key=lambda row: row.recorded_on)
     regions = sorted({row.region for row in rows if row.region} or set(_USUAL_REGIONS))
-    return [_cell(seed, newest, region) for region in regions]
+    return [_item(seed, newest, region) for region in regions]
 
 
-def _cell(seed: int, row: Recorded, region: str) -> InventoryItem:
+def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
     stocked = row.stock != "none" and draw(seed, row.sku, region, "stocked") < 0.7
     if row.gpus == 8 and row.stock != "none":
         stocked = stocked or region == "us-south-2"
     capacity = draw_count(2, 20 if row.gpus >= 8 else 12, seed, row.sku, region) if stocked else 0
     description = _DESCRIPTIONS[row.gpu]
     labels = {"description": f"{row.gpus}x {description}", "gpu_description": description}
-    return recorded_cell(row, region, capacity, tier="on_demand", labels=labels)
+    return recorded_item(row, region, capacity, tier="on_demand", labels=labels)
 
 
-def _odd_cell(
+def _odd_item(
     sku: str, description: str, gpu_description: str, cents: int, vcpus: int, gib: int, gpus: int
 ) -> InventoryItem:
     return InventoryItem(
@@ -107,14 +107,14 @@ def _odd_cell(
     )
 
 
-class LambdaCloud(KeyedWire):
+class LambdaCloud(SellerProtocol):
     """Catalogue, launch, list, terminate, and the account's one SSH key."""
 
     name = "lambda"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(lambda_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(lambda_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -147,33 +147,33 @@ class LambdaCloud(KeyedWire):
         return call.key(basic=True)
 
     def _types(self, _: Call) -> Reply:
-        free = self.books.free_by_key()
+        free = self.seller.free_by_key()
         data: dict[str, Any] = {}
-        for cell in self.books.cells():
+        for item in self.seller.inventory():
             row = data.setdefault(
-                cell.sku, {"instance_type": self._type(cell), "regions_with_capacity_available": []}
+                item.sku, {"instance_type": self._type(item), "regions_with_capacity_available": []}
             )
-            if free[cell.key] > 0:
-                row["regions_with_capacity_available"].append(_region(cell.region))
+            if free[item.key] > 0:
+                row["regions_with_capacity_available"].append(_region(item.region))
         return json_reply({"data": data})
 
-    def _type(self, cell: InventoryItem) -> dict[str, Any]:
+    def _type(self, item: InventoryItem) -> dict[str, Any]:
         return {
-            "name": cell.sku,
-            "description": cell.labels["description"],
-            "gpu_description": cell.labels["gpu_description"],
-            "price_cents_per_hour": self._cents(cell),
+            "name": item.sku,
+            "description": item.labels["description"],
+            "gpu_description": item.labels["gpu_description"],
+            "price_cents_per_hour": self._cents(item),
             "specs": {
-                "vcpus": int(cell.vcpus or 0),
-                "memory_gib": int(cell.memory_gb or 0),
+                "vcpus": int(item.vcpus or 0),
+                "memory_gib": int(item.memory_gb or 0),
                 # local disk was not recorded; these sizes are the sandbox's own
-                "storage_gib": 512 * max(1, cell.gpus) * (5 if cell.gpus >= 8 else 1),
-                "gpus": cell.gpus,
+                "storage_gib": 512 * max(1, item.gpus) * (5 if item.gpus >= 8 else 1),
+                "gpus": item.gpus,
             },
         }
 
-    def _cents(self, cell: InventoryItem) -> int:
-        return int((self.books.price(cell) * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
+    def _cents(self, item: InventoryItem) -> int:
+        return int((self.seller.price(item) * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
 
     def _regions(self, _: Call) -> Reply:
         return json_reply({"data": [_region(name) for name in _REGIONS]})
@@ -184,15 +184,15 @@ class LambdaCloud(KeyedWire):
 
     def _launch(self, call: Call) -> Reply:
         body = call.json_object()
-        cell = self._wanted(body)
-        if self.books.free(cell) < 1:
+        item = self._wanted(body)
+        if self.seller.free(item) < 1:
             raise Refusal(_no_capacity())
-        entry = self.books.sell(
-            cell,
+        entry = self.seller.sell(
+            item,
             body.get("name") or _first_tag(body),
-            Tariff(Decimal(self._cents(cell)) / 100, increment_s=60),
+            Tariff(Decimal(self._cents(item)) / 100, increment_s=60),
             {"request": body},
-            instance_id=self.world.new_id(self.name, 32),
+            instance_id=self.sandbox.new_id(self.name, 32),
             fails=call.loses_capacity,
         )
         return json_reply({"data": {"instance_ids": [entry.instance_id]}})
@@ -206,14 +206,14 @@ class LambdaCloud(KeyedWire):
         if body.get("quantity", 1) != 1:
             raise Refusal(_invalid("quantity is not a parameter of launch."))
         sku, region = body.get("instance_type_name"), body.get("region_name")
-        cells = [cell for cell in self.books.cells() if cell.sku == sku]
-        if not cells:
+        items = [item for item in self.seller.inventory() if item.sku == sku]
+        if not items:
             raise Refusal(_invalid(f"instance_type_name: no type {sku!r}."))
         if region not in _REGIONS:
             raise Refusal(_invalid(f"region_name: no region {region!r}."))
-        for cell in cells:
-            if cell.region == region:
-                return cell
+        for item in items:
+            if item.region == region:
+                return item
         raise Refusal(_no_capacity())
 
     def _terminate(self, call: Call) -> Reply:
@@ -221,36 +221,36 @@ class LambdaCloud(KeyedWire):
         if not isinstance(ids, list) or not ids:
             raise Refusal(_invalid("instance_ids must be a list that is not empty."))
         entries = [self._live(str(instance_id)) for instance_id in ids]
-        ended = [self.books.give_back(entry) for entry in entries]
+        ended = [self.seller.give_back(entry) for entry in entries]
         rows = [{**self._row(entry), "status": "terminating"} for entry in ended]
         return json_reply({"data": {"terminated_instances": rows}})
 
     def _live(self, instance_id: str) -> Entry:
-        entry = self.world.ledger.find(self.name, instance_id)
+        entry = self.sandbox.ledger.find(self.name, instance_id)
         if entry is None or self._status(entry) == "terminated":
             raise Refusal(_error(404, "global/object-does-not-exist", "Specified instance does not exist."))
         return entry
 
     def _instances(self, _: Call) -> Reply:
-        entries = self.world.ledger.entries(self.name)
+        entries = self.sandbox.ledger.entries(self.name)
         rows = [self._row(entry) for entry in entries if self._status(entry) != "terminated"]
         return json_reply({"data": rows})
 
     def _instance(self, call: Call) -> Reply:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None:
             raise Refusal(_error(404, "global/object-does-not-exist", "Specified instance does not exist."))
         return json_reply({"data": self._row(entry)})
 
     def _status(self, entry: Entry) -> str:
-        if entry.failed(self.now) or self.books.is_gone(entry):
+        if entry.failed(self.now) or self.seller.is_gone(entry):
             return "terminated"
         if entry.released_at is not None:
             return "terminating"
-        return "booting" if self.books.booted(entry) < 1 else "active"
+        return "booting" if self.seller.booted(entry) < 1 else "active"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        cells = [cell for cell in self.books.cells() if cell.sku == entry.sku]
+        items = [item for item in self.seller.inventory() if item.sku == entry.sku]
         request = entry.detail["request"]
         status = self._status(entry)
         row: dict[str, Any] = {
@@ -261,7 +261,7 @@ class LambdaCloud(KeyedWire):
             "ssh_key_names": request["ssh_key_names"],
             "file_system_names": request.get("file_system_names", []),
             "region": _region(entry.region),
-            "instance_type": self._type(cells[0]),
+            "instance_type": self._type(items[0]),
             "tags": request.get("tags", []),
             "actions": _actions(status),
         }

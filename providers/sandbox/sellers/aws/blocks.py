@@ -17,10 +17,10 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import WINDOW, InventoryItem
+from providers.sandbox.protocol import SandboxState
 from providers.sandbox.sellers.aws.future import commitment_row, future_state
-from providers.sandbox.sellers.aws.market import block_day, free_in_block, region_cells
+from providers.sandbox.sellers.aws.market import block_day, free_in_block, region_inventory
 from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error, passes
-from providers.sandbox.wire import World
 
 TEARDOWN = timedelta(minutes=30)
 """Instances are taken back this long before the end of their block."""
@@ -36,7 +36,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    cell: InventoryItem
+    item: InventoryItem
     start: datetime
     end: datetime
 
@@ -44,8 +44,8 @@ class _Block:
 class CapacityBlocks:
     """The block actions of one account."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._sandbox = sandbox
         self.actions = {
             "DescribeCapacityBlockOfferings": self._offerings,
             "PurchaseCapacityBlock": self._purchase,
@@ -56,14 +56,14 @@ class CapacityBlocks:
         days = self._days(call)
         count = call.integer("InstanceCount", 1, _MOST_INSTANCES, 1)
         instance_type = call.required("InstanceType")
-        self._world.store.drop_expired(_OFFERING, self._world.clock.now())
+        self._sandbox.store.drop_expired(_OFFERING, self._sandbox.clock.now())
         found = [
             block
-            for cell in region_cells(self._world, call.region, WINDOW)
-            if cell.sku == instance_type
-            for block in self._windows(call, cell, days, count)
+            for item in region_inventory(self._sandbox, call.region, WINDOW)
+            if item.sku == instance_type
+            for block in self._windows(call, item, days, count)
         ]
-        nearest = sorted(found, key=lambda block: (block.start, block.cell.zone))[:_MOST_OFFERINGS]
+        nearest = sorted(found, key=lambda block: (block.start, block.item.zone))[:_MOST_OFFERINGS]
         rows = [self._offer(block, count) for block in nearest]
         page, token = call.page(rows)
         return {"capacityBlockOfferingSet": page, "nextToken": token}
@@ -79,18 +79,18 @@ class CapacityBlocks:
             )
         return days
 
-    def _windows(self, call: Ec2Call, cell: InventoryItem, days: int, count: int) -> Iterator[_Block]:
+    def _windows(self, call: Ec2Call, item: InventoryItem, days: int, count: int) -> Iterator[_Block]:
         """Windows of ``days`` days in which ``count`` instances are free, soonest first."""
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         earliest = max(call.instant("StartDateRange") or now, now)
         latest_end = call.instant("EndDateRange")
-        bought = self._bought(cell)
+        bought = self._bought(item)
         found = 0
         for start, end in self._starts(now, earliest, days):
             if latest_end is not None and end > latest_end:
                 return
-            if free_in_block(self._world, cell, start, end, bought) >= count:
-                yield _Block(cell, start, end)
+            if free_in_block(self._sandbox, item, start, end, bought) >= count:
+                yield _Block(item, start, end)
                 found += 1
             if found == _MOST_OFFERINGS:
                 return
@@ -105,26 +105,26 @@ class CapacityBlocks:
                 yield start, start + days * _DAY
             start += _DAY
 
-    def _bought(self, cell: InventoryItem) -> list[Entry]:
-        live = self._world.ledger.live("aws", self._world.clock.now())
-        return [entry for entry in live if entry.stock_key == cell.stock_key]
+    def _bought(self, item: InventoryItem) -> list[Entry]:
+        live = self._sandbox.ledger.live("aws", self._sandbox.clock.now())
+        return [entry for entry in live if entry.stock_key == item.stock_key]
 
     def _fee(self, block: _Block, count: int) -> Decimal:
-        rate = self._world.market.price(block.cell) or Decimal(0)
+        rate = self._sandbox.market.price(block.item) or Decimal(0)
         minutes = (block.end - block.start) // timedelta(minutes=1)
         return (rate * count * minutes / 60).quantize(Decimal("0.000001"))
 
     def _offer(self, block: _Block, count: int) -> dict[str, Any]:
-        world, now = self._world, self._world.clock.now()
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
         fee = self._fee(block, count)
         bucket = now.timestamp() // _OFFERING_LIFE.total_seconds()
-        text = f"{world.nonce}|{block.cell.key}|{count}|{block.start}|{block.end}|{fee}|{bucket}"
+        text = f"{sandbox.nonce}|{block.item.key}|{count}|{block.start}|{block.end}|{fee}|{bucket}"
         offering_id = "cb-" + hashlib.sha256(text.encode()).hexdigest()[:17]
-        world.store.put_document(
+        sandbox.store.put_document(
             _OFFERING,
             offering_id,
             {
-                "cell": block.cell.key,
+                "cell": block.item.key,
                 "count": count,
                 "start": block.start.isoformat(),
                 "end": block.end.isoformat(),
@@ -135,8 +135,8 @@ class CapacityBlocks:
         minutes = (block.end - block.start) // timedelta(minutes=1)
         return {
             "capacityBlockOfferingId": offering_id,
-            "instanceType": block.cell.sku,
-            "availabilityZone": block.cell.zone,
+            "instanceType": block.item.sku,
+            "availabilityZone": block.item.zone,
             "instanceCount": count,
             "startDate": zulu_ms(block.start),
             "endDate": zulu_ms(block.end),
@@ -150,57 +150,57 @@ class CapacityBlocks:
     def _purchase(self, call: Ec2Call) -> dict[str, Any]:
         offering_id = call.required("CapacityBlockOfferingId")
         platform = call.required("InstancePlatform")
-        offering = self._world.store.document(_OFFERING, offering_id)
-        now = self._world.clock.now()
+        offering = self._sandbox.store.document(_OFFERING, offering_id)
+        now = self._sandbox.clock.now()
         if offering is None or datetime.fromisoformat(offering["expires"]) <= now:
             raise ec2_error(
                 "InvalidCapacityBlockOfferingId.NotFound",
                 f"The Capacity Block offering ID '{offering_id}' does not exist or has expired.",
             )
-        cells = {cell.key: cell for cell in region_cells(self._world, call.region, WINDOW)}
-        cell = cells.get(offering["cell"])
-        if cell is None:
+        items = {item.key: item for item in region_inventory(self._sandbox, call.region, WINDOW)}
+        item = items.get(offering["cell"])
+        if item is None:
             raise ec2_error(
                 "InvalidCapacityBlockOfferingId.NotFound",
                 f"The Capacity Block offering ID '{offering_id}' does not exist in {call.region}.",
             )
         start, end = (datetime.fromisoformat(offering[name]) for name in ("start", "end"))
-        block, count = _Block(cell, start, end), int(offering["count"])
+        block, count = _Block(item, start, end), int(offering["count"])
         self._require_room(block, count)
         entry = self._buy(call, block, count, Decimal(offering["fee"]), platform)
         return {
-            "capacityReservation": reservation_row(self._world, entry, count),
+            "capacityReservation": reservation_row(self._sandbox, entry, count),
             "capacityBlockSet": [self._row(entry)],
         }
 
     def _require_room(self, block: _Block, count: int) -> None:
-        now = self._world.clock.now()
-        live = self._world.ledger.live("aws", now)
+        now = self._sandbox.clock.now()
+        live = self._sandbox.ledger.live("aws", now)
         held = sum(entry.nodes for entry in live if entry.detail["kind"] == "block")
         if held + count > _MOST_HELD:
             raise ec2_error("InstanceLimitExceeded", f"At most {_MOST_HELD} instances across blocks.")
-        if free_in_block(self._world, block.cell, block.start, block.end, self._bought(block.cell)) < count:
+        if free_in_block(self._sandbox, block.item, block.start, block.end, self._bought(block.item)) < count:
             raise ec2_error(
                 "InsufficientInstanceCapacity", "The Capacity Block offering is no longer available."
             )
 
     def _buy(self, call: Ec2Call, block: _Block, count: int, fee: Decimal, platform: str) -> Entry:
-        world, now = self._world, self._world.clock.now()
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
         tags = call.tags("capacity-reservation")
-        block_id = "cb-" + world.new_id("aws-cb", 17)
-        paid_at = now + timedelta(seconds=world.durations.payment_s)
-        return world.ledger.write(
+        block_id = "cb-" + sandbox.new_id("aws-cb", 17)
+        paid_at = now + timedelta(seconds=sandbox.durations.payment_s)
+        return sandbox.ledger.write(
             Entry(
                 provider="aws",
-                instance_id="cr-" + world.new_id("aws-cr", 17),
+                instance_id="cr-" + sandbox.new_id("aws-cr", 17),
                 tag=tags[0]["value"] if tags else "",
-                sku=block.cell.sku,
-                region=block.cell.region,
-                zone=block.cell.zone,
+                sku=block.item.sku,
+                region=block.item.region,
+                zone=block.item.zone,
                 tier=WINDOW,
                 nodes=count,
                 units=count,
-                stock_key=block.cell.stock_key,
+                stock_key=block.item.stock_key,
                 created_at=now,
                 starts_at=block.start,
                 ends_at=block.end,
@@ -211,7 +211,7 @@ class CapacityBlocks:
                     "also_known_as": [block_id],
                     "tags": tags,
                     "platform": platform,
-                    "zone_id": block.cell.labels["zone_id"],
+                    "zone_id": block.item.labels["zone_id"],
                     "match": "targeted",
                     "paid_at": paid_at.isoformat(),
                 },
@@ -221,7 +221,7 @@ class CapacityBlocks:
     def _describe(self, call: Ec2Call) -> dict[str, Any]:
         wanted, filters = call.values("CapacityBlockId"), call.filters()
         rows = []
-        for entry in self._world.ledger.entries("aws"):
+        for entry in self._sandbox.ledger.entries("aws"):
             if entry.detail["kind"] == "block" and entry.region == call.region:
                 row = self._row(entry)
                 facts = {
@@ -246,7 +246,7 @@ class CapacityBlocks:
             "startDate": zulu_ms(entry.starts_at),
             "endDate": zulu_ms(_end(entry)),
             "createDate": zulu_ms(entry.created_at),
-            "state": block_state(entry, self._world.clock.now()),
+            "state": block_state(entry, self._sandbox.clock.now()),
             "tagSet": entry.detail["tags"],
         }
 
@@ -272,7 +272,7 @@ def block_state(entry: Entry, now: datetime) -> str:
     return "scheduled" if now < entry.starts_at else "active"
 
 
-def reservation_state(world: World, entry: Entry, now: datetime) -> str:
+def reservation_state(sandbox: SandboxState, entry: Entry, now: datetime) -> str:
     """State of a capacity reservation, block or on demand."""
     if entry.detail["kind"] == "block":
         return block_state(entry, now)
@@ -284,14 +284,14 @@ def reservation_state(world: World, entry: Entry, now: datetime) -> str:
         return "cancelled"
     if entry.ends_at is not None and now >= entry.ends_at:
         return "expired"
-    ready_at = entry.created_at + timedelta(seconds=world.durations.boot_s)
+    ready_at = entry.created_at + timedelta(seconds=sandbox.durations.boot_s)
     return "pending" if now < ready_at else "active"
 
 
-def reservation_row(world: World, entry: Entry, available: int) -> dict[str, Any]:
+def reservation_row(sandbox: SandboxState, entry: Entry, available: int) -> dict[str, Any]:
     """A capacity reservation as EC2 shows it; ``available``: instances not launched into it."""
-    now = world.clock.now()
-    state = reservation_state(world, entry, now)
+    now = sandbox.clock.now()
+    state = reservation_state(sandbox, entry, now)
     is_block = entry.detail["kind"] == "block"
     arn = f"arn:aws:ec2:{entry.region}:{OWNER_ID}:capacity-reservation/{entry.instance_id}"
     live = state in {"active", "scheduled", "payment-pending", "pending"}

@@ -14,10 +14,17 @@ from typing import Any
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import zulu_ms
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import Call, ProtocolHandler, Reply, Route, SandboxState
 from providers.sandbox.sellers.aws import sagemaker
 from providers.sandbox.sellers.aws.blocks import CapacityBlocks
 from providers.sandbox.sellers.aws.instances import Instances
-from providers.sandbox.sellers.aws.market import BLOCK_TYPES, ML, aws_cells, is_local_zone, region_cells
+from providers.sandbox.sellers.aws.market import (
+    BLOCK_TYPES,
+    ML,
+    aws_inventory,
+    is_local_zone,
+    region_inventory,
+)
 from providers.sandbox.sellers.aws.plans import TrainingPlans
 from providers.sandbox.sellers.aws.prices import price_list
 from providers.sandbox.sellers.aws.query import (
@@ -30,7 +37,6 @@ from providers.sandbox.sellers.aws.query import (
     signed_region,
 )
 from providers.sandbox.sellers.aws.reservations import CapacityReservations
-from providers.sandbox.wire import Call, ProviderWire, Reply, Route, World
 
 _OPERATIONS = {
     "DescribeCapacityBlockOfferings": "list",
@@ -63,20 +69,20 @@ _FAULTS = {
 _Action = Callable[[Ec2Call], dict[str, Any]]
 
 
-class AwsEc2(ProviderWire):
+class AwsEc2(ProtocolHandler):
     """Dispatches actions to blocks, reservations, instances and the catalogue."""
 
     name = "aws"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(aws_cells(world.seed))
-        self._reservations = CapacityReservations(world)
-        self._plans = TrainingPlans(world).actions
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(aws_inventory(sandbox.seed))
+        self._reservations = CapacityReservations(sandbox)
+        self._plans = TrainingPlans(sandbox).actions
         self._actions: dict[str, _Action] = {
-            **CapacityBlocks(world).actions,
+            **CapacityBlocks(sandbox).actions,
             **self._reservations.actions,
-            **Instances(world).actions,
+            **Instances(sandbox).actions,
             "DescribeSpotPriceHistory": self._spot_history,
             "DescribeInstanceTypes": self._instance_types,
             "DescribeInstanceTypeOfferings": self._type_offerings,
@@ -127,7 +133,7 @@ class AwsEc2(ProviderWire):
             )
         self._reservations.settle()
         payload = action(wanted)
-        digits = self.world.new_id("aws-request", 32)
+        digits = self.sandbox.new_id("aws-request", 32)
         request_id = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
         return ec2_reply(wanted.action, request_id, payload)
 
@@ -143,10 +149,10 @@ class AwsEc2(ProviderWire):
     def _price_list(self, call: Call) -> Reply:
         region = call.parts["region"]
         cheapest: dict[str, tuple[InventoryItem, Decimal]] = {}
-        for cell in region_cells(self.world, region, "on_demand"):
-            price = self.world.market.price(cell)
+        for item in region_inventory(self.sandbox, region, "on_demand"):
+            price = self.sandbox.market.price(item)
             if price is not None:
-                cheapest[cell.sku] = (cell, price)
+                cheapest[item.sku] = (item, price)
         if not cheapest:
             return self.unknown_path()
         prices, published = list(cheapest.values()), self.now
@@ -159,9 +165,9 @@ class AwsEc2(ProviderWire):
         types, products = call.values("InstanceType"), call.values("ProductDescription")
         zone, filters = call.params.get("AvailabilityZone"), call.filters()
         rows: list[dict[str, Any]] = []
-        for cell in region_cells(self.world, call.region, "spot"):
-            if (not types or cell.sku in types) and zone in {None, cell.zone}:
-                rows.extend(self._spot_rows(cell))
+        for item in region_inventory(self.sandbox, call.region, "spot"):
+            if (not types or item.sku in types) and zone in {None, item.zone}:
+                rows.extend(self._spot_rows(item))
         wanted = [
             row
             for row in rows
@@ -171,39 +177,39 @@ class AwsEc2(ProviderWire):
         page, token = call.page(wanted)
         return {"spotPriceHistorySet": page, "nextToken": token}
 
-    def _spot_rows(self, cell: InventoryItem) -> Iterable[dict[str, Any]]:
+    def _spot_rows(self, item: InventoryItem) -> Iterable[dict[str, Any]]:
         """The price in force since the last full hour; one zone a region also shows a $0.00 row."""
         at = zulu_ms(self.now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=1))
-        price = self.world.market.price(cell)
+        price = self.sandbox.market.price(item)
         for product, usd in (("Linux/UNIX", price), ("Windows", None if price is None else 2 * price)):
             if usd is not None:
-                yield _spot_row(cell, product, f"{usd:.6f}", at)
-        if self._shows_zero_row(cell):
-            yield _spot_row(cell, "Linux/UNIX", "0.000000", at)
+                yield _spot_row(item, product, f"{usd:.6f}", at)
+        if self._shows_zero_row(item):
+            yield _spot_row(item, "Linux/UNIX", "0.000000", at)
 
-    def _shows_zero_row(self, cell: InventoryItem) -> bool:
-        return cell is region_cells(self.world, cell.region, "spot")[0]
+    def _shows_zero_row(self, item: InventoryItem) -> bool:
+        return item is region_inventory(self.sandbox, item.region, "spot")[0]
 
     def _instance_types(self, call: Ec2Call) -> dict[str, Any]:
         wanted = call.values("InstanceType")
-        known = {cell.sku: cell for cell in self._region_types(call.region)}
+        known = {item.sku: item for item in self._region_types(call.region)}
         for sku in wanted:
             if sku not in known:
                 raise ec2_error(
                     "InvalidInstanceType", f"The following supplied instance types do not exist: [{sku}]"
                 )
-        rows = [_type_row(cell) for sku, cell in sorted(known.items()) if not wanted or sku in wanted]
+        rows = [_type_row(item) for sku, item in sorted(known.items()) if not wanted or sku in wanted]
         page, token = call.page(rows, 100)
         return {"instanceTypeSet": page, "nextToken": token}
 
     def _region_types(self, region: str) -> list[InventoryItem]:
-        cells = self.world.market.cells(self.name)
-        return [cell for cell in cells if cell.region == region and not cell.sku.startswith(ML)]
+        items = self.sandbox.market.inventory(self.name)
+        return [item for item in items if item.region == region and not item.sku.startswith(ML)]
 
     def _type_offerings(self, call: Ec2Call) -> dict[str, Any]:
         by_zone = call.params.get("LocationType", "region") == "availability-zone"
         found = {
-            (cell.sku, cell.zone if by_zone else cell.region) for cell in self._region_types(call.region)
+            (item.sku, item.zone if by_zone else item.region) for item in self._region_types(call.region)
         }
         kind = "availability-zone" if by_zone else "region"
         rows = [
@@ -215,7 +221,7 @@ class AwsEc2(ProviderWire):
         return {"instanceTypeOfferingSet": page, "nextToken": token}
 
     def _zones(self, call: Ec2Call) -> dict[str, Any]:
-        found = {(cell.zone, cell.labels["zone_id"]) for cell in self._region_types(call.region)}
+        found = {(item.zone, item.labels["zone_id"]) for item in self._region_types(call.region)}
         rows = [
             {
                 "zoneName": name,
@@ -231,7 +237,7 @@ class AwsEc2(ProviderWire):
 
 def _version(prices: Iterable[tuple[InventoryItem, Decimal]]) -> str:
     """An entity tag that changes with any price."""
-    text = "|".join(f"{cell.sku}={usd}" for cell, usd in prices)
+    text = "|".join(f"{item.sku}={usd}" for item, usd in prices)
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
@@ -242,14 +248,14 @@ def _operation(call: Call) -> str:
     return _OPERATIONS.get(action, "other")
 
 
-def _spot_row(cell: InventoryItem, product: str, price: str, at: str) -> dict[str, Any]:
+def _spot_row(item: InventoryItem, product: str, price: str, at: str) -> dict[str, Any]:
     return {
-        "instanceType": cell.sku,
+        "instanceType": item.sku,
         "productDescription": product,
         "spotPrice": price,
         "timestamp": at,
-        "availabilityZone": cell.zone,
-        "availabilityZoneId": cell.labels["zone_id"],
+        "availabilityZone": item.zone,
+        "availabilityZoneId": item.labels["zone_id"],
     }
 
 
@@ -264,26 +270,26 @@ def _spot_facts(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _type_row(cell: InventoryItem) -> dict[str, Any]:
-    classes = ["on-demand", "spot", *(["capacity-block"] if cell.sku in BLOCK_TYPES else [])]
-    memory_mib = cell.gpu_memory_gb * 1024
-    name = cell.gpu.split("-")[0]
+def _type_row(item: InventoryItem) -> dict[str, Any]:
+    classes = ["on-demand", "spot", *(["capacity-block"] if item.sku in BLOCK_TYPES else [])]
+    memory_mib = item.gpu_memory_gb * 1024
+    name = item.gpu.split("-")[0]
     return {
-        "instanceType": cell.sku,
+        "instanceType": item.sku,
         "currentGeneration": True,
         "supportedUsageClasses": classes,
-        "bareMetal": cell.sku.endswith(".metal"),
-        "vCpuInfo": {"defaultVCpus": int(cell.vcpus or 0)},
-        "memoryInfo": {"sizeInMiB": int((cell.memory_gb or 0) * 1024)},
+        "bareMetal": item.sku.endswith(".metal"),
+        "vCpuInfo": {"defaultVCpus": int(item.vcpus or 0)},
+        "memoryInfo": {"sizeInMiB": int((item.memory_gb or 0) * 1024)},
         "gpuInfo": {
             "gpus": [
                 {
                     "name": name,
                     "manufacturer": "NVIDIA",
-                    "count": cell.gpus,
+                    "count": item.gpus,
                     "memoryInfo": {"sizeInMiB": memory_mib},
                 }
             ],
-            "totalGpuMemoryInMiB": memory_mib * cell.gpus,
+            "totalGpuMemoryInMiB": memory_mib * item.gpus,
         },
     }

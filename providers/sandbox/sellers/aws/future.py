@@ -15,8 +15,8 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, zulu_ms
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import SandboxState
 from providers.sandbox.sellers.aws.query import Ec2Call, ec2_error
-from providers.sandbox.wire import World
 
 _FAMILIES = re.compile(r"[cimrtg]\d")
 _LEAST_VCPUS = 32
@@ -37,14 +37,14 @@ class Commitment:
         return self.start + timedelta(seconds=self.duration_s)
 
 
-def commitment(world: World, call: Ec2Call) -> Commitment | None:
+def commitment(sandbox: SandboxState, call: Ec2Call) -> Commitment | None:
     """The wished later start; None for a reservation from now on. Refuses what cannot be asked for."""
     start = call.instant("StartDate")
     if start is None:
         if call.params.get("CommitmentDuration"):
             raise _combination("CommitmentDuration goes with StartDate.")
         return None
-    ahead = start - world.clock.now()
+    ahead = start - sandbox.clock.now()
     if not _LEAD <= ahead <= _MOST_AHEAD:
         raise ec2_error("InvalidParameterValue", "StartDate must be between 5 and 120 days from now.")
     duration_s = call.integer("CommitmentDuration", 1, _LONGEST_COMMITMENT_S)
@@ -61,29 +61,31 @@ def commitment(world: World, call: Ec2Call) -> Commitment | None:
     return found
 
 
-def require_kind(cell: InventoryItem, count: int) -> None:
+def require_kind(item: InventoryItem, count: int) -> None:
     """Refuses types and sizes that are not sold ahead."""
-    if not _FAMILIES.match(cell.sku):
-        raise ec2_error("Unsupported", f"Future-dated reservations are not supported for {cell.sku}.")
-    if (cell.vcpus or 0) * count < _LEAST_VCPUS:
+    if not _FAMILIES.match(item.sku):
+        raise ec2_error("Unsupported", f"Future-dated reservations are not supported for {item.sku}.")
+    if (item.vcpus or 0) * count < _LEAST_VCPUS:
         raise ec2_error("InvalidParameterValue", f"At least {_LEAST_VCPUS} vCPUs must be requested.")
 
 
-def stock_key(cell: InventoryItem) -> str:
+def stock_key(item: InventoryItem) -> str:
     """What later starts take their units from: not what is free today."""
-    return f"{cell.stock_key}|future"
+    return f"{item.stock_key}|future"
 
 
-def is_short(world: World, cell: InventoryItem, wish: Commitment, end: datetime | None, count: int) -> bool:
+def is_short(
+    sandbox: SandboxState, item: InventoryItem, wish: Commitment, end: datetime | None, count: int
+) -> bool:
     """Whether other requests leave less than ``count`` of the zone's units for the time."""
     held = sum(
         entry.units
-        for entry in world.ledger.live("aws", world.clock.now())
-        if entry.stock_key == stock_key(cell)
+        for entry in sandbox.ledger.live("aws", sandbox.clock.now())
+        if entry.stock_key == stock_key(item)
         and (end is None or entry.starts_at < end)
         and (entry.ends_at is None or entry.ends_at > wish.start)
     )
-    return world.market.capacity(cell) - held < count
+    return sandbox.market.capacity(item) - held < count
 
 
 def future_state(entry: Entry, now: datetime) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import SandboxState
 from providers.sandbox.sellers.aws.blocks import TEARDOWN, reservation_state
-from providers.sandbox.sellers.aws.market import region_cells
+from providers.sandbox.sellers.aws.market import region_inventory
 from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error, passes
 from providers.sandbox.sellers.aws.reservations import (
     MINIMUM_BILLED_S,
@@ -23,7 +24,6 @@ from providers.sandbox.sellers.aws.reservations import (
     remember,
     repeated,
 )
-from providers.sandbox.wire import World
 
 _VISIBLE_AFTER_END = timedelta(hours=1)
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}
@@ -34,7 +34,7 @@ _TARGET = "CapacityReservationSpecification.CapacityReservationTarget.CapacityRe
 class _Source:
     """Where instances of a launch come from: a stock of its own, or a reservation."""
 
-    cell: InventoryItem
+    item: InventoryItem
     free: int
     reservation: Entry | None = None
 
@@ -42,8 +42,8 @@ class _Source:
 class Instances:
     """The instance actions of one account."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._sandbox = sandbox
         self.actions = {
             "RunInstances": self._run,
             "DescribeInstances": self._describe,
@@ -51,10 +51,10 @@ class Instances:
         }
 
     def _run(self, call: Ec2Call) -> dict[str, Any]:
-        earlier = repeated(self._world, call)
+        earlier = repeated(self._sandbox, call)
         if earlier is None:
             earlier = self._launch(call)
-            remember(self._world, call, earlier)
+            remember(self._sandbox, call, earlier)
         entries = [e for e in self._all(call.region) if e.detail["launch"] == earlier]
         return self._launch_row(earlier, entries)
 
@@ -71,10 +71,10 @@ class Instances:
                     f"The requested reservation {source.reservation.instance_id} does not have sufficient"
                     " compatible and available capacity.",
                 )
-            raise no_capacity(source.cell)
-        launch_id = "r-" + self._world.new_id("aws-r", 17)
+            raise no_capacity(source.item)
+        launch_id = "r-" + self._sandbox.new_id("aws-r", 17)
         for _ in range(min(most, source.free)):
-            self._world.ledger.write(self._new(call, source, launch_id))
+            self._sandbox.ledger.write(self._new(call, source, launch_id))
         return launch_id
 
     def _source(self, call: Ec2Call) -> _Source:
@@ -90,8 +90,8 @@ class Instances:
         return self._from_stock(call, tier)
 
     def _reserved(self, call: Ec2Call, target: str, market: str) -> _Source:
-        world, now = self._world, self._world.clock.now()
-        reservation = world.ledger.find("aws", target)
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
+        reservation = sandbox.ledger.find("aws", target)
         if reservation is None or reservation.region != call.region:
             raise ec2_error(
                 "InvalidCapacityReservationId.NotFound",
@@ -102,47 +102,47 @@ class Instances:
             raise ec2_error(
                 "InvalidParameterCombination", "Type or market does not fit the target reservation."
             )
-        cells = {cell.key: cell for cell in world.market.cells("aws")}
-        usable = reservation_state(world, reservation, now) == "active"
+        items = {item.key: item for item in sandbox.market.inventory("aws")}
+        usable = reservation_state(sandbox, reservation, now) == "active"
         if is_block and reservation.ends_at is not None:
             usable = usable and now < reservation.ends_at - TEARDOWN
-        free = reservation.nodes - len(launched_into(world, target)) if usable else 0
+        free = reservation.nodes - len(launched_into(sandbox, target)) if usable else 0
         key = reservation.detail.get("cell", reservation.stock_key)
-        return _Source(cells[key], free, reservation)
+        return _Source(items[key], free, reservation)
 
     def _from_stock(self, call: Ec2Call, tier: str) -> _Source:
         instance_type = call.required("InstanceType")
         zone = call.params.get("Placement.AvailabilityZone")
-        cells = [
-            cell
-            for cell in region_cells(self._world, call.region, tier)
-            if cell.sku == instance_type and zone in {None, cell.zone}
+        items = [
+            item
+            for item in region_inventory(self._sandbox, call.region, tier)
+            if item.sku == instance_type and zone in {None, item.zone}
         ]
-        if not cells:
+        if not items:
             raise ec2_error(
                 "Unsupported", f"The requested configuration is not supported here ({instance_type})."
             )
-        now = self._world.clock.now()
-        sources = [_Source(cell, self._world.market.free(cell, now)) for cell in cells]
+        now = self._sandbox.clock.now()
+        sources = [_Source(item, self._sandbox.market.free(item, now)) for item in items]
         return max(sources, key=lambda source: source.free)
 
     def _new(self, call: Ec2Call, source: _Source, launch_id: str) -> Entry:
-        world, now, cell = self._world, self._world.clock.now(), source.cell
+        sandbox, now, item = self._sandbox, self._sandbox.clock.now(), source.item
         reservation = source.reservation
         tags = call.tags("instance")
-        price = world.market.price(cell) or Decimal(0)
-        fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
+        price = sandbox.market.price(item) or Decimal(0)
+        fails_at = now + timedelta(seconds=sandbox.durations.boot_s) if call.loses_capacity else None
         return Entry(
             provider="aws",
-            instance_id="i-" + world.new_id("aws-i", 17),
+            instance_id="i-" + sandbox.new_id("aws-i", 17),
             tag=tags[0]["value"] if tags else call.params.get("ClientToken", ""),
-            sku=cell.sku,
-            region=cell.region,
-            zone=cell.zone,
-            tier=cell.tier,
+            sku=item.sku,
+            region=item.region,
+            zone=item.zone,
+            tier=item.tier,
             nodes=1,
             units=1 if reservation is None else 0,
-            stock_key=cell.stock_key if reservation is None else f"inside|{reservation.instance_id}",
+            stock_key=item.stock_key if reservation is None else f"inside|{reservation.instance_id}",
             created_at=now,
             starts_at=now,
             ends_at=_taken_back_at(reservation),
@@ -160,10 +160,10 @@ class Instances:
         )
 
     def _all(self, region: str) -> list[Entry]:
-        since = self._world.clock.now() - _VISIBLE_AFTER_END
+        since = self._sandbox.clock.now() - _VISIBLE_AFTER_END
         return [
             entry
-            for entry in self._world.ledger.live("aws", since)
+            for entry in self._sandbox.ledger.live("aws", since)
             if entry.region == region and entry.detail["kind"] == "instance"
         ]
 
@@ -196,7 +196,7 @@ class Instances:
         for entry in self._named(call.region, wanted):
             before = self._state(entry)
             if before in {"pending", "running"}:
-                entry = self._world.ledger.write(replace(entry, released_at=self._world.clock.now()))
+                entry = self._sandbox.ledger.write(replace(entry, released_at=self._sandbox.clock.now()))
             rows.append(
                 {
                     "instanceId": entry.instance_id,
@@ -207,7 +207,7 @@ class Instances:
         return {"instancesSet": rows}
 
     def _state(self, entry: Entry) -> str:
-        durations, now = self._world.durations, self._world.clock.now()
+        durations, now = self._sandbox.durations, self._sandbox.clock.now()
         over_at = entry.over_at
         if entry.failed(now):
             return "terminated"
@@ -236,7 +236,7 @@ class Instances:
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         reason = None
-        if entry.failed(self._world.clock.now()):
+        if entry.failed(self._sandbox.clock.now()):
             reason = {
                 "code": "Server.InsufficientInstanceCapacity",
                 "message": "There was insufficient capacity available to satisfy the request.",

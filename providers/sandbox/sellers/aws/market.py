@@ -23,7 +23,7 @@ from providers.sandbox.market import (
     drawn_once,
     recorded_prices,
 )
-from providers.sandbox.wire import World
+from providers.sandbox.protocol import SandboxState
 
 BLOCK_TYPES = ("p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge")
 """Types sold as Capacity Blocks here (the recorded rate table knows more)."""
@@ -70,28 +70,28 @@ def is_local_zone(zone: str) -> bool:
 
 
 @drawn_once
-def aws_cells(seed: int) -> Iterator[InventoryItem]:
+def aws_inventory(seed: int) -> Iterator[InventoryItem]:
     """On demand by (type, zone), spot by (type, zone) as recorded, blocks by (type, zone)."""
     rows = recorded_prices("aws")
     zones: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.tier == "spot" and row.zone:
             zones.setdefault((row.sku, row.region), []).append(row.zone)
-            yield _cell(seed, row, row.region, row.zone)
+            yield _item(seed, row, row.region, row.zone)
     on_demand = [row for row in rows if row.tier == "on_demand"]
     for row in on_demand:
         for zone_id in sorted(zones.get((row.sku, row.region)) or _usual_zones(row.region)):
-            yield _cell(seed, row, row.region, zone_id)
+            yield _item(seed, row, row.region, zone_id)
     for row in rows:
         if row.tier == WINDOW and row.sku in BLOCK_TYPES:
-            yield from _block_cells(seed, row, (r.region for r in on_demand if r.sku == row.sku), zones)
+            yield from _block_inventory(seed, row, (r.region for r in on_demand if r.sku == row.sku), zones)
 
 
 def _usual_zones(region: str) -> list[str]:
     return [f"{zone_prefix(region)}-az{number}" for number in (1, 2)]
 
 
-def _block_cells(
+def _block_inventory(
     seed: int, rate: Recorded, regions: Iterable[str], zones: dict[tuple[str, str], list[str]]
 ) -> Iterator[InventoryItem]:
     known = sorted(set(regions), key=lambda region: (region not in _REGIONS_FIRST, region))
@@ -99,12 +99,12 @@ def _block_cells(
         found = sorted(zones.get((rate.sku, region)) or _usual_zones(region))
         inner = [zone_id for zone_id in found if zone_id.count("-") == 1] or found
         for zone_id in inner[:2]:
-            block = _cell(seed, rate, region, zone_id)
+            block = _item(seed, rate, region, zone_id)
             yield block
-            yield _plan_cell(seed, block, zone_id)
+            yield _plan_item(seed, block, zone_id)
 
 
-def _plan_cell(seed: int, block: InventoryItem, zone_id: str) -> InventoryItem:
+def _plan_item(seed: int, block: InventoryItem, zone_id: str) -> InventoryItem:
     sku = f"{ML}{block.sku}"
     return replace(
         block,
@@ -116,7 +116,7 @@ def _plan_cell(seed: int, block: InventoryItem, zone_id: str) -> InventoryItem:
     )
 
 
-def _cell(seed: int, row: Recorded, region: str, zone_id: str) -> InventoryItem:
+def _item(seed: int, row: Recorded, region: str, zone_id: str) -> InventoryItem:
     price_zone = zone_id if row.tier == "spot" else ""
     return InventoryItem(
         provider="aws",
@@ -149,17 +149,17 @@ def _capacity(seed: int, row: Recorded, zone_id: str) -> int:
     return 0 if draw(*lot, "none") < 0.35 else draw_count(1, 6, *lot)
 
 
-def find_cell(world: World, sku: str, zone: str, tier: str) -> InventoryItem | None:
-    """The cell of a type in a zone (name or id)."""
-    for cell in world.market.cells("aws"):
-        if (cell.sku, cell.tier) == (sku, tier) and zone in {cell.zone, cell.labels["zone_id"]}:
-            return cell
+def find_item(sandbox: SandboxState, sku: str, zone: str, tier: str) -> InventoryItem | None:
+    """The item of a type in a zone (name or id)."""
+    for item in sandbox.market.inventory("aws"):
+        if (item.sku, item.tier) == (sku, tier) and zone in {item.zone, item.labels["zone_id"]}:
+            return item
     return None
 
 
-def region_cells(world: World, region: str, tier: str) -> list[InventoryItem]:
-    """Cells of a region and tier."""
-    return [cell for cell in world.market.cells("aws") if (cell.region, cell.tier) == (region, tier)]
+def region_inventory(sandbox: SandboxState, region: str, tier: str) -> list[InventoryItem]:
+    """Items of a region and tier."""
+    return [item for item in sandbox.market.inventory("aws") if (item.region, item.tier) == (region, tier)]
 
 
 def block_day(instant: datetime) -> datetime:
@@ -169,10 +169,10 @@ def block_day(instant: datetime) -> datetime:
 
 
 def free_in_block(
-    world: World, cell: InventoryItem, start: datetime, end: datetime, bought: list[Entry]
+    sandbox: SandboxState, item: InventoryItem, start: datetime, end: datetime, bought: list[Entry]
 ) -> int:
-    """Instances free on every block day that ``[start, end)`` touches; ``bought``: blocks of the cell."""
-    pool, fixed = world.market.capacity(cell), world.market.capacity_was_set(cell)
+    """Instances free on every block day that ``[start, end)`` touches; ``bought``: blocks of the item."""
+    pool, fixed = sandbox.market.capacity(item), sandbox.market.capacity_was_set(item)
     day, least = block_day(start), pool
     while day < end and least > 0:
         following = day + timedelta(days=1)
@@ -181,13 +181,13 @@ def free_in_block(
             for entry in bought
             if entry.starts_at < following and (entry.ends_at is None or entry.ends_at > day)
         )
-        existing = pool if fixed else _drawn(world.seed, cell, day, pool)
+        existing = pool if fixed else _drawn(sandbox.seed, item, day, pool)
         least = min(least, existing - held)
         day = following
     return max(0, least)
 
 
-def _drawn(seed: int, cell: InventoryItem, day: datetime, pool: int) -> int:
+def _drawn(seed: int, item: InventoryItem, day: datetime, pool: int) -> int:
     """Instances of a pool that are for sale on a block day."""
-    lot = (seed, cell.key, day.date())
+    lot = (seed, item.key, day.date())
     return 0 if draw(*lot, "sold out") < _SOLD_OUT_DAYS else int(pool * (0.5 + 0.5 * draw(*lot)))

@@ -18,10 +18,10 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import WINDOW, InventoryItem
-from providers.sandbox.sellers.aws.market import block_day, free_in_block, region_cells
+from providers.sandbox.protocol import SandboxState
+from providers.sandbox.sellers.aws.market import block_day, free_in_block, region_inventory
 from providers.sandbox.sellers.aws.query import OWNER_ID
 from providers.sandbox.sellers.aws.sagemaker import SageMakerCall, epoch, failed, refused
-from providers.sandbox.wire import World
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 TARGETS = frozenset({"training-job", "hyperpod-cluster", "endpoint", "studio-apps"})
@@ -40,8 +40,8 @@ _Span = tuple[datetime, datetime]
 class TrainingPlans:
     """The training plan operations of one account."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._sandbox = sandbox
         self.actions = {
             "SearchTrainingPlanOfferings": self._search,
             "CreateTrainingPlan": self._create,
@@ -57,17 +57,17 @@ class TrainingPlans:
         days = -(-call.integer("DurationHours", 1, 87600) // 24)
         if days > _MOST_DAYS or count not in COUNTS:
             return {"TrainingPlanOfferings": []}
-        self._world.store.drop_expired(_OFFERING, self._world.clock.now())
-        cells = [c for c in region_cells(self._world, call.region, WINDOW) if c.sku == instance_type]
+        self._sandbox.store.drop_expired(_OFFERING, self._sandbox.clock.now())
+        items = [c for c in region_inventory(self._sandbox, call.region, WINDOW) if c.sku == instance_type]
         rows = [
-            self._offer(call, cell, spans, count)
-            for number, cell in enumerate(cells)
-            for spans in self._windows(call, cell, days, count, split=number == 0)
+            self._offer(call, item, spans, count)
+            for number, item in enumerate(items)
+            for spans in self._windows(call, item, days, count, split=number == 0)
         ]
         return {"TrainingPlanOfferings": rows}
 
     def _windows(
-        self, call: SageMakerCall, cell: InventoryItem, days: int, count: int, *, split: bool
+        self, call: SageMakerCall, item: InventoryItem, days: int, count: int, *, split: bool
     ) -> Iterator[tuple[_Span, ...]]:
         """The soonest whole window, and the soonest in two halves."""
         layouts: list[tuple[tuple[int, int], ...]] = [((0, days),)]
@@ -77,12 +77,12 @@ class TrainingPlans:
         for layout in layouts:
             for start in self._starts(call):
                 spans = tuple((start + first * _DAY, start + last * _DAY) for first, last in layout)
-                if self._is_sold(call, cell, spans, count):
+                if self._is_sold(call, item, spans, count):
                     yield spans
                     break
 
     def _starts(self, call: SageMakerCall) -> Iterator[datetime]:
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         earliest = call.instant("StartTimeAfter") or now
         start = block_day(now) + _DAY
         while start <= now + _AHEAD:
@@ -91,32 +91,32 @@ class TrainingPlans:
             start += _DAY
 
     def _is_sold(
-        self, call: SageMakerCall, cell: InventoryItem, spans: tuple[_Span, ...], count: int
+        self, call: SageMakerCall, item: InventoryItem, spans: tuple[_Span, ...], count: int
     ) -> bool:
         latest = call.instant("EndTimeBefore")
         if latest is not None and spans[-1][1] >= latest:
             return False
-        return self._free(cell, spans) >= count
+        return self._free(item, spans) >= count
 
-    def _free(self, cell: InventoryItem, spans: tuple[_Span, ...]) -> int:
-        live = self._world.ledger.live("aws", self._world.clock.now())
-        bought = [entry for entry in live if entry.stock_key == cell.stock_key]
-        return min(free_in_block(self._world, cell, start, end, bought) for start, end in spans)
+    def _free(self, item: InventoryItem, spans: tuple[_Span, ...]) -> int:
+        live = self._sandbox.ledger.live("aws", self._sandbox.clock.now())
+        bought = [entry for entry in live if entry.stock_key == item.stock_key]
+        return min(free_in_block(self._sandbox, item, start, end, bought) for start, end in spans)
 
     def _offer(
-        self, call: SageMakerCall, cell: InventoryItem, spans: tuple[_Span, ...], count: int
+        self, call: SageMakerCall, item: InventoryItem, spans: tuple[_Span, ...], count: int
     ) -> dict[str, Any]:
-        world, now = self._world, self._world.clock.now()
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
         hours = sum((end - start) // timedelta(hours=1) for start, end in spans)
-        fee = ((world.market.price(cell) or Decimal(0)) * count * hours).quantize(Decimal("0.000001"))
+        fee = ((sandbox.market.price(item) or Decimal(0)) * count * hours).quantize(Decimal("0.000001"))
         bucket = now.timestamp() // _OFFERING_LIFE.total_seconds()
-        text = f"{world.nonce}|{cell.key}|{count}|{spans}|{fee}|{bucket}"
+        text = f"{sandbox.nonce}|{item.key}|{count}|{spans}|{fee}|{bucket}"
         offering_id = "tpo-" + hashlib.sha256(text.encode()).hexdigest()[:26]
-        world.store.put_document(
+        sandbox.store.put_document(
             _OFFERING,
             offering_id,
             {
-                "cell": cell.key,
+                "cell": item.key,
                 "count": count,
                 "spans": [[start.isoformat(), end.isoformat()] for start, end in spans],
                 "fee": str(fee),
@@ -132,7 +132,7 @@ class TrainingPlans:
             "DurationMinutes": 0,
             "UpfrontFee": str(fee),
             "CurrencyCode": "USD",
-            "ReservedCapacityOfferings": [_capacity(cell, span, count) for span in spans],
+            "ReservedCapacityOfferings": [_capacity(item, span, count) for span in spans],
         }
 
     def _create(self, call: SageMakerCall) -> dict[str, Any]:
@@ -141,35 +141,35 @@ class TrainingPlans:
             raise refused(f"Value '{name}' at 'trainingPlanName' failed to satisfy constraint")
         if any(_name(entry) == name for entry in self._plans(call.region)):
             raise failed("ResourceInUse", f"Training plan with name {name} already exists.")
-        offering = self._world.store.document(_OFFERING, offering_id)
-        cells = {cell.key: cell for cell in region_cells(self._world, call.region, WINDOW)}
-        cell = cells.get(offering["cell"]) if offering is not None else None
-        now = self._world.clock.now()
-        if offering is None or cell is None or datetime.fromisoformat(offering["expires"]) <= now:
+        offering = self._sandbox.store.document(_OFFERING, offering_id)
+        items = {item.key: item for item in region_inventory(self._sandbox, call.region, WINDOW)}
+        item = items.get(offering["cell"]) if offering is not None else None
+        now = self._sandbox.clock.now()
+        if offering is None or item is None or datetime.fromisoformat(offering["expires"]) <= now:
             raise failed("ResourceNotFound", f"Training plan offering {offering_id} does not exist.")
         spans = _spans(offering["spans"])
-        if self._free(cell, spans) < int(offering["count"]):
+        if self._free(item, spans) < int(offering["count"]):
             raise failed("ResourceNotFound", f"Training plan offering {offering_id} is no longer available.")
-        entry = self._buy(call, name, cell, offering)
+        entry = self._buy(call, name, item, offering)
         return {"TrainingPlanArn": entry.instance_id}
 
-    def _buy(self, call: SageMakerCall, name: str, cell: InventoryItem, offering: dict[str, Any]) -> Entry:
-        world, now = self._world, self._world.clock.now()
+    def _buy(self, call: SageMakerCall, name: str, item: InventoryItem, offering: dict[str, Any]) -> Entry:
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
         spans, count = _spans(offering["spans"]), int(offering["count"])
         tags = call.body.get("Tags") or []
-        paid_at = now + timedelta(seconds=world.durations.payment_s)
-        return world.ledger.write(
+        paid_at = now + timedelta(seconds=sandbox.durations.payment_s)
+        return sandbox.ledger.write(
             Entry(
                 provider="aws",
                 instance_id=f"arn:aws:sagemaker:{call.region}:{OWNER_ID}:training-plan/{name}",
                 tag=str(tags[0]["Value"]) if tags else name,
-                sku=cell.sku,
-                region=cell.region,
-                zone=cell.zone,
+                sku=item.sku,
+                region=item.region,
+                zone=item.zone,
                 tier=WINDOW,
                 nodes=count,
                 units=count,
-                stock_key=cell.stock_key,
+                stock_key=item.stock_key,
                 created_at=now,
                 starts_at=spans[0][0],
                 ends_at=spans[-1][1],
@@ -178,7 +178,7 @@ class TrainingPlans:
                 detail={
                     "kind": "plan",
                     "tags": tags,
-                    "zone_id": cell.labels["zone_id"],
+                    "zone_id": item.labels["zone_id"],
                     "spans": offering["spans"],
                     "targets": offering["targets"],
                     "fee": offering["fee"],
@@ -188,7 +188,7 @@ class TrainingPlans:
         )
 
     def _plans(self, region: str) -> list[Entry]:
-        entries = self._world.ledger.entries("aws")
+        entries = self._sandbox.ledger.entries("aws")
         return [e for e in entries if e.detail["kind"] == "plan" and e.region == region]
 
     def _describe(self, call: SageMakerCall) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class TrainingPlans:
         }
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        now, spans = self._world.clock.now(), _spans(entry.detail["spans"])
+        now, spans = self._sandbox.clock.now(), _spans(entry.detail["spans"])
         status = self._status(entry, spans[0][0], spans[-1][1])
         hours = sum((end - start) // timedelta(hours=1) for start, end in spans)
         is_active = any(start <= now < end for start, end in spans) and status == "Active"
@@ -253,7 +253,7 @@ class TrainingPlans:
 
     def _status(self, entry: Entry, start: datetime, end: datetime) -> str:
         """Pending → Scheduled → Active → Expired; Failed when it was not to be."""
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         if entry.failed(now):
             return "Failed"
         if now >= end:
@@ -271,13 +271,13 @@ def _spans(kept: list[list[str]]) -> tuple[_Span, ...]:
     return tuple((datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in kept)
 
 
-def _capacity(cell: InventoryItem, span: _Span, count: int) -> dict[str, Any]:
+def _capacity(item: InventoryItem, span: _Span, count: int) -> dict[str, Any]:
     start, end = span
     return {
         "ReservedCapacityType": "Instance",
-        "InstanceType": cell.sku,
+        "InstanceType": item.sku,
         "InstanceCount": count,
-        "AvailabilityZone": cell.zone,
+        "AvailabilityZone": item.zone,
         "DurationHours": (end - start) // timedelta(hours=1),
         "DurationMinutes": 0,
         "StartTime": epoch(start),

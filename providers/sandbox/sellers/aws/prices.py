@@ -32,7 +32,7 @@ _CHUNK_ROWS = 50
 def price_list(
     region: str, prices: list[tuple[InventoryItem, Decimal]], published: datetime
 ) -> Iterator[bytes]:
-    """The region's CSV in chunks; ``prices``: one cell a type with its price per hour."""
+    """The region's CSV in chunks; ``prices``: one item a type with its price per hour."""
     day = zulu(published)
     yield (
         '"FormatVersion","v1.0"\n'
@@ -65,9 +65,9 @@ def _rows(
         yield _priced(
             {**base, "Operating System": "Windows", "License Model": "License Included"}, _twice(price)
         )
-    for cell, usd in prices:
-        base = _base(region, cell.sku, int(cell.vcpus or 0), cell.memory_gb or 0, published)
-        base |= {"GPU": str(cell.gpus), "Instance Family": "GPU instance"}
+    for item, usd in prices:
+        base = _base(region, item.sku, int(item.vcpus or 0), item.memory_gb or 0, published)
+        base |= {"GPU": str(item.gpus), "Instance Family": "GPU instance"}
         yield _priced(base, usd)
         yield _priced({**base, "MarketOption": "CapacityBlock"}, Decimal(0))
         yield _priced({**base, "Tenancy": "Dedicated"}, usd)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape
 
-from providers.sandbox.wire import Call, Refusal, Reply
+from providers.sandbox.protocol import Call, Refusal, Reply
 
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 OWNER_ID = "123456789012"

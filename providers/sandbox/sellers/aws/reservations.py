@@ -16,6 +16,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import WINDOW, InventoryItem
+from providers.sandbox.protocol import SandboxState
 from providers.sandbox.sellers.aws.blocks import reservation_row, reservation_state
 from providers.sandbox.sellers.aws.future import (
     Commitment,
@@ -25,9 +26,8 @@ from providers.sandbox.sellers.aws.future import (
     require_kind,
     stock_key,
 )
-from providers.sandbox.sellers.aws.market import find_cell
+from providers.sandbox.sellers.aws.market import find_item
 from providers.sandbox.sellers.aws.query import Ec2Call, ec2_error, passes
-from providers.sandbox.wire import World
 
 MINIMUM_BILLED_S = 60
 _TOKEN = "aws_client_token"  # noqa: S105  a kind of document
@@ -37,8 +37,8 @@ _VISIBLE_AFTER_END = timedelta(hours=24)
 class CapacityReservations:
     """The reservation actions of one account; blocks are shown here too."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._sandbox = sandbox
         self.actions = {
             "CreateCapacityReservation": self._create,
             "DescribeCapacityReservations": self._describe,
@@ -46,83 +46,83 @@ class CapacityReservations:
         }
 
     def _create(self, call: Ec2Call) -> dict[str, Any]:
-        earlier = repeated(self._world, call)
+        earlier = repeated(self._sandbox, call)
         if earlier is not None:
             entry = self._find(earlier)
             return {"capacityReservation": self._row(entry)}
         count = call.integer("InstanceCount", 1, 1000)
         platform = call.required("InstancePlatform")
-        cell = self._cell(call)
+        item = self._item(call)
         if call.params.get("StartDate"):
-            require_kind(cell, count)
-        wish = commitment(self._world, call)
-        if wish is None and self._world.market.free(cell, self._world.clock.now()) < count:
-            raise no_capacity(cell)
-        entry = self._world.ledger.write(self._new(call, cell, count, platform, wish))
-        remember(self._world, call, entry.instance_id)
+            require_kind(item, count)
+        wish = commitment(self._sandbox, call)
+        if wish is None and self._sandbox.market.free(item, self._sandbox.clock.now()) < count:
+            raise no_capacity(item)
+        entry = self._sandbox.ledger.write(self._new(call, item, count, platform, wish))
+        remember(self._sandbox, call, entry.instance_id)
         return {"capacityReservation": self._row(entry)}
 
-    def _cell(self, call: Ec2Call) -> InventoryItem:
+    def _item(self, call: Ec2Call) -> InventoryItem:
         instance_type = call.required("InstanceType")
         zone = call.params.get("AvailabilityZone") or call.params.get("AvailabilityZoneId")
         if not zone:
             raise ec2_error(
                 "MissingParameter", "The request must contain availabilityZone or availabilityZoneId"
             )
-        cell = find_cell(self._world, instance_type, zone, "on_demand")
-        if cell is None or cell.region != call.region:
+        item = find_item(self._sandbox, instance_type, zone, "on_demand")
+        if item is None or item.region != call.region:
             raise ec2_error(
                 "Unsupported",
                 f"Your requested instance type ({instance_type}) is not supported in your requested"
                 f" Availability Zone ({zone}).",
             )
-        return cell
+        return item
 
     def _new(
-        self, call: Ec2Call, cell: InventoryItem, count: int, platform: str, wish: Commitment | None
+        self, call: Ec2Call, item: InventoryItem, count: int, platform: str, wish: Commitment | None
     ) -> Entry:
-        world, now = self._world, self._world.clock.now()
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
         tags = call.tags("capacity-reservation")
-        fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
+        fails_at = now + timedelta(seconds=sandbox.durations.boot_s) if call.loses_capacity else None
         entry = Entry(
             provider="aws",
-            instance_id="cr-" + world.new_id("aws-cr", 17),
+            instance_id="cr-" + sandbox.new_id("aws-cr", 17),
             tag=tags[0]["value"] if tags else call.params.get("ClientToken", ""),
-            sku=cell.sku,
-            region=cell.region,
-            zone=cell.zone,
+            sku=item.sku,
+            region=item.region,
+            zone=item.zone,
             tier="on_demand",
             nodes=count,
             units=count,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=now,
             ends_at=self._end(call),
             failed_at=fails_at,
-            tariff=Tariff((world.market.price(cell) or Decimal(0)) * count, 1, MINIMUM_BILLED_S),
+            tariff=Tariff((sandbox.market.price(item) or Decimal(0)) * count, 1, MINIMUM_BILLED_S),
             detail={
                 "kind": "reservation",
                 "tags": tags,
                 "platform": platform,
-                "zone_id": cell.labels["zone_id"],
+                "zone_id": item.labels["zone_id"],
                 "match": call.params.get("InstanceMatchCriteria", "open"),
             },
         )
-        return entry if wish is None else self._later(entry, cell, wish, call.loses_capacity)
+        return entry if wish is None else self._later(entry, item, wish, call.loses_capacity)
 
-    def _later(self, entry: Entry, cell: InventoryItem, wish: Commitment, loses_capacity: bool) -> Entry:
+    def _later(self, entry: Entry, item: InventoryItem, wish: Commitment, loses_capacity: bool) -> Entry:
         """The reservation with its later start; it fails once it is assessed when there is no room."""
-        assessed_at = entry.created_at + timedelta(seconds=self._world.durations.fill_s)
-        short = loses_capacity or is_short(self._world, cell, wish, entry.ends_at, entry.nodes)
+        assessed_at = entry.created_at + timedelta(seconds=self._sandbox.durations.fill_s)
+        short = loses_capacity or is_short(self._sandbox, item, wish, entry.ends_at, entry.nodes)
         later = replace(
             entry,
             tier=WINDOW,
-            stock_key=stock_key(cell),
+            stock_key=stock_key(item),
             starts_at=wish.start,
             failed_at=assessed_at if short else None,
         )
         return later.with_detail(
-            cell=cell.key, assessed_at=assessed_at.isoformat(), committed_until=wish.end.isoformat()
+            item=item.key, assessed_at=assessed_at.isoformat(), committed_until=wish.end.isoformat()
         )
 
     def _end(self, call: Ec2Call) -> datetime | None:
@@ -132,7 +132,7 @@ class CapacityReservations:
             raise ec2_error(
                 "InvalidParameterCombination", "EndDate goes with EndDateType 'limited', and only with it."
             )
-        if end is not None and end <= self._world.clock.now():
+        if end is not None and end <= self._sandbox.clock.now():
             raise ec2_error("InvalidParameterValue", "EndDate must be in the future.")
         return end
 
@@ -152,17 +152,17 @@ class CapacityReservations:
         return {"capacityReservationSet": page, "nextToken": token}
 
     def _visible(self, region: str) -> list[Entry]:
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         return [
             entry
-            for entry in self._world.ledger.live("aws", now - _VISIBLE_AFTER_END)
+            for entry in self._sandbox.ledger.live("aws", now - _VISIBLE_AFTER_END)
             if entry.region == region and entry.detail["kind"] in {"block", "reservation"}
         ]
 
     def _cancel(self, call: Ec2Call) -> dict[str, Any]:
         entry = self._find(call.required("CapacityReservationId"), call.region)
-        now = self._world.clock.now()
-        state = reservation_state(self._world, entry, now)
+        now = self._sandbox.clock.now()
+        state = reservation_state(self._sandbox, entry, now)
         if entry.detail["kind"] == "block":
             raise ec2_error(
                 "Unsupported", f"The Capacity Reservation '{entry.instance_id}' is a Capacity Block and"
@@ -179,16 +179,16 @@ class CapacityReservations:
                 "InvalidCapacityReservationState",
                 f"The Capacity Reservation '{entry.instance_id}' is in the {state} state.",
             )
-        for instance in launched_into(self._world, entry.instance_id):
+        for instance in launched_into(self._sandbox, entry.instance_id):
             self._leave_on_demand(instance, entry, now)
-        self._world.ledger.write(replace(entry, released_at=now))
+        self._sandbox.ledger.write(replace(entry, released_at=now))
         return {"return": True}
 
     def settle(self) -> None:
         """Instances of reservations that ended by their end date go on by themselves."""
-        now = self._world.clock.now()
-        for instance in self._world.ledger.live("aws", now):
-            reservation = self._world.ledger.find("aws", instance.detail.get("reservation", ""))
+        now = self._sandbox.clock.now()
+        for instance in self._sandbox.ledger.live("aws", now):
+            reservation = self._sandbox.ledger.find("aws", instance.detail.get("reservation", ""))
             if reservation is not None and reservation.detail["kind"] == "reservation":
                 ended_at = reservation.ends_at
                 if ended_at is not None and ended_at <= now:
@@ -204,17 +204,17 @@ class CapacityReservations:
             starts_at=since,
             tariff=Tariff(hourly),
         )
-        self._world.ledger.write(left.with_detail(reservation=""))
+        self._sandbox.ledger.write(left.with_detail(reservation=""))
 
     def _find(self, reservation_id: str, region: str | None = None) -> Entry:
-        entry = self._world.ledger.find("aws", reservation_id)
+        entry = self._sandbox.ledger.find("aws", reservation_id)
         if entry is None or (region is not None and entry.region != region):
             raise _not_found(reservation_id)
         return entry
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        inside = len(launched_into(self._world, entry.instance_id))
-        return reservation_row(self._world, entry, entry.nodes - inside)
+        inside = len(launched_into(self._sandbox, entry.instance_id))
+        return reservation_row(self._sandbox, entry, entry.nodes - inside)
 
 
 def _not_found(reservation_id: str) -> Exception:
@@ -240,25 +240,25 @@ def _facts(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def launched_into(world: World, reservation_id: str) -> list[Entry]:
+def launched_into(sandbox: SandboxState, reservation_id: str) -> list[Entry]:
     """Live instances inside a reservation."""
-    live = world.ledger.live("aws", world.clock.now())
+    live = sandbox.ledger.live("aws", sandbox.clock.now())
     return [entry for entry in live if entry.detail.get("reservation") == reservation_id]
 
 
-def no_capacity(cell: InventoryItem) -> Exception:
+def no_capacity(item: InventoryItem) -> Exception:
     """EC2's words for no capacity in a zone."""
     return ec2_error(
         "InsufficientInstanceCapacity",
-        f"We currently do not have sufficient {cell.sku} capacity in the Availability Zone you requested"
-        f" ({cell.zone}). Our system will be working on provisioning additional capacity.",
+        f"We currently do not have sufficient {item.sku} capacity in the Availability Zone you requested"
+        f" ({item.zone}). Our system will be working on provisioning additional capacity.",
     )
 
 
-def repeated(world: World, call: Ec2Call) -> str | None:
+def repeated(sandbox: SandboxState, call: Ec2Call) -> str | None:
     """Id that the same client token made before; IdempotentParameterMismatch for another wish."""
     token = call.params.get("ClientToken")
-    kept = world.store.document(_TOKEN, f"{call.region}|{call.action}|{token}") if token else None
+    kept = sandbox.store.document(_TOKEN, f"{call.region}|{call.action}|{token}") if token else None
     if kept is None:
         return None
     if kept["wish"] != _wish(call):
@@ -268,13 +268,13 @@ def repeated(world: World, call: Ec2Call) -> str | None:
     return str(kept["id"])
 
 
-def remember(world: World, call: Ec2Call, made_id: str) -> None:
+def remember(sandbox: SandboxState, call: Ec2Call, made_id: str) -> None:
     """Ties what was made to the call's client token, if it has one."""
     token = call.params.get("ClientToken")
     if token:
         name = f"{call.region}|{call.action}|{token}"
-        world.store.put_document(
-            _TOKEN, name, {"wish": _wish(call), "id": made_id, "at": zulu_ms(world.clock.now())}
+        sandbox.store.put_document(
+            _TOKEN, name, {"wish": _wish(call), "id": made_id, "at": zulu_ms(sandbox.clock.now())}
         )
 
 

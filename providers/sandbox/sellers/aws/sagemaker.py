@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from providers.sandbox.faults import FaultKind
+from providers.sandbox.protocol import Call, Refusal, Reply
 from providers.sandbox.sellers.aws.query import signature
-from providers.sandbox.wire import Call, Refusal, Reply
 
 SERVICE = "sagemaker"
 MEDIA_TYPE = "application/x-amz-json-1.1"

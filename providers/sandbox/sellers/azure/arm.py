@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from providers.sandbox.ledger import Entry, zulu
+from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
 from providers.sandbox.sellers.azure.market import NAME
-from providers.sandbox.wire import Call, Refusal, Reply, World, json_reply
 
 COMPUTE = "/subscriptions/{sub}/resourceGroups/{rg}/providers/Microsoft.Compute"
 OPERATIONS = "/subscriptions/{sub}/providers/Microsoft.Compute/locations/{location}/operations/{id}"
@@ -84,17 +84,17 @@ def next_page(call: Call, rows: list[Any], size: int) -> tuple[list[Any], str | 
 class Resources:
     """Entries of the ledger as resources with a provisioning state."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self.sandbox = sandbox
 
     @property
     def now(self) -> datetime:
         """The sandbox's time."""
-        return self.world.clock.now()
+        return self.sandbox.clock.now()
 
     def find(self, call: Call, path: str) -> Entry | None:
         """A resource that exists, failed and ended ones included, deleted ones not."""
-        entry = self.world.ledger.find(NAME, path)
+        entry = self.sandbox.ledger.find(NAME, path)
         if entry is None or entry.detail["scope"] != Scope.of(call).key or self.state(entry) == "Deleted":
             return None
         return entry
@@ -104,7 +104,7 @@ class Resources:
         scope = Scope.of(call).key
         return [
             entry
-            for entry in self.world.ledger.entries(NAME)
+            for entry in self.sandbox.ledger.entries(NAME)
             if entry.instance_id.startswith(prefix)
             and "#" not in entry.instance_id
             and entry.detail["scope"] == scope
@@ -113,7 +113,7 @@ class Resources:
 
     def state(self, entry: Entry) -> str:
         """Creating, then Succeeded or Failed; Deleting, then Deleted."""
-        durations = self.world.durations
+        durations = self.sandbox.durations
         deleted = entry.detail.get("deleted_at")
         if deleted is not None:
             gone_at = datetime.fromisoformat(deleted) + timedelta(seconds=durations.terminate_s)
@@ -125,18 +125,18 @@ class Resources:
 
     def make_room(self, call: Call, path: str) -> None:
         """Keeps the row of a deleted resource of the same name; refuses a name of another group."""
-        old = self.world.ledger.find(NAME, path)
+        old = self.sandbox.ledger.find(NAME, path)
         if old is None:
             return
         if self.state(old) != "Deleted":
             raise arm_error(409, "Conflict", "The sandbox keeps names apart over all resource groups.")
-        self.world.ledger.write(replace(old, instance_id=f"{path}#{old.created_at:%Y%m%dT%H%M%S%f}"))
+        self.sandbox.ledger.write(replace(old, instance_id=f"{path}#{old.created_at:%Y%m%dT%H%M%S%f}"))
 
     def delete(self, call: Call, entry: Entry) -> Reply:
         """Marks a resource as deleted; it is billed no further."""
         if self.state(entry) != "Deleting":
             ended = replace(entry, released_at=entry.released_at or self.now)
-            self.world.ledger.write(ended.with_detail(deleted_at=self.now.isoformat()))
+            self.sandbox.ledger.write(ended.with_detail(deleted_at=self.now.isoformat()))
         return Reply(202, b"", headers=self.watched(call, entry.instance_id, entry.region, "delete"))
 
     def created(self, call: Call, entry: Entry, row: Mapping[str, Any]) -> Reply:
@@ -145,9 +145,9 @@ class Resources:
 
     def watched(self, call: Call, path: str, location: str, kind: str) -> dict[str, str]:
         """Headers of an operation in progress."""
-        operation = self.world.new_id("azure-operation", 32)
+        operation = self.sandbox.new_id("azure-operation", 32)
         body = {"path": path, "kind": kind, "started": zulu(self.now)}
-        self.world.store.put_document(_OPERATION, operation, body)
+        self.sandbox.store.put_document(_OPERATION, operation, body)
         place = OPERATIONS.format(sub=call.parts["sub"], location=location, id=operation)
         version = quote(call.query.get("api-version", ""))
         url = f"{root_of(call)}{place}?api-version={version}"
@@ -160,10 +160,10 @@ class Resources:
 
     def operation(self, call: Call) -> Reply:
         """Where an operation stands; as a monitor, 202 while it goes on and 204 then."""
-        known = self.world.store.document(_OPERATION, call.parts["id"])
+        known = self.sandbox.store.document(_OPERATION, call.parts["id"])
         if known is None:
             raise arm_error(404, "NotFound", "The operation was not found.")
-        entry = self.world.ledger.find(NAME, known["path"])
+        entry = self.sandbox.ledger.find(NAME, known["path"])
         state = "Deleted" if entry is None else self.state(entry)
         answer: dict[str, Any] = {"name": call.parts["id"], "startTime": known["started"]}
         is_going_on = state in {"Creating", "Deleting"}

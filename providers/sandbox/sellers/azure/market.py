@@ -1,7 +1,7 @@
 """What Azure sells in the sandbox: VM sizes by region, on demand, spot and as Block reservations.
 
 Recorded prices; a Block's is the size's recorded on-demand price, for Azure lists none of its own.
-``meter`` is a cell as the Retail Prices API shows it.
+``meter`` is an item as the Retail Prices API shows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from providers.sandbox.market import (
     drawn_once,
     recorded_prices,
 )
-from providers.sandbox.wire import World
+from providers.sandbox.protocol import SandboxState
 
 NAME = "azure"
 BLOCK_SIZES = frozenset({"Standard_ND96isr_H100_v5"})
@@ -68,16 +68,16 @@ _ODD = (
 
 
 @drawn_once
-def azure_cells(seed: int) -> Iterator[InventoryItem]:
-    """Cells by (size, region, tier), and a Block cell beside each on-demand cell of a size sold in blocks."""
+def azure_inventory(seed: int) -> Iterator[InventoryItem]:
+    """Items by (size, region, tier), and a Block item beside each on-demand item of a size sold in blocks."""
     for row in recorded_prices(NAME):
-        cell = _cell(seed, row)
-        yield cell
+        item = _item(seed, row)
+        yield item
         if row.tier == "on_demand" and row.sku in BLOCK_SIZES:
-            yield replace(cell, tier=WINDOW, capacity=draw_count(16, 64, seed, row.sku, row.region, WINDOW))
+            yield replace(item, tier=WINDOW, capacity=draw_count(16, 64, seed, row.sku, row.region, WINDOW))
 
 
-def _cell(seed: int, row: Recorded) -> InventoryItem:
+def _item(seed: int, row: Recorded) -> InventoryItem:
     lot = (seed, row.sku, row.region, row.tier)
     is_scarce = row.sku.startswith("Standard_ND")
     empty = is_scarce and row.tier == "on_demand" and draw(*lot, "none") < 0.3
@@ -100,11 +100,11 @@ def _cell(seed: int, row: Recorded) -> InventoryItem:
     )
 
 
-def find_cell(world: World, size: str, region: str, tier: str) -> InventoryItem | None:
-    """The cell of a size (in any case of letters) in a region."""
-    for cell in world.market.cells(NAME):
-        if (cell.sku.lower(), cell.region, cell.tier) == (size.lower(), region, tier):
-            return cell
+def find_item(sandbox: SandboxState, size: str, region: str, tier: str) -> InventoryItem | None:
+    """The item of a size (in any case of letters) in a region."""
+    for item in sandbox.market.inventory(NAME):
+        if (item.sku.lower(), item.region, item.tier) == (size.lower(), region, tier):
+            return item
     return None
 
 
@@ -113,13 +113,13 @@ def takes_targeted(size: str) -> bool:
     return not size.lower().startswith(_NOT_RESERVABLE)
 
 
-def free_in_block(world: World, cell: InventoryItem, start: datetime, end: datetime) -> int:
-    """VMs of a Block cell that are free on every day that ``[start, end)`` touches."""
-    live = [entry for entry in world.ledger.live(NAME, start) if entry.stock_key == cell.stock_key]
-    day, least = start, world.market.capacity(cell)
+def free_in_block(sandbox: SandboxState, item: InventoryItem, start: datetime, end: datetime) -> int:
+    """VMs of a Block item that are free on every day that ``[start, end)`` touches."""
+    live = [entry for entry in sandbox.ledger.live(NAME, start) if entry.stock_key == item.stock_key]
+    day, least = start, sandbox.market.capacity(item)
     while day < end:
         held = sum(entry.units for entry in live if _holds(entry, day))
-        least = min(least, world.market.capacity(cell) - held)
+        least = min(least, sandbox.market.capacity(item) - held)
         day += _DAY
     return max(0, least)
 
@@ -128,12 +128,12 @@ def _holds(entry: Entry, day: datetime) -> bool:
     return entry.starts_at < day + _DAY and (entry.over_at is None or entry.over_at > day)
 
 
-def meters(world: World) -> list[dict[str, Any]]:
-    """Every row of the price list: the cells' and the odd ones."""
+def meters(sandbox: SandboxState) -> list[dict[str, Any]]:
+    """Every row of the price list: the items' and the odd ones."""
     rows = [
-        _meter(cell.sku, cell.region, world.market.price(cell), "", _spot(cell), cell.recorded_on)
-        for cell in world.market.cells(NAME)
-        if cell.tier != WINDOW
+        _meter(item.sku, item.region, sandbox.market.price(item), "", _spot(item), item.recorded_on)
+        for item in sandbox.market.inventory(NAME)
+        if item.tier != WINDOW
     ]
     odd = [
         _meter(size, region, Decimal(usd), product, name, day)
@@ -142,8 +142,8 @@ def meters(world: World) -> list[dict[str, Any]]:
     return [*rows, *odd, _reservation()]
 
 
-def _spot(cell: InventoryItem) -> str:
-    return " Spot" if cell.tier == "spot" else ""
+def _spot(item: InventoryItem) -> str:
+    return " Spot" if item.tier == "spot" else ""
 
 
 def _meter(

@@ -19,6 +19,16 @@ from urllib.parse import quote
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import (
+    Call,
+    ProtocolHandler,
+    Refusal,
+    Reply,
+    Route,
+    SandboxState,
+    json_reply,
+    text_reply,
+)
 from providers.sandbox.sellers.azure.arm import (
     COMPUTE,
     OPERATIONS,
@@ -33,18 +43,14 @@ from providers.sandbox.sellers.azure.arm import (
     short_of_capacity,
 )
 from providers.sandbox.sellers.azure.filter import parse_filter
-from providers.sandbox.sellers.azure.market import BLOCK_SIZES, azure_cells, find_cell, meters, takes_targeted
-from providers.sandbox.sellers.azure.reservations import BILLING_S, GROUPS, RESERVATIONS, Reservations
-from providers.sandbox.wire import (
-    Call,
-    ProviderWire,
-    Refusal,
-    Reply,
-    Route,
-    World,
-    json_reply,
-    text_reply,
+from providers.sandbox.sellers.azure.market import (
+    BLOCK_SIZES,
+    azure_inventory,
+    find_item,
+    meters,
+    takes_targeted,
 )
+from providers.sandbox.sellers.azure.reservations import BILLING_S, GROUPS, RESERVATIONS, Reservations
 
 SCALE_SETS = "virtualMachineScaleSets"
 VALIDATE = (
@@ -59,16 +65,16 @@ _MOST_VMS = 100
 _LONGEST_PREFIX = 58
 
 
-class Azure(ProviderWire):
+class Azure(ProtocolHandler):
     """The paths, the price list and the login."""
 
     name = "azure"
 
-    def __init__(self, world: World) -> None:
-        world.market.add(azure_cells(world.seed))
-        self._reservations = Reservations(world)
-        self._scale_sets = ScaleSets(world)
-        super().__init__(world)
+    def __init__(self, sandbox: SandboxState) -> None:
+        sandbox.market.add(azure_inventory(sandbox.seed))
+        self._reservations = Reservations(sandbox)
+        self._scale_sets = ScaleSets(sandbox)
+        super().__init__(sandbox)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths that the sandbox serves; making or removing an empty group holds nothing."""
@@ -139,7 +145,7 @@ class Azure(ProviderWire):
     def _prices(self, call: Call) -> Reply:
         if call.query.get("currencyCode", "USD").strip("'") != "USD":
             return _bad_prices("the sandbox knows the currency USD only")
-        rows, wanted = meters(self.world), call.query.get("$filter", "")
+        rows, wanted = meters(self.sandbox), call.query.get("$filter", "")
         try:
             test = parse_filter(wanted) if wanted.strip() else lambda _: True
             rows = [row for row in rows if test(row)]
@@ -169,7 +175,7 @@ class Azure(ProviderWire):
         if not form.get("client_id") or not form.get("client_secret"):
             return _login_error(401, "invalid_client", "AADSTS7000215: Invalid client secret provided.")
         until = int(self.now.timestamp()) + TOKEN_LIFE_S
-        token = f"{_TOKEN}{until}-{self.world.new_id('azure-token', 16)}"
+        token = f"{_TOKEN}{until}-{self.sandbox.new_id('azure-token', 16)}"
         return json_reply({"token_type": "Bearer", "expires_in": TOKEN_LIFE_S, "access_token": token})
 
     def _validate(self, call: Call) -> Reply:
@@ -202,13 +208,13 @@ class Azure(ProviderWire):
         return json_reply({"name": name, "type": "Microsoft.Resources/deployments", "properties": states})
 
     def _skus(self, call: Call) -> Reply:
-        cells = {(cell.sku, cell.region): cell for cell in self.world.market.cells(self.name)}.values()
+        items = {(item.sku, item.region): item for item in self.sandbox.market.inventory(self.name)}.values()
         wanted = call.query.get("$filter", "")
         test = parse_filter(wanted) if wanted.strip() else lambda _: True
         rows = [
-            _sku_row(cell.sku, cell.region, cell.gpus, cell.vcpus, cell.memory_gb)
-            for cell in cells
-            if test({"location": cell.region})
+            _sku_row(item.sku, item.region, item.gpus, item.vcpus, item.memory_gb)
+            for item in items
+            if test({"location": item.region})
         ]
         page, link = next_page(call, rows, _PRICE_PAGE)
         return json_reply({"value": page, **({"nextLink": link} if link else {})})
@@ -257,40 +263,40 @@ class ScaleSets(Resources):
                     409, "PropertyChangeNotAllowed", "The sandbox does not change what a scale set is."
                 )
             return json_reply(self._row(call, known))
-        cell = self.priced(body)
+        item = self.priced(body)
         self.make_room(call, _path(call))
-        is_short = call.loses_capacity or self.world.market.free(cell, self.now) < count
-        price = (self.world.market.price(cell) or Decimal(0)) * count
-        ready_at = self.now + timedelta(seconds=self.world.durations.boot_s)
+        is_short = call.loses_capacity or self.sandbox.market.free(item, self.now) < count
+        price = (self.sandbox.market.price(item) or Decimal(0)) * count
+        ready_at = self.now + timedelta(seconds=self.sandbox.durations.boot_s)
         entry = Entry(
             provider="azure",
             instance_id=_path(call),
             tag=call.parts["name"],
-            sku=cell.sku,
-            region=cell.region,
+            sku=item.sku,
+            region=item.region,
             zone="",
-            tier=cell.tier,
+            tier=item.tier,
             nodes=count,
             units=0 if is_short else count,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=self.now,
             starts_at=self.now,
             failed_at=ready_at if is_short else None,
             tariff=Tariff(price, BILLING_S),
             detail={"scope": Scope.of(call).key, "kind": "ScaleSet", "request": body},
         )
-        self.world.ledger.write(entry)
+        self.sandbox.ledger.write(entry)
         return self.created(call, entry, self._row(call, entry))
 
     def priced(self, body: dict[str, Any]) -> InventoryItem:
         """What a scale set's body asks for; Refusal where it lacks something, or the size is not sold."""
         size, _, location, is_spot = _wanted(body)
-        cell = find_cell(self.world, size, location, "spot" if is_spot else "on_demand")
-        if cell is None:
+        item = find_item(self.sandbox, size, location, "spot" if is_spot else "on_demand")
+        if item is None:
             raise arm_error(
                 409, "SkuNotAvailable", f"The requested VM size '{size}' is not available in '{location}'."
             )
-        return cell
+        return item
 
     def _row(self, call: Call, entry: Entry) -> dict[str, Any]:
         request = entry.detail["request"]

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import WINDOW, InventoryItem
+from providers.sandbox.protocol import Call, Reply, json_reply
 from providers.sandbox.sellers.azure.arm import (
     Resources,
     Scope,
@@ -27,8 +28,7 @@ from providers.sandbox.sellers.azure.arm import (
     next_page,
     not_found,
 )
-from providers.sandbox.sellers.azure.market import BLOCK_SIZES, NAME, find_cell, free_in_block, takes_targeted
-from providers.sandbox.wire import Call, Reply, json_reply
+from providers.sandbox.sellers.azure.market import BLOCK_SIZES, NAME, find_item, free_in_block, takes_targeted
 
 GROUPS = "capacityReservationGroups"
 RESERVATIONS = "capacityReservations"
@@ -63,7 +63,7 @@ class Reservations(Resources):
     def list_groups(self, call: Call) -> Reply:
         """Groups of a resource group."""
         prefix = f"{Scope.of(call).key}|"
-        known = self.world.store.documents(_DOCUMENT)
+        known = self.sandbox.store.documents(_DOCUMENT)
         rows = [self._group_row(call, body) for name, body in known.items() if name.startswith(prefix)]
         page, link = next_page(call, rows, _PAGE)
         return json_reply({"value": page, **({"nextLink": link} if link else {})})
@@ -85,30 +85,30 @@ class Reservations(Resources):
             "zones": list(body.get("zones", [])),
             "tags": dict(body.get("tags", {})),
         }
-        known = self.world.store.document(_DOCUMENT, self._group_key(call))
+        known = self.sandbox.store.document(_DOCUMENT, self._group_key(call))
         if known is not None and (known["kind"], known["location"]) != (kind, location):
             raise arm_error(
                 409, "PropertyChangeNotAllowed", "Changing property 'reservationType' is not allowed."
             )
-        self.world.store.put_document(_DOCUMENT, self._group_key(call), wanted)
+        self.sandbox.store.put_document(_DOCUMENT, self._group_key(call), wanted)
         return json_reply(self._group_row(call, wanted), 201 if known is None else 200)
 
     def delete_group(self, call: Call) -> Reply:
         """Deletes an empty group."""
-        if self.world.store.document(_DOCUMENT, self._group_key(call)) is None:
+        if self.sandbox.store.document(_DOCUMENT, self._group_key(call)) is None:
             return Reply(204, b"")
         if self._within(call):
             raise arm_error(
                 409, "CannotDeleteResource", "Can not delete resource before nested resources are deleted."
             )
-        self.world.store.drop_document(_DOCUMENT, self._group_key(call))
+        self.sandbox.store.drop_document(_DOCUMENT, self._group_key(call))
         return Reply(200, b"")
 
     def _group_key(self, call: Call) -> str:
         return f"{Scope.of(call).key}|{call.parts['group'].lower()}"
 
     def _known_group(self, call: Call) -> dict[str, Any]:
-        known = self.world.store.document(_DOCUMENT, self._group_key(call))
+        known = self.sandbox.store.document(_DOCUMENT, self._group_key(call))
         if known is None:
             raise not_found(GROUPS, call.parts["group"])
         return known
@@ -165,7 +165,7 @@ class Reservations(Resources):
             if other.sku == wish.size and other.detail["zones"] == wish.zones:
                 raise arm_error(409, "Conflict", f"The group already has a reservation of '{wish.size}'.")
         self.make_room(call, _path(call))
-        entry = self.world.ledger.write(self._entry(call, body, wish))
+        entry = self.sandbox.ledger.write(self._entry(call, body, wish))
         return self.created(call, entry, self._row(call, entry))
 
     def delete_reservation(self, call: Call) -> Reply:
@@ -194,7 +194,7 @@ class Reservations(Resources):
         """What a reservation of a template asks for; Refusal where it may not. ``group``: its resource."""
         kind = (group.get("properties") or {}).get("reservationType", "Targeted")
         home = {"location": _location(dict(group)), "kind": kind, "zones": group.get("zones") or []}
-        return self._cell(self._wish(body, home, str(body.get("apiVersion", ""))))
+        return self._item(self._wish(body, home, str(body.get("apiVersion", ""))))
 
     def _wish(self, body: dict[str, Any], group: Mapping[str, Any], version: str) -> _Wish:
         sku, zones = body.get("sku") or {}, list(body.get("zones", []))
@@ -251,33 +251,33 @@ class Reservations(Resources):
         begin = datetime.combine(start, _STARTS, UTC)
         return _Wish(wish.size, wish.location, wish.nodes, wish.zones, "Future", begin, None, days)
 
-    def _cell(self, wish: _Wish) -> InventoryItem:
-        cell = find_cell(
-            self.world, wish.size, wish.location, WINDOW if wish.kind == "Block" else "on_demand"
+    def _item(self, wish: _Wish) -> InventoryItem:
+        item = find_item(
+            self.sandbox, wish.size, wish.location, WINDOW if wish.kind == "Block" else "on_demand"
         )
-        if cell is None:
+        if item is None:
             raise arm_error(
                 409, "SkuNotAvailable", f"The size '{wish.size}' is not available in '{wish.location}'."
             )
-        return cell
+        return item
 
     def _entry(self, call: Call, body: dict[str, Any], wish: _Wish) -> Entry:
-        cell = self._cell(wish)
+        item = self._item(wish)
         now = self.now
-        is_short = call.loses_capacity or self._free(cell, wish) < wish.nodes
-        price = (self.world.market.price(cell) or Decimal(0)) * wish.nodes
-        ready_at = now + timedelta(seconds=self.world.durations.boot_s)
+        is_short = call.loses_capacity or self._free(item, wish) < wish.nodes
+        price = (self.sandbox.market.price(item) or Decimal(0)) * wish.nodes
+        ready_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
         return Entry(
             provider=NAME,
             instance_id=_path(call),
             tag=call.parts["name"],
-            sku=cell.sku,
-            region=cell.region,
+            sku=item.sku,
+            region=item.region,
             zone=wish.zones[0] if wish.zones else "",
             tier=WINDOW if wish.start is not None else "on_demand",
             nodes=wish.nodes,
             units=0 if is_short or wish.kind == "Future" else wish.nodes,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=wish.start or now,
             ends_at=wish.end,
@@ -289,17 +289,17 @@ class Reservations(Resources):
                 "zones": wish.zones,
                 "tags": dict(body.get("tags", {})),
                 "asked": _asked(body),
-                "reservation_id": str(UUID(hex=self.world.new_id(NAME, 32))),
+                "reservation_id": str(UUID(hex=self.sandbox.new_id(NAME, 32))),
                 "commitment_days": wish.commitment_days,
             },
         )
 
-    def _free(self, cell: InventoryItem, wish: _Wish) -> int:
+    def _free(self, item: InventoryItem, wish: _Wish) -> int:
         if wish.start is not None and wish.end is not None:
-            return free_in_block(self.world, cell, wish.start, wish.end)
+            return free_in_block(self.sandbox, item, wish.start, wish.end)
         if wish.kind == "Future":
-            return self.world.market.capacity(cell)
-        return self.world.market.free(cell, self.now)
+            return self.sandbox.market.capacity(item)
+        return self.sandbox.market.free(item, self.now)
 
     def _row(self, call: Call, entry: Entry) -> dict[str, Any]:
         path = entry.instance_id

@@ -68,16 +68,16 @@ BY_NAME = {product.name: product for product in PRODUCTS}
 
 
 @drawn_once
-def crusoe_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell by type and location; not every type is everywhere."""
+def crusoe_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item by type and location; not every type is everywhere."""
     rows = {row.sku: row for row in recorded_prices(NAME) if row.tier == "on_demand"}
     for product in PRODUCTS:
         for location in LOCATIONS:
             if location == LOCATIONS[0] or draw(seed, product.name, location, "sold") < 0.6:
-                yield _cell(seed, product, location, rows.get(product.recorded))
+                yield _item(seed, product, location, rows.get(product.recorded))
 
 
-def _cell(seed: int, product: Product, location: str, row: Recorded | None) -> InventoryItem:
+def _item(seed: int, product: Product, location: str, row: Recorded | None) -> InventoryItem:
     lot = (seed, product.name, location)
     price = None if row is None else row.usd_per_node_hour / row.gpus * product.gpus
     return InventoryItem(

@@ -19,11 +19,11 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.crusoe.market import BY_NAME, LOCATIONS, crusoe_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.crusoe.market import BY_NAME, LOCATIONS, crusoe_inventory
 
 KNOWN_KEY = "sandbox"
 _PAGE = 20
@@ -33,14 +33,14 @@ _VMS = "/v1alpha5/projects/{project}/compute/vms"
 _NET = "/v1alpha5/projects/{project}/networking"
 
 
-class Crusoe(KeyedWire):
+class Crusoe(SellerProtocol):
     """Types, stock, networks, machines, operations."""
 
     name = "crusoe"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(crusoe_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(crusoe_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -82,11 +82,11 @@ class Crusoe(KeyedWire):
     # Market data
 
     def _types(self, _: Call) -> Reply:
-        items = []
-        for name in dict.fromkeys(cell.sku for cell in self.books.cells()):
+        rows = []
+        for name in dict.fromkeys(item.sku for item in self.seller.inventory()):
             product = BY_NAME[name]
             gpu = f"{product.gpus}x {product.maker} {product.gpu_type}" if product.gpus else "CPU only"
-            items.append(
+            rows.append(
                 {
                     "product_name": name,
                     "description": gpu,
@@ -100,48 +100,48 @@ class Crusoe(KeyedWire):
                     "gpu_type": product.gpu_type,
                 }
             )
-        return json_reply({"items": items})
+        return json_reply({"items": rows})
 
     def _capacities(self, call: Call) -> Reply:
         kind, location = call.query.get("product_name"), call.query.get("location")
-        free = self.books.free_by_key()
-        items: list[dict[str, Any]] = [
+        free = self.seller.free_by_key()
+        rows: list[dict[str, Any]] = [
             {
-                "type": cell.sku,
-                "location": cell.region,
-                "quantity": free[cell.key],
-                "num_slices": cell.gpus,
+                "type": item.sku,
+                "location": item.region,
+                "quantity": free[item.key],
+                "num_slices": item.gpus,
                 "quota_type": "",
             }
-            for cell in self.books.cells()
-            if kind in {None, cell.sku} and location in {None, cell.region}
+            for item in self.seller.inventory()
+            if kind in {None, item.sku} and location in {None, item.region}
         ]
-        doubled = [{**item, "quantity": item["quantity"] // 2} for item in items[:1]]
-        return json_reply({"items": [*items, *doubled]})
+        doubled = [{**row, "quantity": row["quantity"] // 2} for row in rows[:1]]
+        return json_reply({"items": [*rows, *doubled]})
 
     def _networks(self, _: Call) -> Reply:
-        free = self.books.free_by_key()
-        items = []
+        free = self.seller.free_by_key()
+        rows = []
         for location in LOCATIONS:
-            cells = [c for c in self.books.cells(region=location) if BY_NAME[c.sku].has_infiniband]
-            slices = [{"slice_type": cell.sku, "quantity": free[cell.key]} for cell in cells]
+            items = [c for c in self.seller.inventory(region=location) if BY_NAME[c.sku].has_infiniband]
+            slices = [{"slice_type": item.sku, "quantity": free[item.key]} for item in items]
             row = {"id": _network_id(location), "name": f"{location}-ib", "location": location}
-            items.append({**row, "capacities": slices})
-        return json_reply({"items": items})
+            rows.append({**row, "capacities": slices})
+        return json_reply({"items": rows})
 
     def _partitions(self, _: Call) -> Reply:
-        return json_reply({"items": list(self.world.store.documents(_PARTITION).values())})
+        return json_reply({"items": list(self.sandbox.store.documents(_PARTITION).values())})
 
     def _make_partition(self, call: Call) -> Reply:
         body = call.json_object()
         if body.get("ib_network_id") not in {_network_id(location) for location in LOCATIONS}:
             raise Refusal(_error(404, "not_found", "ib network not found"))
         row: dict[str, Any] = {
-            "id": str(UUID(hex=self.world.new_id("crusoe-partition", 32))),
+            "id": str(UUID(hex=self.sandbox.new_id("crusoe-partition", 32))),
             "name": str(body.get("name", "")),
             "ib_network_id": body["ib_network_id"],
         }
-        self.world.store.put_document(_PARTITION, row["id"], row)
+        self.sandbox.store.put_document(_PARTITION, row["id"], row)
         return json_reply(row)
 
     # Machines
@@ -152,31 +152,31 @@ class Crusoe(KeyedWire):
             if not body.get(name):
                 raise ValueError(f"{name} is required")
         for adapter in body.get("host_channel_adapters") or []:
-            if self.world.store.document(_PARTITION, str(adapter.get("ib_partition_id"))) is None:
+            if self.sandbox.store.document(_PARTITION, str(adapter.get("ib_partition_id"))) is None:
                 raise Refusal(_error(404, "not_found", "ib partition not found"))
-        cell = self._wanted(body)
-        short = call.loses_capacity or self.books.free(cell) < 1
+        item = self._wanted(body)
+        short = call.loses_capacity or self.seller.free(item) < 1
         detail = {"project": call.parts["project"], "request": body}
-        tariff, units = Tariff(self.books.price(cell)), 0 if short else 1
-        entry = self.books.sell(cell, body["name"], tariff, detail, units=units, fails=short)
-        return self._started(entry, "CREATE", self.world.durations.boot_s, fails=short)
+        tariff, units = Tariff(self.seller.price(item)), 0 if short else 1
+        entry = self.seller.sell(item, body["name"], tariff, detail, units=units, fails=short)
+        return self._started(entry, "CREATE", self.sandbox.durations.boot_s, fails=short)
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
-        for cell in self.books.cells():
-            if (cell.sku, cell.region) == (body["type"], body["location"]):
-                return cell
+        for item in self.seller.inventory():
+            if (item.sku, item.region) == (body["type"], body["location"]):
+                return item
         raise ValueError(f"type {body['type']} is not offered in {body['location']}")
 
     def _started(self, entry: Entry, action: str, seconds: float, *, fails: bool) -> Reply:
         row: dict[str, Any] = {
-            "operation_id": str(UUID(hex=self.world.new_id("crusoe-operation", 32))),
+            "operation_id": str(UUID(hex=self.sandbox.new_id("crusoe-operation", 32))),
             "action": action,
             "machine": entry.instance_id,
             "started_at": self.now.isoformat(),
             "done_at": (self.now + timedelta(seconds=seconds)).isoformat(),
             "fails": fails,
         }
-        self.world.store.put_document(_OPERATION, row["operation_id"], row)
+        self.sandbox.store.put_document(_OPERATION, row["operation_id"], row)
         return json_reply({"operation": self._operation_row(row)})
 
     def _operation_row(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -194,11 +194,11 @@ class Crusoe(KeyedWire):
         }
 
     def _operations(self, _: Call) -> Reply:
-        rows = self.world.store.documents(_OPERATION).values()
+        rows = self.sandbox.store.documents(_OPERATION).values()
         return json_reply({"items": [self._operation_row(row) for row in rows]})
 
     def _one_operation(self, call: Call) -> Reply:
-        row = self.world.store.document(_OPERATION, call.parts["id"])
+        row = self.sandbox.store.document(_OPERATION, call.parts["id"])
         if row is None:
             raise Refusal(_error(404, "not_found", "operation not found"))
         return json_reply(self._operation_row(row))
@@ -209,7 +209,7 @@ class Crusoe(KeyedWire):
             return ""
         if entry.released_at is not None:
             return "STATE_DELETING"
-        return "STATE_RUNNING" if self.books.booted(entry) >= 1 else "STATE_CREATING"
+        return "STATE_RUNNING" if self.seller.booted(entry) >= 1 else "STATE_CREATING"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         return {
@@ -225,7 +225,7 @@ class Crusoe(KeyedWire):
         }
 
     def _entries(self, call: Call) -> list[Entry]:
-        mine = [e for e in self.books.kept() if e.detail["project"] == call.parts["project"]]
+        mine = [e for e in self.seller.kept() if e.detail["project"] == call.parts["project"]]
         return [entry for entry in mine if self._state(entry)]
 
     def _machines(self, call: Call) -> Reply:
@@ -248,8 +248,8 @@ class Crusoe(KeyedWire):
         return json_reply(self._row(self._known(call)))
 
     def _delete(self, call: Call) -> Reply:
-        entry = self.books.give_back(self._known(call))
-        return self._started(entry, "DELETE", self.world.durations.terminate_s, fails=False)
+        entry = self.seller.give_back(self._known(call))
+        return self._started(entry, "DELETE", self.sandbox.durations.terminate_s, fails=False)
 
 
 _OUT_OF_STOCK = {"code": "out_of_stock", "message": "the requested instance type is out of stock"}

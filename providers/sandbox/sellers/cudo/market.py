@@ -41,8 +41,8 @@ _ODD = (
 
 
 @drawn_once
-def cudo_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell for each machine type and data centre; its units are GPUs (cores where there are none)."""
+def cudo_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item for each machine type and data centre; its units are GPUs (cores where there are none)."""
     sizes: dict[tuple[str, str], list[tuple[Mapping[str, str], Recorded]]] = {}
     for row in recorded_prices("cudo"):
         found = _SIZE.fullmatch(row.sku)
@@ -53,9 +53,9 @@ def cudo_cells(seed: int) -> Iterator[InventoryItem]:
         newest = max((row for _, row in rows), key=lambda row: row.recorded_on)
         source = f"a GPU's share of {len(rows)} recorded sizes; {newest.source}"
         gpus = draw_count(6, 40, seed, kind, region)
-        yield _cell(kind, region, _MODELS[newest.gpu], (gpu_usd, core_usd), gpus, newest.recorded_on, source)
+        yield _item(kind, region, _MODELS[newest.gpu], (gpu_usd, core_usd), gpus, newest.recorded_on, source)
     for kind, region, model, usd, gpus in _ODD:
-        yield _cell(kind, region, model, (Decimal(usd), Decimal("0.0112")), gpus, "", ILLUSTRATIVE)
+        yield _item(kind, region, model, (Decimal(usd), Decimal("0.0112")), gpus, "", ILLUSTRATIVE)
 
 
 def _parts(rows: list[tuple[Mapping[str, str], Recorded]]) -> tuple[Decimal, Decimal]:
@@ -68,7 +68,7 @@ def _parts(rows: list[tuple[Mapping[str, str], Recorded]]) -> tuple[Decimal, Dec
     return low.usd_per_node_hour / count - core_usd * int(small["vcpus"]) / count, core_usd
 
 
-def _cell(
+def _item(
     kind: str,
     region: str,
     model: str,

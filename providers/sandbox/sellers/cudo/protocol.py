@@ -14,11 +14,11 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.cudo.market import IPV4_USD, STORAGE_GIB_USD, cudo_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.cudo.market import IPV4_USD, STORAGE_GIB_USD, cudo_inventory
 
 VCPUS_PER_GPU, GIB_PER_GPU, GPUS_PER_HOST = 24, 96, 8
 _INVALID, _NOT_FOUND, _EXISTS, _EXHAUSTED, _PRECONDITION, _INTERNAL, _UNAUTHENTICATED = 3, 5, 6, 8, 9, 13, 16
@@ -26,14 +26,14 @@ _HTTP = {3: 400, 5: 404, 6: 409, 8: 429, 9: 400, 13: 500, 16: 401}
 _SHORT = {"PENDING": "init", "STARTING": "boot", "ACTIVE": "runn", "FAILED": "fail", "DELETING": "dele"}
 
 
-class Cudo(KeyedWire):
+class Cudo(SellerProtocol):
     """Machine types, data centres, the machines of projects."""
 
     name = "cudo"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(cudo_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(cudo_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -59,27 +59,27 @@ class Cudo(KeyedWire):
         )
 
     def _types(self, _: Call) -> Reply:
-        free = self.books.free_by_key()
-        rows = [self._type(cell, free[cell.key]) for cell in self.books.cells()]
+        free = self.seller.free_by_key()
+        rows = [self._type(item, free[item.key]) for item in self.seller.inventory()]
         return json_reply({"machineTypes": rows})
 
-    def _type(self, cell: InventoryItem, free: int) -> dict[str, Any]:
+    def _type(self, item: InventoryItem, free: int) -> dict[str, Any]:
         most = min(free, GPUS_PER_HOST)
         gpus = (
-            {"maxGpuFree": most, "totalGpuFree": free} if cell.gpus else {"maxGpuFree": 0, "totalGpuFree": 0}
+            {"maxGpuFree": most, "totalGpuFree": free} if item.gpus else {"maxGpuFree": 0, "totalGpuFree": 0}
         )
-        model = cell.gpu if cell.gpus else ""
+        model = item.gpu if item.gpus else ""
         return {
-            "dataCenterId": cell.region,
-            "machineType": cell.sku,
-            "cpuModel": cell.labels["cpu"],
+            "dataCenterId": item.region,
+            "machineType": item.sku,
+            "cpuModel": item.labels["cpu"],
             "gpuModel": model,
             "gpuModelId": model.partition(" ")[0].lower(),
             "minVcpuPerMemoryGib": 0.25,
             "maxVcpuPerMemoryGib": 1,
-            "minVcpuPerGpu": 1 if cell.gpus else 0,
-            "maxVcpuPerGpu": VCPUS_PER_GPU if cell.gpus else 0,
-            **{name: _money(usd) for name, usd in self._prices(cell).items()},
+            "minVcpuPerGpu": 1 if item.gpus else 0,
+            "maxVcpuPerGpu": VCPUS_PER_GPU if item.gpus else 0,
+            **{name: _money(usd) for name, usd in self._prices(item).items()},
             "renewableEnergy": True,
             "maxVcpuFree": most * VCPUS_PER_GPU,
             "totalVcpuFree": free * VCPUS_PER_GPU,
@@ -92,17 +92,17 @@ class Cudo(KeyedWire):
             "minMemoryGib": 1,
         }
 
-    def _prices(self, cell: InventoryItem) -> dict[str, Decimal]:
+    def _prices(self, item: InventoryItem) -> dict[str, Decimal]:
         return {
-            "vcpuPriceHr": cell.labels["vcpu_usd"],
-            "memoryGibPriceHr": cell.labels["memory_usd"],
-            "gpuPriceHr": self.books.price(cell),
+            "vcpuPriceHr": item.labels["vcpu_usd"],
+            "memoryGibPriceHr": item.labels["memory_usd"],
+            "gpuPriceHr": self.seller.price(item),
             "minStorageGibPriceHr": STORAGE_GIB_USD,
             "ipv4PriceHr": IPV4_USD,
         }
 
     def _centres(self, _: Call) -> Reply:
-        regions = dict.fromkeys(cell.region for cell in self.books.cells())
+        regions = dict.fromkeys(item.region for item in self.seller.inventory())
         rows = [
             {
                 "id": region,
@@ -123,41 +123,41 @@ class Cudo(KeyedWire):
             raise Refusal(_error(_INVALID, "vmId and bootDiskImageId are required"))
         if self._known(call, machine) is not None:
             raise Refusal(_error(_EXISTS, f"vm {machine} already exists"))
-        cell = self._wanted(body)
+        item = self._wanted(body)
         gpus, vcpus, gib = (int(body.get(name) or 0) for name in ("gpus", "vcpus", "memoryGib"))
-        units = gpus if cell.gpus else 1
+        units = gpus if item.gpus else 1
         if not 1 <= units <= GPUS_PER_HOST or not 0.25 * gib <= vcpus <= min(gib, VCPUS_PER_GPU * units):
             raise Refusal(_error(_INVALID, "the size is outside of the limits of the machine type"))
-        if self.books.free(cell) < units:
+        if self.seller.free(item) < units:
             raise Refusal(_no_host())
-        prices = self._prices(cell)
-        entry = self.books.sell(
-            cell,
+        prices = self._prices(item)
+        entry = self.seller.sell(
+            item,
             machine,
             Tariff(sum(_parts(body, prices).values(), Decimal(0))),
             {
                 "project": call.parts["project"],
                 "request": body,
-                "type": cell.sku,
-                "gpu": cell.gpu,
+                "type": item.sku,
+                "gpu": item.gpu,
                 "usd": {name: str(price) for name, price in prices.items()},
             },
             instance_id=machine,
-            sku=f"{cell.sku}_{gpus}x{vcpus}v{gib}gb",
+            sku=f"{item.sku}_{gpus}x{vcpus}v{gib}gb",
             units=units,
             fails=call.loses_capacity,
         )
         return json_reply({"id": entry.instance_id, "vm": self._row(entry)})
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
-        for cell in self.books.cells():
-            if (cell.sku, cell.region) == (body.get("machineType"), body.get("dataCenterId")):
-                return cell
+        for item in self.seller.inventory():
+            if (item.sku, item.region) == (body.get("machineType"), body.get("dataCenterId")):
+                return item
         raise Refusal(_error(_INVALID, "machine type not found in data center"))
 
     def _known(self, call: Call, machine: str) -> Entry | None:
         """A machine of the project; one that has ended for good is not known any more."""
-        entry = self.books.find(machine)
+        entry = self.seller.find(machine)
         return entry if entry and entry.detail["project"] == call.parts["project"] else None
 
     def _found(self, call: Call) -> Entry:
@@ -167,7 +167,7 @@ class Cudo(KeyedWire):
         return entry
 
     def _machines(self, call: Call) -> Reply:
-        mine = [e for e in self.books.kept() if e.detail["project"] == call.parts["project"]]
+        mine = [e for e in self.seller.kept() if e.detail["project"] == call.parts["project"]]
         return json_reply({"VMs": [self._row(entry) for entry in mine]})
 
     def _machine(self, call: Call) -> Reply:
@@ -179,7 +179,7 @@ class Cudo(KeyedWire):
             return "DELETING"
         if entry.failed(self.now):
             return "FAILED"
-        booted = self.books.booted(entry)
+        booted = self.seller.booted(entry)
         if booted < 0.25:
             return "PENDING"
         return "STARTING" if booted < 1 else "ACTIVE"
@@ -211,7 +211,7 @@ class Cudo(KeyedWire):
         state = self._state(entry)
         if state in {"STARTING", "DELETING"}:
             raise Refusal(_error(_PRECONDITION, f"vm cannot be terminated in state {_SHORT[state]}"))
-        self.books.give_back(entry)
+        self.seller.give_back(entry)
         return json_reply({})
 
 

@@ -16,7 +16,7 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
-    recorded_cell,
+    recorded_item,
     recorded_prices,
 )
 
@@ -56,8 +56,8 @@ _ODD = (
 
 
 @drawn_once
-def digitalocean_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell per size and region; the first region of a size has stock, but for those kept sold out."""
+def digitalocean_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item per size and region; the first region of a size has stock, but for those kept sold out."""
     newest: dict[str, Recorded] = {}
     regions: dict[str, set[str]] = {}
     for row in recorded_prices("digitalocean"):
@@ -69,19 +69,19 @@ def digitalocean_cells(seed: int) -> Iterator[InventoryItem]:
         drawn = {name for name in _USUAL if draw(seed, "digitalocean", sku, name) < 0.5}
         places = regions[sku] if row.tier == "spot" and regions[sku] else regions[sku] | drawn | {"tor1"}
         for index, region in enumerate(sorted(places)):
-            yield _cell(seed, row, region, first=index == 0)
+            yield _item(seed, row, region, first=index == 0)
     for odd in _ODD:
-        yield from _odd_cells(*odd)
+        yield from _odd_inventory(*odd)
 
 
-def _cell(seed: int, row: Recorded, region: str, *, first: bool) -> InventoryItem:
+def _item(seed: int, row: Recorded, region: str, *, first: bool) -> InventoryItem:
     stocked = row.sku not in _SOLD_OUT and (first or draw(seed, row.sku, region, "stocked") < 0.7)
     labels = {"model": _MODELS[row.gpu], "disk": 2046 if row.gpus == 8 else 720}
     capacity = draw_count(1, 8, seed, row.sku, region) if stocked else 0
-    return recorded_cell(row, region, capacity, labels=labels)
+    return recorded_item(row, region, capacity, labels=labels)
 
 
-def _odd_cells(
+def _odd_inventory(
     sku: str,
     gpu: str,
     model: str,

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from providers.sandbox.books import Books
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.digitalocean.market import REGIONS, digitalocean_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import SellerState
+from providers.sandbox.sellers.digitalocean.market import REGIONS, digitalocean_inventory
 
 MOST_ROWS = 200
 MOST_AT_ONCE = 10
@@ -27,15 +27,15 @@ _HOST = "https://api.digitalocean.com"
 _NO_CAPACITY = "Size is not available in this region."
 
 
-class DigitalOcean(ProviderWire):
+class DigitalOcean(ProtocolHandler):
     """Sizes, regions, Droplets and their actions."""
 
     name = "digitalocean"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.books = Books(world, self.name, ending_s=0)
-        world.market.add(digitalocean_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        self.seller = SellerState(sandbox, self.name, ending_s=0)
+        sandbox.market.add(digitalocean_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -78,7 +78,7 @@ class DigitalOcean(ProviderWire):
         return self._error(500, "server_error", "Unexpected server-side error")
 
     def _error(self, status: int, error_id: str, message: str) -> Reply:
-        request_id = str(UUID(hex=self.world.new_id("digitalocean-request", 32)))
+        request_id = str(UUID(hex=self.sandbox.new_id("digitalocean-request", 32)))
         return json_reply({"id": error_id, "message": message, "request_id": request_id}, status)
 
     def _not_found(self) -> Reply:
@@ -88,39 +88,39 @@ class DigitalOcean(ProviderWire):
         return self._error(422, "unprocessable_entity", message)
 
     def _sizes(self, call: Call) -> Reply:
-        free = self.books.free_by_key()
+        free = self.seller.free_by_key()
         by_slug: dict[str, list[InventoryItem]] = {}
-        for cell in self.books.cells():
-            by_slug.setdefault(cell.sku, []).append(cell)
-        return _page(call, "sizes", [self._size(cells, free) for cells in by_slug.values()])
+        for item in self.seller.inventory():
+            by_slug.setdefault(item.sku, []).append(item)
+        return _page(call, "sizes", [self._size(items, free) for items in by_slug.values()])
 
-    def _size(self, cells: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
-        cell = cells[0]
-        price = self.books.price(cell)
+    def _size(self, items: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
+        item = items[0]
+        price = self.seller.price(item)
         row: dict[str, Any] = {
-            "slug": cell.sku,
-            "memory": round((cell.memory_gb or 0) * 1024),
-            "vcpus": int(cell.vcpus or 0),
-            "disk": cell.labels["disk"],
+            "slug": item.sku,
+            "memory": round((item.memory_gb or 0) * 1024),
+            "vcpus": int(item.vcpus or 0),
+            "disk": item.labels["disk"],
             "transfer": 15.0,
             "price_monthly": float(round(price * 744, 2)),
             "price_hourly": float(price),
-            "regions": [each.region for each in cells if free[each.key] > 0],
+            "regions": [each.region for each in items if free[each.key] > 0],
             "available": True,
-            "description": f"{cell.gpu} GPU - {cell.gpus}X" if cell.gpus else "Basic",
+            "description": f"{item.gpu} GPU - {item.gpus}X" if item.gpus else "Basic",
             "networking_throughput": 10000,
-            "disk_info": [{"type": "local", "size": {"amount": cell.labels["disk"], "unit": "gib"}}],
+            "disk_info": [{"type": "local", "size": {"amount": item.labels["disk"], "unit": "gib"}}],
         }
-        if cell.gpus:
-            vram = {"amount": cell.gpus * cell.gpu_memory_gb, "unit": "gib"}
-            row["gpu_info"] = {"count": cell.gpus, "vram": vram, "model": cell.labels["model"]}
+        if item.gpus:
+            vram = {"amount": item.gpus * item.gpu_memory_gb, "unit": "gib"}
+            row["gpu_info"] = {"count": item.gpus, "vram": vram, "model": item.labels["model"]}
         return row
 
     def _regions(self, call: Call) -> Reply:
         return _page(call, "regions", [self._region(slug) for slug in REGIONS])
 
     def _region(self, slug: str) -> dict[str, Any]:
-        sizes = [cell.sku for cell in self.books.cells(region=slug)]
+        sizes = [item.sku for item in self.seller.inventory(region=slug)]
         return {"name": REGIONS[slug], "slug": slug, "features": [], "available": True, "sizes": sizes}
 
     def _keys(self, call: Call) -> Reply:
@@ -142,16 +142,16 @@ class DigitalOcean(ProviderWire):
     def _made(self, call: Call, body: dict[str, Any], name: Any) -> Entry:
         if not isinstance(name, str) or not name:
             raise Refusal(self._unprocessable("Name can't be blank"))
-        cell = self._wanted(body)
-        if self.books.free(cell) < 1:
+        item = self._wanted(body)
+        if self.seller.free(item) < 1:
             raise Refusal(self._unprocessable(_NO_CAPACITY))
-        droplet_id = int(self.world.new_id(self.name, 8), 16)
-        action = int(self.world.new_id("digitalocean-action", 8), 16)
-        return self.books.sell(
-            cell,
+        droplet_id = int(self.sandbox.new_id(self.name, 8), 16)
+        action = int(self.sandbox.new_id("digitalocean-action", 8), 16)
+        return self.seller.sell(
+            item,
             name,
-            Tariff(self.books.price(cell), increment_s=3600),
-            {"request": body, "action": action, "gpus": cell.gpus},
+            Tariff(self.seller.price(item), increment_s=3600),
+            {"request": body, "action": action, "gpus": item.gpus},
             instance_id=str(droplet_id),
             fails=call.loses_capacity,
         )
@@ -159,26 +159,26 @@ class DigitalOcean(ProviderWire):
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
         if not body.get("image"):
             raise Refusal(self._unprocessable("You specified an invalid image for Droplet creation."))
-        cells = self.books.cells(sku=str(body.get("size")))
-        if not cells:
+        items = self.seller.inventory(sku=str(body.get("size")))
+        if not items:
             raise Refusal(self._unprocessable("You specified an invalid size for Droplet creation."))
-        region = body.get("region") or cells[0].region
+        region = body.get("region") or items[0].region
         if region not in REGIONS:
             raise Refusal(self._unprocessable("You specified an invalid region for Droplet creation."))
-        for cell in cells:
-            if cell.region == region:
-                return cell
+        for item in items:
+            if item.region == region:
+                return item
         raise Refusal(self._unprocessable(_NO_CAPACITY))
 
     def _droplets(self, call: Call) -> Reply:
         gpus = call.query.get("type") == "gpus"
         tag, name = call.query.get("tag_name"), call.query.get("name")
-        rows = [self._row(entry) for entry in self.books.kept() if bool(entry.detail["gpus"]) is gpus]
+        rows = [self._row(entry) for entry in self.seller.kept() if bool(entry.detail["gpus"]) is gpus]
         wanted = [row for row in rows if tag is None or tag in row["tags"]]
         return _page(call, "droplets", [row for row in wanted if name in {None, row["name"]}])
 
     def _found(self, droplet_id: str) -> Entry:
-        entry = self.books.find(droplet_id)
+        entry = self.seller.find(droplet_id)
         if entry is None:
             raise Refusal(self._not_found())
         return entry
@@ -190,7 +190,7 @@ class DigitalOcean(ProviderWire):
         return _page(call, "actions", [self._action_row(self._found(call.parts["id"]))])
 
     def _action(self, call: Call) -> Reply:
-        for entry in self.world.ledger.entries(self.name):
+        for entry in self.sandbox.ledger.entries(self.name):
             if str(entry.detail["action"]) == call.parts["action"]:
                 return json_reply({"action": self._action_row(entry)})
         raise Refusal(self._not_found())
@@ -198,7 +198,7 @@ class DigitalOcean(ProviderWire):
     def _action_status(self, entry: Entry) -> str:
         if entry.failed(self.now):
             return "errored"
-        return "in-progress" if self.books.booted(entry) < 1 else "completed"
+        return "in-progress" if self.seller.booted(entry) < 1 else "completed"
 
     def _action_row(self, entry: Entry) -> dict[str, Any]:
         status = self._action_status(entry)
@@ -207,7 +207,7 @@ class DigitalOcean(ProviderWire):
             "status": status,
             "type": "create",
             "started_at": zulu(entry.created_at),
-            "completed_at": None if status == "in-progress" else zulu(self.books.up_at(entry)),
+            "completed_at": None if status == "in-progress" else zulu(self.seller.up_at(entry)),
             "resource_id": int(entry.instance_id),
             "resource_type": "droplet",
             "region_slug": entry.region,
@@ -217,19 +217,19 @@ class DigitalOcean(ProviderWire):
         entry = self._found(call.parts["id"])
         if self._action_status(entry) == "in-progress":
             raise Refusal(self._unprocessable("Droplet already has a pending event."))
-        self.books.give_back(entry)
+        self.seller.give_back(entry)
         return Reply(204, b"")
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        request, cell = entry.detail["request"], self.books.cells(sku=entry.sku)[0]
+        request, item = entry.detail["request"], self.seller.inventory(sku=entry.sku)[0]
         done = self._action_status(entry) == "completed"
         address = {"ip_address": "203.0.113.50", "netmask": "255.255.255.0", "type": "public"}
         return {
             "id": int(entry.instance_id),
             "name": entry.tag,
-            "memory": round((cell.memory_gb or 0) * 1024),
-            "vcpus": int(cell.vcpus or 0),
-            "disk": cell.labels["disk"],
+            "memory": round((item.memory_gb or 0) * 1024),
+            "vcpus": int(item.vcpus or 0),
+            "disk": item.labels["disk"],
             "locked": not done,
             "status": "active" if done else "new",
             "created_at": zulu(entry.created_at),

@@ -16,6 +16,7 @@ from typing import Any
 from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry, Tariff, zulu, zulu_ms
 from providers.sandbox.market import WINDOW, InventoryItem, draw
+from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
 from providers.sandbox.sellers.gcp.leases import require_zone
 from providers.sandbox.sellers.gcp.market import region_of
 from providers.sandbox.sellers.gcp.operations import (
@@ -30,7 +31,6 @@ from providers.sandbox.sellers.gcp.operations import (
     stockout,
     zone_url,
 )
-from providers.sandbox.wire import Call, Refusal, Reply, World, json_reply
 
 KIND = "futureReservations"
 _DAY = timedelta(days=1)
@@ -56,8 +56,8 @@ class _Wish:
 class Calendar:
     """Advice and future reservations of one project."""
 
-    def __init__(self, world: World, operations: Operations) -> None:
-        self._world, self._operations = world, operations
+    def __init__(self, sandbox: SandboxState, operations: Operations) -> None:
+        self._sandbox, self._operations = sandbox, operations
 
     # Advice
 
@@ -68,15 +68,15 @@ class Calendar:
             raise Refusal(gcp_error(400, "invalid", "Exactly one future resources spec is expected."))
         ((key, spec),) = specs.items()
         wish = self._wish(spec)
-        cells = [cell for cell in self._cells(wish.machine_type) if cell.region == call.parts["region"]]
-        if not cells:
+        items = [item for item in self._inventory(wish.machine_type) if item.region == call.parts["region"]]
+        if not items:
             message = f"Machine type {wish.machine_type} is not supported in {call.parts['region']}"
             raise Refusal(gcp_error(400, "badRequest", message, "INVALID_ARGUMENT"))
         denied = _denied(spec)
-        found = {cell.zone: self._earliest(cell, wish) for cell in cells if cell.zone not in denied}
+        found = {item.zone: self._earliest(item, wish) for item in items if item.zone not in denied}
         best = min((window for window in found.values() if window), default=None)
         answer: dict[str, Any] = {
-            "recommendationId": self._world.new_id("gcp-advice", 32),
+            "recommendationId": self._sandbox.new_id("gcp-advice", 32),
             "recommendationType": "FUTURE_RESERVATION",
             "otherLocations": {},
         }
@@ -95,7 +95,7 @@ class Calendar:
     def _wish(self, spec: dict[str, Any]) -> _Wish:
         skus = ("targetResources", "specificSkuResources")
         times = required(spec, "timeRangeSpec")
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         wish = _Wish(
             str(required(spec, *skus, "machineType")),
             int(required(spec, *skus, "instanceCount")),
@@ -109,33 +109,33 @@ class Calendar:
             raise Refusal(gcp_error(400, "badRequest", message, "INVALID_ARGUMENT"))
         return wish
 
-    def _earliest(self, cell: InventoryItem, wish: _Wish) -> tuple[datetime, datetime] | None:
+    def _earliest(self, item: InventoryItem, wish: _Wish) -> tuple[datetime, datetime] | None:
         """The first start from which enough machines are free; as long as they are, up to the longest."""
         start = wish.earliest
-        last = min(wish.latest, self._world.clock.now() + _AHEAD_DAYS * _DAY)
+        last = min(wish.latest, self._sandbox.clock.now() + _AHEAD_DAYS * _DAY)
         while start <= last:
             end = start
-            while end - start < wish.longest and self._free(cell, end, end + _DAY) >= wish.nodes:
+            while end - start < wish.longest and self._free(item, end, end + _DAY) >= wish.nodes:
                 end += _DAY
             if end - start >= wish.shortest:
                 return start, min(end, start + wish.longest)
             start += _DAY
         return None
 
-    def _cells(self, machine_type: str) -> list[InventoryItem]:
-        cells = self._world.market.cells("gcp")
-        return [cell for cell in cells if (cell.sku, cell.tier) == (machine_type, WINDOW)]
+    def _inventory(self, machine_type: str) -> list[InventoryItem]:
+        items = self._sandbox.market.inventory("gcp")
+        return [item for item in items if (item.sku, item.tier) == (machine_type, WINDOW)]
 
-    def _free(self, cell: InventoryItem, start: datetime, end: datetime) -> int:
+    def _free(self, item: InventoryItem, start: datetime, end: datetime) -> int:
         """Machines free on every UTC day that ``[start, end)`` touches."""
-        world = self._world
-        pool, fixed = world.market.capacity(cell) // cell.gpus, world.market.capacity_was_set(cell)
-        held = [e for e in world.ledger.live("gcp", world.clock.now()) if e.stock_key == cell.stock_key]
+        sandbox = self._sandbox
+        pool, fixed = sandbox.market.capacity(item) // item.gpus, sandbox.market.capacity_was_set(item)
+        held = [e for e in sandbox.ledger.live("gcp", sandbox.clock.now()) if e.stock_key == item.stock_key]
         day = start.replace(hour=0, minute=0, second=0, microsecond=0)
         least = pool
         while day < end:
             taken = sum(e.nodes for e in held if e.starts_at < day + _DAY and (e.ends_at or end) > day)
-            lot = (world.seed, cell.key, day.date())
+            lot = (sandbox.seed, item.key, day.date())
             drawn = 0 if draw(*lot, "sold out") < _SOLD_OUT_DAYS else int(pool * (0.4 + 0.6 * draw(*lot)))
             least = min(least, (pool if fixed else drawn) - taken)
             day += _DAY
@@ -149,9 +149,9 @@ class Calendar:
 
     def _submit(self, call: Call) -> Reply:
         body, zone = call.json_object(), call.parts["zone"]
-        require_zone(self._world, zone)
+        require_zone(self._sandbox, zone)
         name, target = resource_name(body), f"zones/{zone}/{KIND}/{body.get('name')}"
-        entry_id = free_name(self._world, zone, KIND, name, _is_visible)
+        entry_id = free_name(self._sandbox, zone, KIND, name, _is_visible)
         if body.get("reservationMode") != "CALENDAR":
             raise Refusal(gcp_error(400, "invalid", "The sandbox knows reservationMode CALENDAR only."))
         if body.get("reservationName") and body.get("namePrefix"):
@@ -159,21 +159,21 @@ class Calendar:
         nodes = int(required(body, "specificSkuProperties", "totalCount"))
         machine_type = str(required(body, "specificSkuProperties", "instanceProperties", "machineType"))
         start, end = self._times(body)
-        cells = [cell for cell in self._cells(machine_type) if cell.zone == zone]
-        if not cells or not 1 <= nodes <= _MOST_NODES:
+        items = [item for item in self._inventory(machine_type) if item.zone == zone]
+        if not items or not 1 <= nodes <= _MOST_NODES:
             message = f"{nodes} x {machine_type} is not supported in calendar mode in zone {zone}."
             raise Refusal(gcp_error(400, "invalid", message))
-        cell = cells[0]
-        if self._free(cell, start, end) < nodes:
+        item = items[0]
+        if self._free(item, start, end) < nodes:
             error = stockout(call.parts["project"], zone)
             return self._operations.start(call, "insert", target, error=error)
-        self._world.ledger.write(self._entry(call, cell, entry_id, body, nodes, (start, end)))
+        self._sandbox.ledger.write(self._entry(call, item, entry_id, body, nodes, (start, end)))
         return self._operations.start(call, "insert", target)
 
     def _times(self, body: dict[str, Any]) -> tuple[datetime, datetime]:
         start = datetime.fromisoformat(str(required(body, "timeWindow", "startTime")))
         end = datetime.fromisoformat(str(required(body, "timeWindow", "endTime")))
-        if start <= self._world.clock.now() or not _DAY <= end - start <= _MOST_DAYS * _DAY:
+        if start <= self._sandbox.clock.now() or not _DAY <= end - start <= _MOST_DAYS * _DAY:
             message = f"The time window must start in the future and last 1 to {_MOST_DAYS} days."
             raise Refusal(gcp_error(400, "invalid", message))
         return start, end
@@ -181,36 +181,36 @@ class Calendar:
     def _entry(
         self,
         call: Call,
-        cell: InventoryItem,
+        item: InventoryItem,
         entry_id: str,
         body: dict[str, Any],
         nodes: int,
         times: tuple[datetime, datetime],
     ) -> Entry:
-        world, now = self._world, self._world.clock.now()
-        decided_at = now + timedelta(seconds=world.durations.payment_s)
-        usd = world.market.price(cell) or ZERO
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
+        decided_at = now + timedelta(seconds=sandbox.durations.payment_s)
+        usd = sandbox.market.price(item) or ZERO
         return Entry(
             provider="gcp",
             instance_id=entry_id,
             tag=str(body.get("description") or body["name"]),
-            sku=cell.sku,
-            region=region_of(cell.zone),
-            zone=cell.zone,
+            sku=item.sku,
+            region=region_of(item.zone),
+            zone=item.zone,
             tier=WINDOW,
             nodes=nodes,
             units=0,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=times[0],
             ends_at=times[1],
             failed_at=decided_at if call.loses_capacity else None,
-            tariff=Tariff(usd * cell.gpus * nodes),
+            tariff=Tariff(usd * item.gpus * nodes),
             detail={
                 "kind": KIND,
                 "project": call.parts["project"],
                 "name": body["name"],
-                "number": str(int(world.new_id("gcp-resource", 15), 16)),
+                "number": str(int(sandbox.new_id("gcp-resource", 15), 16)),
                 "body": body,
                 "decided_at": decided_at.isoformat(),
             },
@@ -232,7 +232,7 @@ class Calendar:
 
     def made_reservations(self) -> list[tuple[str, dict[str, Any]]]:
         """Reservations that fulfilled requests made of themselves, while their window lasts."""
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         return [
             (entry.zone, self._made_row(entry))
             for entry in self._visible()
@@ -247,7 +247,7 @@ class Calendar:
         entry = self._known(call)
         status = self._status(entry)
         if status in _CANCELLABLE:
-            self._world.ledger.write(replace(entry, released_at=self._world.clock.now()))
+            self._sandbox.ledger.write(replace(entry, released_at=self._sandbox.clock.now()))
         elif status != "CANCELLED":
             message = f"Future reservation '{entry.detail['name']}' in state {status} cannot be cancelled."
             raise Refusal(gcp_error(400, "conditionNotMet", message))
@@ -258,19 +258,19 @@ class Calendar:
         return self._operations.once(call, lambda: self._delete(call))
 
     def _delete(self, call: Call) -> Reply:
-        entry, now = self._known(call), self._world.clock.now()
+        entry, now = self._known(call), self._sandbox.clock.now()
         status = self._status(entry)
         if status not in _OVER and (entry.ends_at is None or now < entry.ends_at):
             message = f"Future reservation '{entry.detail['name']}' in state {status} cannot be deleted."
             raise Refusal(gcp_error(400, "conditionNotMet", message))
-        self._world.ledger.write(entry.with_detail(deleted=True))
+        self._sandbox.ledger.write(entry.with_detail(deleted=True))
         return self._operations.start(call, "delete", self._target(entry))
 
     def _target(self, entry: Entry) -> str:
         return f"zones/{entry.zone}/{KIND}/{entry.detail['name']}"
 
     def _visible(self) -> list[Entry]:
-        entries = self._world.ledger.entries("gcp")
+        entries = self._sandbox.ledger.entries("gcp")
         return [entry for entry in entries if entry.detail["kind"] == KIND and _is_visible(entry)]
 
     def _known(self, call: Call) -> Entry:
@@ -281,7 +281,7 @@ class Calendar:
         raise not_found(f"projects/{call.parts['project']}/zones/{zone}/{KIND}/{name}")
 
     def _status(self, entry: Entry) -> str:
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         if entry.released_at is not None:
             return "CANCELLED"
         if entry.failed(now):
@@ -292,7 +292,7 @@ class Calendar:
             return "APPROVED"
         if now < entry.starts_at:
             return "PROCURING"
-        ready_at = entry.starts_at + timedelta(seconds=self._world.durations.boot_s)
+        ready_at = entry.starts_at + timedelta(seconds=self._sandbox.durations.boot_s)
         return "PROVISIONING" if now < ready_at else "FULFILLED"
 
     def _row(self, entry: Entry) -> dict[str, Any]:

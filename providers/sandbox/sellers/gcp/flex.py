@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from providers.sandbox.market import draw
+from providers.sandbox.protocol import Refusal, SandboxState
 from providers.sandbox.sellers.gcp.operations import gcp_error, required
-from providers.sandbox.wire import Refusal, World
 
 RUN_BOUNDS_S = (600, 7 * 86_400)
 WAIT_BOUNDS_S = (90, 7_200)
@@ -32,12 +32,12 @@ class FlexTerms:
     lapses_at: datetime | None
 
 
-def flex_terms(world: World, body: Mapping[str, Any], name: str, loses_capacity: bool) -> FlexTerms:
+def flex_terms(sandbox: SandboxState, body: Mapping[str, Any], name: str, loses_capacity: bool) -> FlexTerms:
     """When a request begins and ends; 400 for durations that are missing or out of bounds."""
     run = _duration(body, ("scheduling", "maxRunDuration"), RUN_BOUNDS_S)
     valid = _duration(body, ("params", "requestValidForDuration"), WAIT_BOUNDS_S)
-    now = world.clock.now()
-    wait = timedelta(seconds=int(MOST_WAIT_S * draw(world.seed, "flex-start", name)))
+    now = sandbox.clock.now()
+    wait = timedelta(seconds=int(MOST_WAIT_S * draw(sandbox.seed, "flex-start", name)))
     if loses_capacity or wait > valid:
         return FlexTerms(now + valid, None, now + valid)
     return FlexTerms(now + wait, now + wait + run, None)

@@ -14,6 +14,7 @@ from typing import Any
 from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
 from providers.sandbox.sellers.gcp.flex import flex_terms
 from providers.sandbox.sellers.gcp.market import FLEX, region_of
 from providers.sandbox.sellers.gcp.operations import (
@@ -29,39 +30,38 @@ from providers.sandbox.sellers.gcp.operations import (
     stockout,
     zone_url,
 )
-from providers.sandbox.wire import Call, Refusal, Reply, World, json_reply
 
 MINIMUM_BILLED_S = 60
 _KIND = {"reservations": "compute#reservation", "instances": "compute#instance"}
 _MOST_NODES = 1000
 
 
-def find_cell(world: World, machine_type: str, zone: str, tier: str) -> InventoryItem | None:
-    """The cell of a machine type in a zone."""
-    for cell in world.market.cells("gcp"):
-        if (cell.sku, cell.zone, cell.tier) == (machine_type, zone, tier):
-            return cell
+def find_item(sandbox: SandboxState, machine_type: str, zone: str, tier: str) -> InventoryItem | None:
+    """The item of a machine type in a zone."""
+    for item in sandbox.market.inventory("gcp"):
+        if (item.sku, item.zone, item.tier) == (machine_type, zone, tier):
+            return item
     return None
 
 
-def require_zone(world: World, zone: str) -> None:
+def require_zone(sandbox: SandboxState, zone: str) -> None:
     """400 for a zone that does not exist here."""
-    if all(cell.zone != zone for cell in world.market.cells("gcp")):
+    if all(item.zone != zone for item in sandbox.market.inventory("gcp")):
         message = f"Invalid value for field 'zone': '{zone}'. Unknown zone."
         raise Refusal(gcp_error(400, "invalid", message))
 
 
-def usd_per_hour(world: World, cell: InventoryItem, nodes: int) -> Tariff:
-    """The tariff of nodes of a cell, whose price is per GPU."""
-    usd = world.market.price(cell) or ZERO
-    return Tariff(usd * cell.gpus * nodes, 1, MINIMUM_BILLED_S)
+def usd_per_hour(sandbox: SandboxState, item: InventoryItem, nodes: int) -> Tariff:
+    """The tariff of nodes of an item, whose price is per GPU."""
+    usd = sandbox.market.price(item) or ZERO
+    return Tariff(usd * item.gpus * nodes, 1, MINIMUM_BILLED_S)
 
 
 class Leases:
     """Reservations and instances of one project."""
 
-    def __init__(self, world: World, operations: Operations) -> None:
-        self._world, self._operations = world, operations
+    def __init__(self, sandbox: SandboxState, operations: Operations) -> None:
+        self._sandbox, self._operations = sandbox, operations
 
     def reserve(self, call: Call) -> Reply:
         """``reservations.insert``."""
@@ -100,27 +100,27 @@ class Leases:
         tier: str,
         ends_at: datetime | None,
     ) -> Reply:
-        world, zone, now = self._world, call.parts["zone"], self._world.clock.now()
-        require_zone(world, zone)
+        sandbox, zone, now = self._sandbox, call.parts["zone"], self._sandbox.clock.now()
+        require_zone(sandbox, zone)
         name, target = resource_name(body), f"zones/{zone}/{kind}/{body.get('name')}"
-        entry_id = free_name(world, zone, kind, name, self.is_visible)
+        entry_id = free_name(sandbox, zone, kind, name, self.is_visible)
         if not 1 <= count <= _MOST_NODES:
             raise Refusal(gcp_error(400, "invalid", f"Invalid value for the count of machines: {count}"))
-        cell = find_cell(world, machine_type, zone, tier)
-        if cell is None and not any(c.sku == machine_type for c in world.market.cells("gcp")):
+        item = find_item(sandbox, machine_type, zone, tier)
+        if item is None and not any(c.sku == machine_type for c in sandbox.market.inventory("gcp")):
             message = f"Invalid value for field 'machineType': '{machine_type}' does not exist in {zone}"
             raise Refusal(gcp_error(400, "invalid", message))
-        units = count * cell.gpus if cell is not None else 0
-        short = cell is None or world.market.free(cell, now) < units
-        if cell is None or (short and tier != FLEX):
+        units = count * item.gpus if item is not None else 0
+        short = item is None or sandbox.market.free(item, now) < units
+        if item is None or (short and tier != FLEX):
             return self._operations.start(
                 call, "insert", target, error=stockout(call.parts["project"], zone), done_at=now
             )
-        fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
-        terms = flex_terms(world, body, entry_id, short or call.loses_capacity) if tier == FLEX else None
+        fails_at = now + timedelta(seconds=sandbox.durations.boot_s) if call.loses_capacity else None
+        terms = flex_terms(sandbox, body, entry_id, short or call.loses_capacity) if tier == FLEX else None
         if terms is not None:
             ends_at, fails_at = terms.ends_at, terms.lapses_at
-        world.ledger.write(
+        sandbox.ledger.write(
             Entry(
                 provider="gcp",
                 instance_id=entry_id,
@@ -131,17 +131,17 @@ class Leases:
                 tier=tier,
                 nodes=count,
                 units=0 if fails_at else units,
-                stock_key=cell.stock_key,
+                stock_key=item.stock_key,
                 created_at=now,
                 starts_at=now if terms is None else terms.begins_at,
                 ends_at=ends_at,
                 failed_at=fails_at,
-                tariff=usd_per_hour(world, cell, count),
+                tariff=usd_per_hour(sandbox, item, count),
                 detail={
                     "kind": kind,
                     "project": call.parts["project"],
                     "name": name,
-                    "number": str(int(world.new_id("gcp-resource", 15), 16)),
+                    "number": str(int(sandbox.new_id("gcp-resource", 15), 16)),
                     "body": body,
                 },
             )
@@ -174,24 +174,24 @@ class Leases:
     def _delete(self, call: Call) -> Reply:
         entry = self._known(call)
         if entry.released_at is None:
-            now = self._world.clock.now()
+            now = self._sandbox.clock.now()
             never_came = now if entry.starts_at > now else entry.failed_at
-            self._world.ledger.write(replace(entry, released_at=now, failed_at=never_came))
+            self._sandbox.ledger.write(replace(entry, released_at=now, failed_at=never_came))
         return self._operations.start(call, "delete", f"zones/{call.path.partition('/zones/')[2]}")
 
     def is_visible(self, entry: Entry) -> bool:
         """Whether the resource is still shown."""
-        over_at, now = entry.over_at, self._world.clock.now()
+        over_at, now = entry.over_at, self._sandbox.clock.now()
         if entry.detail["kind"] == "futureReservations":
             return not entry.detail.get("deleted", False)
         if over_at is None or over_at > now:
             return True
         if entry.released_at is None:
             return False
-        return now < entry.released_at + timedelta(seconds=self._world.durations.terminate_s)
+        return now < entry.released_at + timedelta(seconds=self._sandbox.durations.terminate_s)
 
     def _visible(self, kind: str) -> list[Entry]:
-        entries = self._world.ledger.entries("gcp")
+        entries = self._sandbox.ledger.entries("gcp")
         return [entry for entry in entries if entry.detail["kind"] == kind and self.is_visible(entry)]
 
     def _known(self, call: Call) -> Entry:
@@ -223,7 +223,7 @@ class Leases:
             }
         begun = (
             {"lastStartTimestamp": zulu_ms(entry.starts_at)}
-            if entry.starts_at <= self._world.clock.now()
+            if entry.starts_at <= self._sandbox.clock.now()
             else {}
         )
         return {
@@ -235,13 +235,13 @@ class Leases:
         }
 
     def _status(self, entry: Entry) -> str:
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         is_reservation = entry.detail["kind"] == "reservations"
         if entry.released_at is not None:
             return "DELETING" if is_reservation else "STOPPING"
         if now < entry.starts_at:
             return "PENDING"
-        if now < entry.starts_at + timedelta(seconds=self._world.durations.boot_s):
+        if now < entry.starts_at + timedelta(seconds=self._sandbox.durations.boot_s):
             return "CREATING" if is_reservation else "STAGING"
         return "READY" if is_reservation else "RUNNING"
 

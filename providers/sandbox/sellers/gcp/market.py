@@ -1,6 +1,6 @@
 """What Google Cloud sells in the sandbox: machine types by zone, on demand, spot and in calendar mode.
 
-Prices are the recorded node prices; cells count GPUs, because the price list prices parts, and every shape
+Prices are the recorded node prices; items count GPUs, because the price list prices parts, and every shape
 of a family has the same share of cores and memory a GPU. How a recorded node price splits into GPU, core
 and memory is not recorded: core and memory rates here are round figures near the public ones.
 """
@@ -145,14 +145,14 @@ def family_of(machine_type: str) -> Family | None:
 
 
 @drawn_once
-def gcp_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell per machine type, zone and tier."""
+def gcp_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item per machine type, zone and tier."""
     for rate in _rates():
         for name, gpus in rate.family.shapes:
             if rate.tier == WINDOW and gpus != 8:
                 continue
             for zone in rate.zones:
-                yield _cell(seed, rate, name, gpus, zone)
+                yield _item(seed, rate, name, gpus, zone)
 
 
 @cache
@@ -213,7 +213,7 @@ def _illustrative() -> Iterator[_Rate]:
             yield _Rate(FAMILIES[name], region, tier, Decimal(usd), there, "", ILLUSTRATIVE)
 
 
-def _cell(seed: int, rate: _Rate, name: str, gpus: int, zone: str) -> InventoryItem:
+def _item(seed: int, rate: _Rate, name: str, gpus: int, zone: str) -> InventoryItem:
     family = rate.family
     return InventoryItem(
         provider="gcp",

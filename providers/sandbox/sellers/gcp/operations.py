@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from providers.sandbox.ledger import Entry, zulu_ms
-from providers.sandbox.wire import Call, Refusal, Reply, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
 
 API = "https://www.googleapis.com/compute/v1"
 SETTLE = timedelta(seconds=0.1)
@@ -123,13 +123,13 @@ def listed(call: Call, kind: str, rows: list[dict[str, Any]]) -> Reply:
 class Operations:
     """Changes under way."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._sandbox = sandbox
 
     def once(self, call: Call, change: Callable[[], Reply]) -> Reply:
         """``change``, or the operation that the same request id made before."""
         key = call.query.get("requestId", "")
-        kept = self._world.store.document(_REQUEST, key) if key else None
+        kept = self._sandbox.store.document(_REQUEST, key) if key else None
         if kept is not None:
             return json_reply(self._row(self._known(kept["operation"])))
         return change()
@@ -144,8 +144,8 @@ class Operations:
         done_at: datetime | None = None,
     ) -> Reply:
         """Begins an operation on ``target`` (below the project); ``error``: (code, message) at its end."""
-        world, now = self._world, self._world.clock.now()
-        number = str(int(world.new_id("gcp-operation", 15), 16))
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
+        number = str(int(sandbox.new_id("gcp-operation", 15), 16))
         document = {
             "name": f"operation-{int(now.timestamp() * 1000)}-{number[:12]}",
             "id": number,
@@ -158,10 +158,10 @@ class Operations:
             "done_at": (done_at or now + SETTLE).isoformat(),
             "error": list(error) if error is not None else None,
         }
-        world.store.put_document(_OPERATION, str(document["name"]), document)
+        sandbox.store.put_document(_OPERATION, str(document["name"]), document)
         if document["request_id"]:
             pointer = {"operation": document["name"]}
-            world.store.put_document(_REQUEST, str(document["request_id"]), pointer)
+            sandbox.store.put_document(_REQUEST, str(document["request_id"]), pointer)
         return json_reply(self._row(document))
 
     def get(self, call: Call) -> Reply:
@@ -170,19 +170,19 @@ class Operations:
 
     def find_all(self, call: Call) -> Reply:
         """Operations of a zone, newest first."""
-        known = self._world.store.documents(_OPERATION).values()
+        known = self._sandbox.store.documents(_OPERATION).values()
         rows = [self._row(document) for document in known if document["zone"] == call.parts["zone"]]
         return listed(call, "compute#operationList", rows[::-1])
 
     def _known(self, name: str, zone: str | None = None) -> dict[str, Any]:
-        document = self._world.store.document(_OPERATION, name)
+        document = self._sandbox.store.document(_OPERATION, name)
         if document is None or zone not in (None, document["zone"]):
             raise not_found(f"operations/{name}")
         return document
 
     def _row(self, document: Mapping[str, Any]) -> dict[str, Any]:
         begun, done = (datetime.fromisoformat(document[key]) for key in ("begun_at", "done_at"))
-        is_done = self._world.clock.now() >= done
+        is_done = self._sandbox.clock.now() >= done
         place = zone_url(document["project"], document["zone"])
         row: dict[str, Any] = {
             "kind": "compute#operation",
@@ -240,12 +240,14 @@ def failed_operation(call: Call) -> Reply:
     return json_reply({**row, **_failure(list(stockout(project, zone)))})
 
 
-def free_name(world: World, zone: str, kind: str, name: str, is_visible: Callable[[Entry], bool]) -> str:
+def free_name(
+    sandbox: SandboxState, zone: str, kind: str, name: str, is_visible: Callable[[Entry], bool]
+) -> str:
     """The ledger id for a new resource; 409 while one of the name is seen, else the old one is renamed."""
     wanted = instance_id(zone, kind, name)
-    before = world.ledger.find("gcp", wanted)
+    before = sandbox.ledger.find("gcp", wanted)
     if before is None:
         return wanted
     if is_visible(before):
         raise Refusal(gcp_error(409, "alreadyExists", f"The resource '{wanted}' already exists"))
-    return f"{wanted}~{world.store.next_number(f'gcp-name-{wanted}')}"
+    return f"{wanted}~{sandbox.store.next_number(f'gcp-name-{wanted}')}"

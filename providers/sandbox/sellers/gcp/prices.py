@@ -43,50 +43,50 @@ _PLACES = {
 def catalogue(market: Market, effective: str) -> list[dict[str, Any]]:
     """Every SKU: parts of what is sold, and rows that a reader must leave out."""
     rows: dict[str, dict[str, Any]] = {}
-    for cell in market.cells("gcp"):
-        for row in _parts(market, cell, effective):
+    for item in market.inventory("gcp"):
+        for row in _parts(market, item, effective):
             rows.setdefault(row["skuId"], row)
     return [*rows.values(), *_odd(effective)]
 
 
-def part_rates(cell: InventoryItem, usd_per_gpu: Decimal) -> tuple[Decimal, Decimal, Decimal]:
+def part_rates(item: InventoryItem, usd_per_gpu: Decimal) -> tuple[Decimal, Decimal, Decimal]:
     """(GPU, core, GiB) rates that sum to ``usd_per_gpu``; a price below core and memory leaves a nano."""
-    family, share = FAMILIES[cell.labels["family"]], SHARE_OF_VM[cell.tier]
+    family, share = FAMILIES[item.labels["family"]], SHARE_OF_VM[item.tier]
     core = (Decimal(family.core) * share).quantize(_NANO)
     ram = (Decimal(family.ram) * share).quantize(_NANO)
     rest = usd_per_gpu - family.vcpus * core - family.memory_gib * ram
     return max(rest.quantize(_NANO, ROUND_HALF_EVEN), _NANO), core, ram
 
 
-def _parts(market: Market, cell: InventoryItem, effective: str) -> Iterator[dict[str, Any]]:
-    usd = market.price(cell)
+def _parts(market: Market, item: InventoryItem, effective: str) -> Iterator[dict[str, Any]]:
+    usd = market.price(item)
     if usd is None:
         return
-    family: Family = FAMILIES[cell.labels["family"]]
-    gpu, core, ram = (usd, Decimal(0), Decimal(0)) if usd == 0 else part_rates(cell, usd)
-    regions = (cell.region,)
-    yield _sku(_gpu_words(family, cell), "GPU", _usage(family, cell), regions, "h", gpu, effective)
+    family: Family = FAMILIES[item.labels["family"]]
+    gpu, core, ram = (usd, Decimal(0), Decimal(0)) if usd == 0 else part_rates(item, usd)
+    regions = (item.region,)
+    yield _sku(_gpu_words(family, item), "GPU", _usage(family, item), regions, "h", gpu, effective)
     if family.vm:
-        usage = _usage(family, cell)
+        usage = _usage(family, item)
         for part, group, unit, rate in (("Core", "CPU", "h", core), ("Ram", "RAM", "GiBy.h", ram)):
-            words = _vm_words(family, cell, part)
+            words = _vm_words(family, item, part)
             yield _sku(words, group, usage, regions, unit, rate, effective)
 
 
-def _usage(family: Family, cell: InventoryItem) -> str:
-    return "Preemptible" if cell.tier == "spot" and family.vm else "OnDemand"
+def _usage(family: Family, item: InventoryItem) -> str:
+    return "Preemptible" if item.tier == "spot" and family.vm else "OnDemand"
 
 
-def _gpu_words(family: Family, cell: InventoryItem) -> str:
-    place = _place(cell.region)
-    if cell.tier == WINDOW:
+def _gpu_words(family: Family, item: InventoryItem) -> str:
+    place = _place(item.region)
+    if item.tier == WINDOW:
         marked = f"Reserved {family.sku} in {place} in Calendar Mode"
         return marked if family.vm else f"DWS Calendar Mode {family.sku} in {place}"
-    if cell.tier == FLEX:
+    if item.tier == FLEX:
         if family.vm:
             return f"{family.sku} attached to DWS Defined Duration VMs running in {place}"
         return f"DWS Defined Duration {family.sku} running in {place}"
-    if cell.tier == "spot":
+    if item.tier == "spot":
         if family.vm:
             return f"{family.sku} attached to Spot Preemptible VMs running in {place}"
         return f"Spot Preemptible {family.sku} running in {place}"
@@ -94,13 +94,13 @@ def _gpu_words(family: Family, cell: InventoryItem) -> str:
     return f"{plus} running in {place}"
 
 
-def _vm_words(family: Family, cell: InventoryItem, part: str) -> str:
-    place = _place(cell.region)
-    if cell.tier == WINDOW:
+def _vm_words(family: Family, item: InventoryItem, part: str) -> str:
+    place = _place(item.region)
+    if item.tier == WINDOW:
         return f"Reserved {family.vm} {part} in {place} in Calendar Mode"
-    if cell.tier == FLEX:
+    if item.tier == FLEX:
         return f"DWS Defined Duration {family.vm} {part} running in {place}"
-    spot = "Spot Preemptible " if cell.tier == "spot" else ""
+    spot = "Spot Preemptible " if item.tier == "spot" else ""
     return f"{spot}{family.vm} Instance {part} running in {place}"
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import zulu
+from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
 from providers.sandbox.sellers.gcp.calendar import Calendar
 from providers.sandbox.sellers.gcp.leases import Leases
-from providers.sandbox.sellers.gcp.market import family_of, gcp_cells
+from providers.sandbox.sellers.gcp.market import family_of, gcp_inventory
 from providers.sandbox.sellers.gcp.operations import (
     Operations,
     aggregated,
@@ -27,7 +28,6 @@ from providers.sandbox.sellers.gcp.operations import (
     zone_url,
 )
 from providers.sandbox.sellers.gcp.prices import SERVICE, catalogue
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
 
 TOKEN_LIFE_S = 3600
 _TOKEN = "ya29.sandbox-"  # noqa: S105  a prefix
@@ -39,17 +39,17 @@ _OTHER_TYPES = ((8, 32, "n2-standard-8", None), (140, 884, "a4x-highgpu-4g", ("n
 """Types that no price here sells: without a GPU, and without a public SKU."""
 
 
-class GoogleCloud(ProviderWire):
+class GoogleCloud(ProtocolHandler):
     """Catalogue, machine types, calendar, reservations and instances."""
 
     name = "gcp"
 
-    def __init__(self, world: World) -> None:
-        self._operations = Operations(world)
-        self._leases = Leases(world, self._operations)
-        self._calendar = Calendar(world, self._operations)
-        super().__init__(world)
-        world.market.add(gcp_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._operations = Operations(sandbox)
+        self._leases = Leases(sandbox, self._operations)
+        self._calendar = Calendar(sandbox, self._operations)
+        super().__init__(sandbox)
+        sandbox.market.add(gcp_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the three APIs that the sandbox serves."""
@@ -133,7 +133,7 @@ class GoogleCloud(ProviderWire):
         if missing or not 0 < int(claims["exp"]) - int(claims["iat"]) <= TOKEN_LIFE_S:
             return _oauth_error("invalid_grant", "Invalid JWT: a claim is missing or lives over an hour.")
         until = int(self.now.timestamp()) + TOKEN_LIFE_S
-        token = f"{_TOKEN}{until}-{self.world.new_id('gcp-token', 24)}"
+        token = f"{_TOKEN}{until}-{self.sandbox.new_id('gcp-token', 24)}"
         return json_reply({"access_token": token, "expires_in": TOKEN_LIFE_S - 1, "token_type": "Bearer"})
 
     def _skus(self, call: Call) -> Reply:
@@ -142,7 +142,7 @@ class GoogleCloud(ProviderWire):
         if call.query.get("currencyCode", "USD") != "USD":
             raise ValueError("the sandbox knows the currency USD only")
         effective = zulu(self.now.replace(hour=0, minute=0, second=0, microsecond=0))
-        rows = catalogue(self.world.market, effective)
+        rows = catalogue(self.sandbox.market, effective)
         size = min(int(call.query.get("pageSize") or _SKU_PAGE), _SKU_PAGE)
         start = int(call.query.get("pageToken") or 0)
         if size < 1 or start < 0:
@@ -152,7 +152,7 @@ class GoogleCloud(ProviderWire):
         return json_reply({"skus": rows[start:following], "nextPageToken": token})
 
     def _machine_types(self, call: Call) -> Reply:
-        known = {(cell.zone, cell.sku): cell for cell in self.world.market.cells(self.name)}
+        known = {(item.zone, item.sku): item for item in self.sandbox.market.inventory(self.name)}
         rows: list[tuple[str, int, int, str, tuple[str, int] | None]] = []
         for zone, sku in sorted(known):
             family = family_of(sku)

@@ -1,6 +1,6 @@
 """What Hyperstack sells in the sandbox: flavors by region, on demand and spot.
 
-A cell is a GPU word in a region: its flavors share price and stock, which are counted in GPUs. A word with
+An item is a GPU word in a region: its flavors share price and stock, which are counted in GPUs. A word with
 one flavor alone is counted in machines of it.
 """
 
@@ -55,7 +55,7 @@ class Flavor:
     ram: float | None
 
     def to_label(self) -> dict[str, Any]:
-        """As a cell's label."""
+        """As an item's label."""
         return {"name": self.name, "gpus": self.gpus, "cpu": self.cpu, "ram": self.ram}
 
 
@@ -70,14 +70,14 @@ _ODD_WORDS = (
 
 
 @drawn_once
-def hyperstack_cells(seed: int) -> Iterator[InventoryItem]:
-    """Cells by (GPU word, region, tier). The price book has one price for all regions."""
+def hyperstack_inventory(seed: int) -> Iterator[InventoryItem]:
+    """Items by (GPU word, region, tier). The price book has one price for all regions."""
     rows = [row for row in recorded_prices("hyperstack") if row.tier in {"on_demand", "spot"}]
     ordered = sorted(rows, key=lambda row: (_word(row), row.gpus))
     for word, group in groupby(ordered, key=_word):
-        yield from _word_cells(seed, word, list(group))
+        yield from _word_inventory(seed, word, list(group))
     for word, flavor, usd, machines in _ODD_WORDS:
-        yield _odd_cell(word, flavor, usd, machines)
+        yield _odd_item(word, flavor, usd, machines)
 
 
 def _word(row: Recorded) -> str:
@@ -87,7 +87,7 @@ def _word(row: Recorded) -> str:
     return f"{word}-NVLink" if row.sku.endswith("-NVLink") else word
 
 
-def _word_cells(seed: int, word: str, rows: list[Recorded]) -> Iterator[InventoryItem]:
+def _word_inventory(seed: int, word: str, rows: list[Recorded]) -> Iterator[InventoryItem]:
     names = {_PAGE_FLAVORS.get(row.sku, row.sku): row for row in rows}
     flavors = [_flavor(name, row) for name, row in names.items()]
     first = rows[0]
@@ -119,7 +119,7 @@ def _flavor(name: str, row: Recorded) -> Flavor:
     return Flavor(name, row.gpus, int(row.vcpus) if row.vcpus else None, row.memory_gb)
 
 
-def _odd_cell(word: str, flavor: Flavor, usd: str | None, machines: int) -> InventoryItem:
+def _odd_item(word: str, flavor: Flavor, usd: str | None, machines: int) -> InventoryItem:
     return InventoryItem(
         provider="hyperstack",
         sku=flavor.name,

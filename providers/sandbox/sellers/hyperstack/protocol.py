@@ -19,8 +19,8 @@ from typing import Any
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.hyperstack.market import REGIONS, hyperstack_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.sellers.hyperstack.market import REGIONS, hyperstack_inventory
 
 BILLING_INCREMENT_S = 60
 FIRST_ID = 400_000
@@ -31,14 +31,14 @@ _LONGEST_NAME = 50
 _FREE_ENTRIES = ("CPU", "RAM")
 
 
-class Hyperstack(ProviderWire):
+class Hyperstack(ProtocolHandler):
     """Price book, stocks, flavors, virtual machines."""
 
     name = "hyperstack"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(hyperstack_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(hyperstack_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -75,33 +75,33 @@ class Hyperstack(ProviderWire):
             return _no_stock("the flavor")
         return _error(500, "internal_server_error", "Internal server error")
 
-    def _cells(self) -> list[InventoryItem]:
-        return self.world.market.cells(self.name)
+    def _inventory(self) -> list[InventoryItem]:
+        return self.sandbox.market.inventory(self.name)
 
     def _pricebook(self, _: Call) -> Reply:
         prices: dict[str, Decimal] = dict.fromkeys(_FREE_ENTRIES, Decimal(0))
-        for cell in self._cells():
-            per_gpu = self._usd_per_gpu(cell)
-            if cell.labels["word"] and per_gpu is not None:
-                prices[cell.labels["word"]] = per_gpu
+        for item in self._inventory():
+            per_gpu = self._usd_per_gpu(item)
+            if item.labels["word"] and per_gpu is not None:
+                prices[item.labels["word"]] = per_gpu
         rows = [_price_entry(number, *found) for number, found in enumerate(prices.items(), start=1)]
         return json_reply(rows)
 
-    def _usd_per_gpu(self, cell: InventoryItem) -> Decimal | None:
-        price = self.world.market.price(cell)
-        return price if price is None or cell.unit == "gpu" else price / max(1, cell.gpus)
+    def _usd_per_gpu(self, item: InventoryItem) -> Decimal | None:
+        price = self.sandbox.market.price(item)
+        return price if price is None or item.unit == "gpu" else price / max(1, item.gpus)
 
     def _free(self) -> dict[str, int]:
-        return self.world.market.free_by_key(self.name, self.now)
+        return self.sandbox.market.free_by_key(self.name, self.now)
 
     def _stocks(self, _: Call) -> Reply:
         free = self._free()
-        cells = [cell for cell in self._cells() if cell.labels["word"]]
+        items = [item for item in self._inventory() if item.labels["word"]]
         rows = [
             {
                 "region": region,
                 "stock-type": "GPU",
-                "models": [_stock_row(cell, free[cell.key]) for cell in cells if cell.region == region],
+                "models": [_stock_row(item, free[item.key]) for item in items if item.region == region],
             }
             for region in REGIONS
         ]
@@ -111,12 +111,12 @@ class Hyperstack(ProviderWire):
         free, wanted = self._free(), call.query.get("region")
         groups = [
             {
-                "gpu": cell.labels["word"],
-                "region_name": cell.region,
-                "flavors": [_flavor_row(cell, flavor, free[cell.key]) for flavor in cell.labels["flavors"]],
+                "gpu": item.labels["word"],
+                "region_name": item.region,
+                "flavors": [_flavor_row(item, flavor, free[item.key]) for flavor in item.labels["flavors"]],
             }
-            for cell in self._cells()
-            if wanted in {None, cell.region}
+            for item in self._inventory()
+            if wanted in {None, item.region}
         ]
         return json_reply({"status": True, "message": "Getting flavors successful", "data": groups})
 
@@ -140,15 +140,15 @@ class Hyperstack(ProviderWire):
         count = int(body.get("count", 1))
         if count < 1:
             raise Refusal(_error(400, "bad_request", "count: must be greater than or equal to 1."))
-        cell, flavor = self._wanted(body)
+        item, flavor = self._wanted(body)
         taken = {entry.detail["request"]["name"] for entry in self._live()}
         if body["name"] in taken:
             raise Refusal(_error(409, "conflict", "Virtual machine name already in use"))
-        units = _units(cell, flavor)
-        if self.world.market.free(cell, self.now) < units * count:
+        units = _units(item, flavor)
+        if self.sandbox.market.free(item, self.now) < units * count:
             raise Refusal(_no_stock(flavor["name"]))
         names = [body["name"] if count == 1 else f"{body['name']}-{number}" for number in range(count)]
-        made = [self._made(call, cell, flavor, {**body, "name": name}) for name in names]
+        made = [self._made(call, item, flavor, {**body, "name": name}) for name in names]
         rows = [self._row(entry) for entry in made]
         return json_reply(
             {"status": True, "message": "Virtual machine(s) created successfully", "instances": rows}
@@ -158,40 +158,40 @@ class Hyperstack(ProviderWire):
         regions = [region for region in REGIONS if body["environment_name"] == f"default-{region}"]
         if not regions:
             raise Refusal(_error(404, "not_found", "Environment not found"))
-        for cell in self._cells():
-            for flavor in cell.labels["flavors"]:
-                if (cell.region, flavor["name"]) == (regions[0], body["flavor_name"]):
-                    return cell, flavor
+        for item in self._inventory():
+            for flavor in item.labels["flavors"]:
+                if (item.region, flavor["name"]) == (regions[0], body["flavor_name"]):
+                    return item, flavor
         raise Refusal(_error(404, "not_found", "Flavor not found in the environment's region"))
 
     def _made(
-        self, call: Call, cell: InventoryItem, flavor: dict[str, Any], request: dict[str, Any]
+        self, call: Call, item: InventoryItem, flavor: dict[str, Any], request: dict[str, Any]
     ) -> Entry:
         now = self.now
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
-        usd = (self._usd_per_gpu(cell) or Decimal(0)) * int(flavor["gpus"])
+        boots_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
+        usd = (self._usd_per_gpu(item) or Decimal(0)) * int(flavor["gpus"])
         entry = Entry(
             provider=self.name,
-            instance_id=str(FIRST_ID + self.world.store.next_number(self.name)),
+            instance_id=str(FIRST_ID + self.sandbox.store.next_number(self.name)),
             tag=str(request["name"]),
             sku=flavor["name"],
-            region=cell.region,
+            region=item.region,
             zone="",
-            tier=cell.tier,
+            tier=item.tier,
             nodes=1,
-            units=0 if call.loses_capacity else _units(cell, flavor),
-            stock_key=cell.stock_key,
+            units=0 if call.loses_capacity else _units(item, flavor),
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=now,
             failed_at=boots_at if call.loses_capacity else None,
             tariff=Tariff(usd, BILLING_INCREMENT_S),
-            detail={"request": request, "flavor": flavor, "word": cell.labels["word"]},
+            detail={"request": request, "flavor": flavor, "word": item.labels["word"]},
         )
-        return self.world.ledger.write(entry)
+        return self.sandbox.ledger.write(entry)
 
     def _live(self) -> list[Entry]:
         """Machines that are still shown."""
-        entries = self.world.ledger.entries(self.name)
+        entries = self.sandbox.ledger.entries(self.name)
         return [entry for entry in entries if self._status(entry) != "DELETED"]
 
     def _machines(self, call: Call) -> Reply:
@@ -208,7 +208,7 @@ class Hyperstack(ProviderWire):
         return json_reply({"status": True, "message": "Getting VM successful", "instance": row})
 
     def _known(self, call: Call) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None or self._status(entry) == "DELETED":
             raise Refusal(_error(404, "not_found", "Virtual machine not found"))
         return entry
@@ -216,11 +216,11 @@ class Hyperstack(ProviderWire):
     def _delete(self, call: Call) -> Reply:
         entry = self._known(call)
         if entry.released_at is None:
-            self.world.ledger.write(replace(entry, released_at=self.now))
+            self.sandbox.ledger.write(replace(entry, released_at=self.now))
         return json_reply({"status": True, "message": "Deleting VM"})
 
     def _status(self, entry: Entry) -> str:
-        durations, now = self.world.durations, self.now
+        durations, now = self.sandbox.durations, self.now
         if entry.released_at is not None:
             gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
             return "DELETING" if now < gone_at else "DELETED"
@@ -270,18 +270,18 @@ def _price_entry(number: int, name: str, value: Decimal) -> dict[str, Any]:
     }
 
 
-def _units(cell: InventoryItem, flavor: dict[str, Any]) -> int:
-    """What a machine of ``flavor`` takes from its cell's stock."""
-    return int(flavor["gpus"]) if cell.unit == "gpu" else 1
+def _units(item: InventoryItem, flavor: dict[str, Any]) -> int:
+    """What a machine of ``flavor`` takes from its item's stock."""
+    return int(flavor["gpus"]) if item.unit == "gpu" else 1
 
 
-def _stock_row(cell: InventoryItem, free: int) -> dict[str, Any]:
-    flavors = {flavor["gpus"]: flavor for flavor in cell.labels["flavors"]}
-    fits = {f"{size}x": free // _units(cell, flavors[size]) if size in flavors else 0 for size in _SIZES}
-    gpus = free if cell.unit == "gpu" else free * cell.gpus
+def _stock_row(item: InventoryItem, free: int) -> dict[str, Any]:
+    flavors = {flavor["gpus"]: flavor for flavor in item.labels["flavors"]}
+    fits = {f"{size}x": free // _units(item, flavors[size]) if size in flavors else 0 for size in _SIZES}
+    gpus = free if item.unit == "gpu" else free * item.gpus
     floor = next((f"{floor}+" for floor in _FLOORS if gpus >= floor), str(gpus))
     return {
-        "model": cell.labels["word"],
+        "model": item.labels["word"],
         "available": floor,
         "planned_7_days": None,
         "planned_30_days": None,
@@ -290,19 +290,19 @@ def _stock_row(cell: InventoryItem, free: int) -> dict[str, Any]:
     }
 
 
-def _flavor_row(cell: InventoryItem, flavor: dict[str, Any], free: int) -> dict[str, Any]:
+def _flavor_row(item: InventoryItem, flavor: dict[str, Any], free: int) -> dict[str, Any]:
     return {
-        "id": 1 + sum(flavor["name"].encode()) + 1000 * REGIONS.index(cell.region),
+        "id": 1 + sum(flavor["name"].encode()) + 1000 * REGIONS.index(item.region),
         "name": flavor["name"],
         "display_name": None,
-        "region_name": cell.region,
+        "region_name": item.region,
         "cpu": flavor["cpu"],
         "ram": flavor["ram"],
         "disk": 100,
         "ephemeral": 750,
-        "gpu": cell.labels["word"],
+        "gpu": item.labels["word"],
         "gpu_count": flavor["gpus"],
-        "stock_available": free >= _units(cell, flavor),
+        "stock_available": free >= _units(item, flavor),
         "created_at": "2024-05-01T00:00:00",
         "labels": [],
         "features": {},

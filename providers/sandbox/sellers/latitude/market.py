@@ -94,20 +94,20 @@ _ODD = (
 
 
 @drawn_once
-def latitude_cells(seed: int) -> Iterator[InventoryItem]:
-    """Cells by (plan, site, term). What was recorded as sold out stays so; other stock is drawn."""
+def latitude_inventory(seed: int) -> Iterator[InventoryItem]:
+    """Items by (plan, site, term). What was recorded as sold out stays so; other stock is drawn."""
     for row in recorded_prices("latitude"):
         plan = PLANS[row.sku]
         for region in (row.region,) if row.region else plan.regions:
             for site in SITES[region]:
-                yield _cell(seed, row, region, site)
+                yield _item(seed, row, region, site)
     for sku, region, hour, month, source in _ODD:
         for site in SITES[region]:
             for tier, usd in (("on_demand", Decimal(hour)), ("committed", Decimal(month) / 730)):
                 yield _made(sku, region, site, tier, usd, 2, "", source)
 
 
-def _cell(seed: int, row: Recorded, region: str, site: str) -> InventoryItem:
+def _item(seed: int, row: Recorded, region: str, site: str) -> InventoryItem:
     lot = (seed, row.sku, site)
     stocked = row.stock != "none" and draw(*lot, "stocked") < 0.7
     if region in {"United States", "Australia"} and site == SITES[region][-1]:

@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.latitude.market import PLANS, SITES, latitude_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.latitude.market import PLANS, SITES, latitude_inventory
 
 MEDIA_TYPE = "application/vnd.api+json"
 MONTH = timedelta(hours=730)
@@ -30,15 +30,15 @@ _TERMS = {"hourly": "on_demand", "monthly": "committed"}
 _SYSTEMS = ("ubuntu_22_04_x64_lts", "ubuntu_24_04_x64_lts", "ubuntu24_ml_in_a_box", "debian_12", "debian_13")
 
 
-class Latitude(KeyedWire):
+class Latitude(SellerProtocol):
     """Plans, servers, scheduled deletions."""
 
     name = "latitude"
     ends_at_once = True
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(latitude_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(latitude_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -85,10 +85,10 @@ class Latitude(KeyedWire):
         return _document([])
 
     def _plan_row(self, slug: str) -> dict[str, Any]:
-        cells = self.books.cells(sku=slug)
-        names = [name for name in SITES if any(cell.labels["region"] == name for cell in cells)]
+        items = self.seller.inventory(sku=slug)
+        names = [name for name in SITES if any(item.labels["region"] == name for item in items)]
         regions = [
-            self._region(name, [cell for cell in cells if cell.labels["region"] == name]) for name in names
+            self._region(name, [item for item in items if item.labels["region"] == name]) for name in names
         ]
         attributes = {
             "slug": slug,
@@ -100,11 +100,11 @@ class Latitude(KeyedWire):
         }
         return {"id": _plan_id(slug), "type": "plans", "attributes": attributes}
 
-    def _region(self, name: str, cells: list[InventoryItem]) -> dict[str, Any]:
-        sites = list(dict.fromkeys(cell.region for cell in cells))
-        free = {cell.region: self.books.free(cell) for cell in cells}
+    def _region(self, name: str, items: list[InventoryItem]) -> dict[str, Any]:
+        sites = list(dict.fromkeys(item.region for item in items))
+        free = {item.region: self.seller.free(item) for item in items}
         stocked = [site for site in sites if free[site] > 0]
-        prices = {cell.tier: self.books.price(cell) for cell in cells}
+        prices = {item.tier: self.seller.price(item) for item in items}
         return {
             "name": name,
             "deploys_instantly": ["ubuntu_24_04_x64_lts"] if stocked else [],
@@ -130,18 +130,18 @@ class Latitude(KeyedWire):
                 raise Refusal(_invalid(f"{name} can't be blank"))
         if len(wish["hostname"]) > _LONGEST_HOSTNAME:
             raise Refusal(_invalid(f"hostname is too long (maximum is {_LONGEST_HOSTNAME} characters)"))
-        cell = self._wanted(wish)
-        if self.books.free(cell) < 1:
+        item = self._wanted(wish)
+        if self.seller.free(item) < 1:
             raise Refusal(_out_of_stock())
-        monthly = cell.tier == "committed"
-        month = (self.books.price(cell) * 730).quantize(_CENT)
-        tariff = Tariff(month / 730, 730 * 3600) if monthly else Tariff(self.books.price(cell), 3600)
-        entry = self.books.sell(
-            cell,
+        monthly = item.tier == "committed"
+        month = (self.seller.price(item) * 730).quantize(_CENT)
+        tariff = Tariff(month / 730, 730 * 3600) if monthly else Tariff(self.seller.price(item), 3600)
+        entry = self.seller.sell(
+            item,
             wish["hostname"],
             tariff,
             {"request": wish, "billing": "monthly" if monthly else "hourly"},
-            instance_id=f"sv_{self.world.new_id(self.name, 13)}",
+            instance_id=f"sv_{self.sandbox.new_id(self.name, 13)}",
             fails=call.loses_capacity,
         )
         return _document(self._row(entry), 201)
@@ -157,13 +157,13 @@ class Latitude(KeyedWire):
             raise Refusal(_invalid("plan is invalid"))
         if not any(wish["site"] in sites for sites in SITES.values()):
             raise Refusal(_invalid("site is invalid"))
-        for cell in self.books.cells(sku=slugs[0]):
-            if (cell.region, cell.tier) == (wish["site"], tier) and self.books.price(cell):
-                return cell
+        for item in self.seller.inventory(sku=slugs[0]):
+            if (item.region, item.tier) == (wish["site"], tier) and self.seller.price(item):
+                return item
         raise Refusal(_out_of_stock())
 
     def _servers(self, call: Call) -> Reply:
-        rows = [row for row in map(self._row, self.books.kept()) if _is_meant(row["attributes"], call.query)]
+        rows = [row for row in map(self._row, self.seller.kept()) if _is_meant(row["attributes"], call.query)]
         size = int(call.query.get("page[size]") or 20)
         first = (int(call.query.get("page[number]") or 1) - 1) * size
         if size < 1 or first < 0:
@@ -172,7 +172,7 @@ class Latitude(KeyedWire):
         return _document(rows[first : first + size], meta=meta)
 
     def _found(self, call: Call) -> Entry:
-        entry = self.books.find(call.parts["id"])
+        entry = self.seller.find(call.parts["id"])
         if entry is None:
             raise Refusal(_not_found())
         return entry
@@ -183,7 +183,7 @@ class Latitude(KeyedWire):
     def _status(self, entry: Entry) -> str:
         if entry.failed(self.now):
             return "failed_deployment"
-        booted = self.books.booted(entry)
+        booted = self.seller.booted(entry)
         if booted < 0.25:
             return "starting_deploy"
         return "deploying" if booted < 1 else "on"
@@ -223,7 +223,7 @@ class Latitude(KeyedWire):
         entry = self._found(call)
         if entry.detail["billing"] == "monthly" and not entry.failed(self.now):
             raise Refusal(_error(422, "unprocessable_entity", "Schedule the deletion of a monthly server"))
-        self.books.give_back(entry)
+        self.seller.give_back(entry)
         return Reply(204, b"")
 
     def _schedule(self, call: Call) -> Reply:
@@ -231,12 +231,12 @@ class Latitude(KeyedWire):
         if entry.detail["billing"] != "monthly":
             raise Refusal(_error(422, "unprocessable_entity", "Only monthly servers are scheduled"))
         paid_until = entry.ends_at or _paid_until(entry, self.now)
-        self.world.ledger.write(replace(entry, ends_at=paid_until))
+        self.sandbox.ledger.write(replace(entry, ends_at=paid_until))
         schedule = {"server_id": entry.instance_id, "scheduled_deletion_at": zulu(paid_until)}
         return _document({"id": entry.instance_id, "type": "schedule_deletion", "attributes": schedule}, 201)
 
     def _unschedule(self, call: Call) -> Reply:
-        self.world.ledger.write(replace(self._found(call), ends_at=None))
+        self.sandbox.ledger.write(replace(self._found(call), ends_at=None))
         return Reply(204, b"")
 
 

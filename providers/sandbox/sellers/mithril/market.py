@@ -1,6 +1,6 @@
 """What Mithril sells in the sandbox: auctions and reservable windows by instance type and region.
 
-Recorded are the lowest bids of four cells (the catalogue's word for them, not a market price); reserved
+Recorded are the lowest bids of four items (the catalogue's word for them, not a market price); reserved
 prices were never recorded. Everything that no recording backs is illustrative.
 """
 
@@ -23,7 +23,7 @@ from providers.sandbox.market import (
     drawn_once,
     recorded_prices,
 )
-from providers.sandbox.wire import World
+from providers.sandbox.protocol import SandboxState
 
 NAME = "mithril"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -72,8 +72,8 @@ def type_fid(name: str, region: str) -> str:
 
 
 @drawn_once
-def mithril_cells(seed: int) -> Iterator[InventoryItem]:
-    """A spot and a window cell by type and region."""
+def mithril_inventory(seed: int) -> Iterator[InventoryItem]:
+    """A spot and a window item by type and region."""
     recorded = {(row.sku, row.region): row for row in recorded_prices(NAME)}
     for region in REGIONS:
         for kind in KINDS:
@@ -82,9 +82,9 @@ def mithril_cells(seed: int) -> Iterator[InventoryItem]:
             row = recorded.get((kind.name, region))
             price = row.usd_per_node_hour if row else _moved(seed, kind, region)
             source = (row.recorded_on, row.source) if row else ("", ILLUSTRATIVE)
-            yield _cell(seed, kind, region, "spot", price, source)
+            yield _item(seed, kind, region, "spot", price, source)
             if kind.name not in _ODD:
-                yield _cell(seed, kind, region, WINDOW, Decimal(kind.reserved_usd), ("", ILLUSTRATIVE))
+                yield _item(seed, kind, region, WINDOW, Decimal(kind.reserved_usd), ("", ILLUSTRATIVE))
 
 
 def _moved(seed: int, kind: Kind, region: str) -> Decimal:
@@ -93,7 +93,7 @@ def _moved(seed: int, kind: Kind, region: str) -> Decimal:
     return (Decimal(kind.spot_usd) * factor).quantize(Decimal("0.01"))
 
 
-def _cell(
+def _item(
     seed: int, kind: Kind, region: str, tier: str, usd: Decimal, source: tuple[str, str]
 ) -> InventoryItem:
     lot = (seed, kind.name, region, tier)
@@ -118,11 +118,13 @@ def _cell(
     )
 
 
-def free_steps(world: World, cell: InventoryItem, until: datetime) -> list[tuple[datetime, datetime, int]]:
-    """Free instances of a window cell as steps from this hour to ``until``; equal neighbours are joined."""
-    first = world.clock.now().replace(minute=0, second=0, microsecond=0)
+def free_steps(
+    sandbox: SandboxState, item: InventoryItem, until: datetime
+) -> list[tuple[datetime, datetime, int]]:
+    """Free instances of a window item as steps from this hour to ``until``; equal neighbours are joined."""
+    first = sandbox.clock.now().replace(minute=0, second=0, microsecond=0)
     until = min(until, first + AHEAD)
-    bought = [e for e in world.ledger.live(NAME, world.clock.now()) if e.stock_key == cell.stock_key]
+    bought = [e for e in sandbox.ledger.live(NAME, sandbox.clock.now()) if e.stock_key == item.stock_key]
     edges = {first, until}
     edges |= {edge for entry in bought for edge in _span(entry)}
     day = first.replace(hour=0) + DAY
@@ -131,7 +133,7 @@ def free_steps(world: World, cell: InventoryItem, until: datetime) -> list[tuple
         day += DAY
     found: list[tuple[datetime, datetime, int]] = []
     for start, end in pairwise(sorted(edge for edge in edges if first <= edge <= until)):
-        nodes = _free_at(world, cell, start, bought)
+        nodes = _free_at(sandbox, item, start, bought)
         if found and found[-1][1:] == (start, nodes):
             found[-1] = (found[-1][0], end, nodes)
         elif nodes > 0:
@@ -139,10 +141,12 @@ def free_steps(world: World, cell: InventoryItem, until: datetime) -> list[tuple
     return found
 
 
-def is_free(world: World, cell: InventoryItem, start: datetime, end: datetime, quantity: int) -> bool:
+def is_free(
+    sandbox: SandboxState, item: InventoryItem, start: datetime, end: datetime, quantity: int
+) -> bool:
     """Whether so many instances are free throughout ``[start, end)``."""
     at = start
-    for left, right, nodes in free_steps(world, cell, end):
+    for left, right, nodes in free_steps(sandbox, item, end):
         if left <= at < right and nodes >= quantity:
             at = right
     return at >= end
@@ -152,11 +156,11 @@ def _span(entry: Entry) -> tuple[datetime, datetime]:
     return entry.starts_at, entry.ends_at or entry.starts_at
 
 
-def _free_at(world: World, cell: InventoryItem, at: datetime, bought: list[Entry]) -> int:
+def _free_at(sandbox: SandboxState, item: InventoryItem, at: datetime, bought: list[Entry]) -> int:
     held = sum(entry.units for entry in bought if entry.starts_at <= at < (entry.ends_at or at))
-    units = world.market.capacity(cell)
-    if not world.market.capacity_was_set(cell):
-        lot = (world.seed, cell.key, at.date())
+    units = sandbox.market.capacity(item)
+    if not sandbox.market.capacity_was_set(item):
+        lot = (sandbox.seed, item.key, at.date())
         sold_out = draw(*lot, "sold out") < SOLD_OUT_DAYS
         units = 0 if sold_out else int(units * (0.5 + 0.5 * draw(*lot, "nodes")))
     return max(0, units - held)

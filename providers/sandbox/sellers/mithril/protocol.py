@@ -14,33 +14,33 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, InventoryItem
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.mithril.market import (
     BY_NAME,
     HOUR,
     Kind,
     free_steps,
     is_free,
-    mithril_cells,
+    mithril_inventory,
     type_fid,
 )
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 _SHORTEST_H, _LONGEST_H = 3, 336
 _PAGE = 20
 _IN_BODY = ("project", "region", "instance_type", "instance_quantity", "name", "launch_specification")
 
 
-class Mithril(KeyedWire):
+class Mithril(SellerProtocol):
     """Market data, bids, reservations."""
 
     name = "mithril"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(mithril_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(mithril_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -73,52 +73,52 @@ class Mithril(KeyedWire):
     # Market data
 
     def _types(self, _: Call) -> Reply:
-        rows = [_type_row(BY_NAME[cell.sku], cell.region) for cell in self.books.cells(tier="spot")]
+        rows = [_type_row(BY_NAME[item.sku], item.region) for item in self.seller.inventory(tier="spot")]
         return json_reply(rows)
 
     def _auctions(self, _: Call) -> Reply:
-        free = self.books.free_by_key()
+        free = self.seller.free_by_key()
         rows = [
             {
-                "fid": f"auct_{type_fid(cell.sku, cell.region)[3:]}",
-                "instance_type": type_fid(cell.sku, cell.region),
-                "region": cell.region,
-                "capacity": free[cell.key],
-                "last_instance_price": f"${self.books.price(cell):.2f}",
+                "fid": f"auct_{type_fid(item.sku, item.region)[3:]}",
+                "instance_type": type_fid(item.sku, item.region),
+                "region": item.region,
+                "capacity": free[item.key],
+                "last_instance_price": f"${self.seller.price(item):.2f}",
                 "lowest_allocated_price": None,
                 "adjustable_memory": False,
                 "default_image_version": None,
             }
-            for cell in self.books.cells(tier="spot")
+            for item in self.seller.inventory(tier="spot")
         ]
         return json_reply(rows)
 
     def _prices(self, call: Call) -> Reply:
-        spot = self._cell(call.query, "spot")
-        reserved = self._window_cell(spot)
-        free = self.books.free(spot)
-        cents = int(self.books.price(spot) * 100)
+        spot = self._item(call.query, "spot")
+        reserved = self._window_item(spot)
+        free = self.seller.free(spot)
+        cents = int(self.seller.price(spot) * 100)
         body = {
             "spot_price_cents": cents,
-            "reserved_price_cents": None if reserved is None else int(self.books.price(reserved) * 100),
+            "reserved_price_cents": None if reserved is None else int(self.seller.price(reserved) * 100),
             "minimum_price_cents": 100 * BY_NAME[spot.sku].gpus,
             "lowest_allocated_bid_cents": cents,
             "dynamic_win_price_cents": cents,
             "available_capacity": free,
-            "total_capacity": self.world.market.capacity(spot),
+            "total_capacity": self.sandbox.market.capacity(spot),
         }
         return json_reply(body)
 
-    def _window_cell(self, spot: InventoryItem) -> InventoryItem | None:
-        cells = self.books.cells(tier=WINDOW)
-        return next((c for c in cells if (c.sku, c.region) == (spot.sku, spot.region)), None)
+    def _window_item(self, spot: InventoryItem) -> InventoryItem | None:
+        items = self.seller.inventory(tier=WINDOW)
+        return next((c for c in items if (c.sku, c.region) == (spot.sku, spot.region)), None)
 
-    def _cell(self, asked: Any, tier: str) -> InventoryItem:
-        """The cell of an instance type's FID; 404 for an unknown one, also in another region."""
+    def _item(self, asked: Any, tier: str) -> InventoryItem:
+        """The item of an instance type's FID; 404 for an unknown one, also in another region."""
         fid, region = asked.get("instance_type"), asked.get("region")
-        for cell in self.books.cells(tier=tier):
-            if type_fid(cell.sku, cell.region) == fid and region in {None, cell.region}:
-                return cell
+        for item in self.seller.inventory(tier=tier):
+            if type_fid(item.sku, item.region) == fid and region in {None, item.region}:
+                return item
         raise Refusal(_error(404, f"Instance type {fid} not found in region {region}"))
 
     def _availability(self, call: Call) -> Reply:
@@ -126,30 +126,30 @@ class Mithril(KeyedWire):
         for name in ("project", "instance_type", "region"):
             if not query.get(name):
                 raise Refusal(_invalid(name, "Field required", place="query"))
-        cell = self._cell(query, WINDOW)
+        item = self._item(query, WINDOW)
         mode = query.get("mode", "latest_end_time")
         if mode == "slots":
-            return json_reply(self._slots(cell, query))
+            return json_reply(self._slots(item, query))
         start, quantity = _instant(query, "start_time"), int(query.get("quantity", "1"))
         if mode == "check":
-            free = is_free(self.world, cell, start, _instant(query, "end_time"), quantity)
+            free = is_free(self.sandbox, item, start, _instant(query, "end_time"), quantity)
             return json_reply({"available": free})
         latest = start
         while latest < start + _LONGEST_H * HOUR and is_free(
-            self.world, cell, start, latest + HOUR, quantity
+            self.sandbox, item, start, latest + HOUR, quantity
         ):
             latest += HOUR
         found = latest >= start + _SHORTEST_H * HOUR
         return json_reply({"latest_end_time": zulu(latest) if found else None, "available": found})
 
-    def _slots(self, cell: InventoryItem, query: Any) -> list[dict[str, Any]]:
+    def _slots(self, item: InventoryItem, query: Any) -> list[dict[str, Any]]:
         earliest = _instant(query, "earliest_start_time")
         until = _instant(query, "latest_end_time").replace(minute=0, second=0)
         if until <= earliest:
             raise Refusal(_invalid("latest_end_time", "must be after earliest_start_time", place="query"))
         return [
             {"start_time": zulu(start), "end_time": zulu(end), "quantity": nodes}
-            for start, end, nodes in free_steps(self.world, cell, until)
+            for start, end, nodes in free_steps(self.sandbox, item, until)
             if end > earliest
         ]
 
@@ -160,16 +160,16 @@ class Mithril(KeyedWire):
 
     def _bid(self, call: Call) -> Reply:
         body = _required(call.json_object(), (*_IN_BODY, "limit_price"))
-        cell, quantity = self._cell(body, "spot"), _quantity(body)
-        limit, price = _dollars(body["limit_price"]), self.books.price(cell)
+        item, quantity = self._item(body, "spot"), _quantity(body)
+        limit, price = _dollars(body["limit_price"]), self.seller.price(item)
         wins = not call.loses_capacity and limit >= price
-        wins = wins and self.books.free(cell) >= quantity
-        entry = self.books.sell(
-            cell,
+        wins = wins and self.seller.free(item) >= quantity
+        entry = self.seller.sell(
+            item,
             body["name"],
             Tariff(price * quantity) if wins else Tariff(),
             {"request": body, "wins": wins},
-            instance_id=f"bid_{self.world.new_id('mithril-bid', 16)}",
+            instance_id=f"bid_{self.sandbox.new_id('mithril-bid', 16)}",
             nodes=quantity,
             units=quantity if wins else 0,
         )
@@ -178,7 +178,7 @@ class Mithril(KeyedWire):
     def _bid_status(self, entry: Entry) -> str:
         if entry.released_at is not None:
             return "Terminated"
-        return "Allocated" if entry.detail["wins"] and self.books.booted(entry) >= 1 else "Open"
+        return "Allocated" if entry.detail["wins"] and self.seller.booted(entry) >= 1 else "Open"
 
     def _bid_row(self, entry: Entry) -> dict[str, Any]:
         status = self._bid_status(entry)
@@ -192,7 +192,7 @@ class Mithril(KeyedWire):
         }
 
     def _entries(self, *, bids: bool) -> list[Entry]:
-        entries = self.world.ledger.entries(self.name)
+        entries = self.sandbox.ledger.entries(self.name)
         return [entry for entry in entries if entry.instance_id.startswith("bid_") == bids]
 
     def _bids(self, call: Call) -> Reply:
@@ -204,7 +204,7 @@ class Mithril(KeyedWire):
         return json_reply(self._bid_row(self._known(call.parts["fid"])))
 
     def _known(self, fid: str) -> Entry:
-        entry = self.world.ledger.find(self.name, fid)
+        entry = self.sandbox.ledger.find(self.name, fid)
         if entry is None or not fid.startswith("bid_"):
             raise Refusal(_error(404, f"Bid {fid} not found"))
         return entry
@@ -213,43 +213,43 @@ class Mithril(KeyedWire):
         entry = self._known(call.parts["fid"])
         if entry.released_at is not None:
             raise Refusal(_error(404, f"Bid {entry.instance_id} is not active"))
-        self.books.give_back(entry)
+        self.seller.give_back(entry)
         return Reply(204, b"")
 
     # Reservations
 
     def _reserve(self, call: Call) -> Reply:
         body = _required(call.json_object(), (*_IN_BODY, "start_time", "end_time"))
-        cell, quantity, now = self._cell(body, WINDOW), _quantity(body), self.now
+        item, quantity, now = self._item(body, WINDOW), _quantity(body), self.now
         start, end = _instant(body, "start_time"), _instant(body, "end_time")
         hours = (end - start) / HOUR
         if hours != int(hours) or not _SHORTEST_H <= hours <= _LONGEST_H:
             raise Refusal(_invalid("end_time", "Reservations last 3 hours to 2 weeks in steps of one hour"))
         if start < now.replace(minute=0, second=0, microsecond=0):
             raise Refusal(_invalid("start_time", "start_time must not be in the past"))
-        if not is_free(self.world, cell, start, end, quantity):
+        if not is_free(self.sandbox, item, start, end, quantity):
             raise Refusal(_no_capacity())
         lost = call.loses_capacity
-        unit = self.books.price(cell)
+        unit = self.seller.price(item)
         entry = Entry(
             provider=self.name,
-            instance_id=f"res_{self.world.new_id('mithril-res', 16)}",
+            instance_id=f"res_{self.sandbox.new_id('mithril-res', 16)}",
             tag=str(body["name"]),
-            sku=cell.sku,
-            region=cell.region,
+            sku=item.sku,
+            region=item.region,
             zone="",
-            tier=cell.tier,
+            tier=item.tier,
             nodes=quantity,
             units=0 if lost else quantity,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=start,
             ends_at=end,
-            failed_at=now + timedelta(seconds=self.world.durations.boot_s) if lost else None,
+            failed_at=now + timedelta(seconds=self.sandbox.durations.boot_s) if lost else None,
             tariff=Tariff(upfront_usd=unit * quantity * int(hours)),
             detail={"request": body, "unit_usd": str(unit)},
         )
-        return json_reply(self._reservation_row(self.world.ledger.write(entry)), 201)
+        return json_reply(self._reservation_row(self.sandbox.ledger.write(entry)), 201)
 
     def _reservation_status(self, entry: Entry) -> str:
         now = self.now

@@ -90,17 +90,17 @@ unknown GPU, CPUs."""
 
 
 @drawn_once
-def oci_cells(seed: int) -> Iterator[InventoryItem]:
-    """Cells by (shape, availability domain); bare metal has fabrics in some domains only."""
+def oci_inventory(seed: int) -> Iterator[InventoryItem]:
+    """Items by (shape, availability domain); bare metal has fabrics in some domains only."""
     part_of = {shape: part.number for part in PARTS for shape in part.shapes}
     uniform = [row for row in recorded_prices("oci") if not row.region and row.sku in part_of]
     for row in uniform:
         for region, domains in DOMAINS.items():
             for domain in domains:
-                yield _cell(seed, row, region, domain)
+                yield _item(seed, row, region, domain)
 
 
-def _cell(seed: int, row: Recorded, region: str, domain: str) -> InventoryItem:
+def _item(seed: int, row: Recorded, region: str, domain: str) -> InventoryItem:
     lot = (seed, row.sku, domain)
     unknown_there = draw(*lot, "hardware") < 0.25
     return InventoryItem(

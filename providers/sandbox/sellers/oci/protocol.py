@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
 from providers.sandbox.sellers.oci import signing as oci_signing
-from providers.sandbox.sellers.oci.market import DOMAINS, OTHER_PARTS, PARTS, PREFIX, Part, oci_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.sellers.oci.market import DOMAINS, OTHER_PARTS, PARTS, PREFIX, Part, oci_inventory
 
 RETRY_TOKEN_LIFE = timedelta(hours=24)
 BILLING_SLICE_S = 3600
@@ -33,14 +33,14 @@ _HOST = re.compile(r"(?:iaas|identity)\.([a-z0-9-]+)\.(?:oci\.)?oraclecloud\.com
 _MISSING = "Authorization failed or requested resource not found."
 
 
-class Oci(ProviderWire):
+class Oci(ProtocolHandler):
     """Prices for everybody; reports and reservations for signed calls."""
 
     name = "oci"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(oci_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(oci_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the three hosts that the sandbox serves."""
@@ -69,7 +69,7 @@ class Oci(ProviderWire):
             raise Refusal(_error(401, "NotAuthenticated", message)) from error
 
     def _uploaded_key(self, fingerprint: str) -> RSAPublicKey | None:
-        known = self.world.store.document(_KEYS, fingerprint)
+        known = self.sandbox.store.document(_KEYS, fingerprint)
         return None if known is None else oci_signing.public_key(known["pem"])
 
     def unknown_path(self) -> Reply:
@@ -101,11 +101,11 @@ class Oci(ProviderWire):
 
     def _usd_per_gpu_hour(self, part: Part) -> Decimal:
         """What the market asks for the part's shapes; a shape whose price was changed decides for all."""
-        cells = [cell for cell in self.world.market.cells(self.name) if cell.sku in part.shapes]
-        prices = [(self.world.market.price(cell) or Decimal(0), cell) for cell in cells]
-        changed = [(usd, cell) for usd, cell in prices if usd != cell.usd_per_hour]
-        usd, cell = (changed or prices)[0]
-        return usd / cell.gpus
+        items = [item for item in self.sandbox.market.inventory(self.name) if item.sku in part.shapes]
+        prices = [(self.sandbox.market.price(item) or Decimal(0), item) for item in items]
+        changed = [(usd, item) for usd, item in prices if usd != item.usd_per_hour]
+        usd, item = (changed or prices)[0]
+        return usd / item.gpus
 
     def _subscriptions(self, _: Call) -> Reply:
         rows = [
@@ -130,7 +130,7 @@ class Oci(ProviderWire):
     def _upload_key(self, call: Call) -> Reply:
         pem = str(_needed(call.json_object(), "key"))
         printed = oci_signing.fingerprint(oci_signing.public_key(pem))
-        self.world.store.put_document(_KEYS, printed, {"pem": pem})
+        self.sandbox.store.put_document(_KEYS, printed, {"pem": pem})
         user = call.parts["id"]
         return json_reply(
             {
@@ -143,16 +143,16 @@ class Oci(ProviderWire):
             }
         )
 
-    def _cells(self, call: Call, domain: str | None) -> list[InventoryItem]:
+    def _inventory(self, call: Call, domain: str | None) -> list[InventoryItem]:
         region = _region(call)
-        cells = [cell for cell in self.world.market.cells(self.name) if cell.region == region]
-        return [cell for cell in cells if domain in {None, cell.zone}]
+        items = [item for item in self.sandbox.market.inventory(self.name) if item.region == region]
+        return [item for item in items if domain in {None, item.zone}]
 
     def _shapes(self, call: Call) -> Reply:
         _needed(call.query, "compartmentId")
-        cells = self._cells(call, call.query.get("availabilityDomain"))
-        by_sku = {cell.sku: cell for cell in cells if cell.labels["supported"]}
-        rows = [_shape(cell) for cell in by_sku.values()] + [_CPU_SHAPE]
+        items = self._inventory(call, call.query.get("availabilityDomain"))
+        by_sku = {item.sku: item for item in items if item.labels["supported"]}
+        rows = [_shape(item) for item in by_sku.values()] + [_CPU_SHAPE]
         return self._page(call, rows)
 
     def _report(self, call: Call) -> Reply:
@@ -160,13 +160,13 @@ class Oci(ProviderWire):
         _needed(body, "compartmentId")
         domain = str(_needed(body, "availabilityDomain"))
         self._require_domain(call, domain)
-        cells = {cell.sku: cell for cell in self._cells(call, domain)}
-        free = self.world.market.free_by_key(self.name, self.now)
+        items = {item.sku: item for item in self._inventory(call, domain)}
+        free = self.sandbox.market.free_by_key(self.name, self.now)
         rows = []
         for wanted in _needed(body, "shapeAvailabilities"):
-            cell = cells.get(wanted["instanceShape"])
-            there = 0 if cell is None else free[cell.key]
-            supported = cell is not None and (cell.labels["supported"] or there > 0)
+            item = items.get(wanted["instanceShape"])
+            there = 0 if item is None else free[item.key]
+            supported = item is not None and (item.labels["supported"] or there > 0)
             status = "AVAILABLE" if there else "OUT_OF_HOST_CAPACITY"
             rows.append(
                 {
@@ -207,53 +207,53 @@ class Oci(ProviderWire):
         shape, count = configs[0].get("instanceShape"), int(configs[0].get("reservedCount", 0))
         if count < 1:
             raise Refusal(_error(400, "InvalidParameter", "reservedCount must be at least 1"))
-        cells = [cell for cell in self._cells(call, domain) if cell.sku == shape]
-        if not cells:
+        items = [item for item in self._inventory(call, domain) if item.sku == shape]
+        if not items:
             raise Refusal(_error(400, "InvalidParameter", f"instanceShape {shape} is not valid here"))
-        entry = self._reserve(call, body, cells[0], count)
+        entry = self._reserve(call, body, items[0], count)
         if token:
             kept = {"id": entry.instance_id, "at": self.now.isoformat()}
-            self.world.store.put_document(_TOKENS, token, kept)
+            self.sandbox.store.put_document(_TOKENS, token, kept)
         return self._shown(entry)
 
     def _repeated(self, token: str) -> Entry | None:
-        known = self.world.store.document(_TOKENS, token) if token else None
+        known = self.sandbox.store.document(_TOKENS, token) if token else None
         if known is None or self.now - datetime.fromisoformat(known["at"]) > RETRY_TOKEN_LIFE:
             return None
-        entry = self.world.ledger.find(self.name, known["id"])
+        entry = self.sandbox.ledger.find(self.name, known["id"])
         if entry is None or self._state(entry) in {"DELETING", "DELETED"}:
             message = "The provided retry token was used in an earlier request whose resource has changed."
             raise Refusal(_error(409, "InvalidatedRetryToken", message))
         return entry
 
-    def _reserve(self, call: Call, body: dict[str, Any], cell: InventoryItem, count: int) -> Entry:
+    def _reserve(self, call: Call, body: dict[str, Any], item: InventoryItem, count: int) -> Entry:
         now = self.now
-        if self.world.market.free(cell, now) < count:
+        if self.sandbox.market.free(item, now) < count:
             raise Refusal(_no_capacity())
-        part = next(part for part in PARTS if cell.sku in part.shapes)
-        lost_at = now + timedelta(seconds=self.world.durations.boot_s) if call.loses_capacity else None
-        return self.world.ledger.write(
+        part = next(part for part in PARTS if item.sku in part.shapes)
+        lost_at = now + timedelta(seconds=self.sandbox.durations.boot_s) if call.loses_capacity else None
+        return self.sandbox.ledger.write(
             Entry(
                 provider=self.name,
-                instance_id=f"ocid1.capacityreservation.oc1..{self.world.new_id(self.name, 60)}",
+                instance_id=f"ocid1.capacityreservation.oc1..{self.sandbox.new_id(self.name, 60)}",
                 tag=str(body.get("displayName", "")),
-                sku=cell.sku,
-                region=cell.region,
-                zone=cell.zone,
-                tier=cell.tier,
+                sku=item.sku,
+                region=item.region,
+                zone=item.zone,
+                tier=item.tier,
                 nodes=count,
                 units=0 if call.loses_capacity else count,
-                stock_key=cell.stock_key,
+                stock_key=item.stock_key,
                 created_at=now,
                 starts_at=now,
                 failed_at=lost_at,
-                tariff=Tariff(self._usd_per_gpu_hour(part) * cell.gpus * count, BILLING_SLICE_S),
+                tariff=Tariff(self._usd_per_gpu_hour(part) * item.gpus * count, BILLING_SLICE_S),
                 detail={"request": body},
             )
         )
 
     def _state(self, entry: Entry) -> str:
-        durations, now = self.world.durations, self.now
+        durations, now = self.sandbox.durations, self.now
         if entry.failed(now):
             return "DELETED"
         if entry.released_at is not None:
@@ -293,13 +293,13 @@ class Oci(ProviderWire):
         }
 
     def _request_id(self) -> str:
-        return self.world.new_id("oci-request", 32).upper()
+        return self.sandbox.new_id("oci-request", 32).upper()
 
     def _reservations(self, call: Call) -> Reply:
         compartment, region = _needed(call.query, "compartmentId"), _region(call)
         rows = [
             self._summary(entry)
-            for entry in self.world.ledger.entries(self.name)
+            for entry in self.sandbox.ledger.entries(self.name)
             if entry.region == region and entry.detail["request"]["compartmentId"] == compartment
         ]
         names = {"displayName", "lifecycleState", "availabilityDomain"} & set(call.query)
@@ -314,7 +314,7 @@ class Oci(ProviderWire):
         return json_reply(rows[start:end], headers={**headers, "opc-request-id": self._request_id()})
 
     def _find(self, call: Call) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None or entry.region != _region(call):
             raise Refusal(_error(404, "NotAuthorizedOrNotFound", _MISSING))
         return entry
@@ -329,8 +329,8 @@ class Oci(ProviderWire):
             raise Refusal(_error(404, "NotAuthorizedOrNotFound", _MISSING))
         if state != "ACTIVE":
             raise Refusal(_error(409, "IncorrectState", f"The capacity reservation is {state}."))
-        self.world.ledger.write(replace(entry, released_at=self.now))
-        work = f"ocid1.coreservicesworkrequest.oc1..{self.world.new_id('oci-work', 60)}"
+        self.sandbox.ledger.write(replace(entry, released_at=self.now))
+        work = f"ocid1.coreservicesworkrequest.oc1..{self.sandbox.new_id('oci-work', 60)}"
         return Reply(204, b"", headers={"opc-work-request-id": work, "opc-request-id": self._request_id()})
 
 
@@ -345,13 +345,13 @@ _CPU_SHAPE = {
 }
 
 
-def _shape(cell: InventoryItem) -> dict[str, Any]:
+def _shape(item: InventoryItem) -> dict[str, Any]:
     return {
-        "shape": cell.sku,
-        "ocpus": (cell.vcpus or 0) / 2,
-        "memoryInGBs": cell.memory_gb,
-        "gpus": cell.gpus,
-        "gpuDescription": f"{cell.gpus}x {cell.gpu}",
+        "shape": item.sku,
+        "ocpus": (item.vcpus or 0) / 2,
+        "memoryInGBs": item.memory_gb,
+        "gpus": item.gpus,
+        "gpuDescription": f"{item.gpus}x {item.gpu}",
         "isFlexible": False,
         "billingType": "PAID",
     }

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
-from providers.sandbox.wire import Call
+from providers.sandbox.protocol import Call
 
 MOST_SKEW = timedelta(minutes=5)
 _FIELD = re.compile(r'(\w+)="([^"]*)"')

@@ -70,8 +70,8 @@ BY_NAME = {flavor.name: flavor for flavor in FLAVORS}
 
 
 @drawn_once
-def ovh_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell by flavor and region."""
+def ovh_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item by flavor and region."""
     rows: dict[str, Recorded] = {}
     recorded_in: dict[str, set[str]] = {}
     for row in recorded_prices(NAME):
@@ -83,10 +83,10 @@ def ovh_cells(seed: int) -> Iterator[InventoryItem]:
         for region in REGIONS:
             known = region in recorded_in.get(flavor.name, set())
             if known or region == REGIONS[0] or draw(seed, flavor.name, region, "sold") < 0.35:
-                yield _cell(seed, flavor, region, row_of)
+                yield _item(seed, flavor, region, row_of)
 
 
-def _cell(seed: int, flavor: Flavor, region: str, row: Recorded | None) -> InventoryItem:
+def _item(seed: int, flavor: Flavor, region: str, row: Recorded | None) -> InventoryItem:
     lot = (seed, flavor.name, region)
     usd = Decimal(flavor.usd) if row is None else row.usd_per_node_hour / row.gpus * flavor.gpus
     return InventoryItem(

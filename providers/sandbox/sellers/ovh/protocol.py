@@ -16,11 +16,11 @@ from decimal import Decimal
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.ovh.market import BY_NAME, REGIONS, USD_PER_EUR, Flavor, ovh_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.ovh.market import BY_NAME, REGIONS, USD_PER_EUR, Flavor, ovh_inventory
 
 KNOWN_KEY = "sandbox"
 HOURS_A_MONTH = 360
@@ -30,14 +30,14 @@ _IMAGES = ("Ubuntu 22.04", "Ubuntu 24.04", "Debian 12")
 _SIGNATURE = re.compile(r"\$1\$[0-9a-f]{40}")
 
 
-class Ovh(KeyedWire):
+class Ovh(SellerProtocol):
     """Catalogue, flavors, images, instances."""
 
     name = "ovh"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(ovh_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(ovh_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves, under both of its prefixes."""
@@ -86,14 +86,14 @@ class Ovh(KeyedWire):
     def _catalogue(self, call: Call) -> Reply:
         if not call.query.get("ovhSubsidiary"):
             raise ValueError("[ovhSubsidiary] Missing argument")
-        first = {cell.sku: cell for cell in reversed(self.books.cells())}
+        first = {item.sku: item for item in reversed(self.seller.inventory())}
         addons = [row for flavor in BY_NAME.values() for row in self._plans(flavor, first[flavor.name])]
         addons.append({"planCode": "volume.classic.consumption", "product": "publiccloud-volume"})
         locale = {"currencyCode": "EUR", "subsidiary": call.query["ovhSubsidiary"], "taxRate": 20}
         return json_reply({"catalogId": 42, "locale": locale, "plans": [], "addons": addons})
 
-    def _plans(self, flavor: Flavor, cell: InventoryItem) -> Iterable[dict[str, Any]]:
-        hourly = int((self.books.price(cell) / USD_PER_EUR * _UNIT).to_integral_value())
+    def _plans(self, flavor: Flavor, item: InventoryItem) -> Iterable[dict[str, Any]]:
+        hourly = int((self.seller.price(item) / USD_PER_EUR * _UNIT).to_integral_value())
         for code, unit, price, kind in (
             ("consumption", "hour", hourly, "consumption"),
             ("monthly.postpaid", "month", hourly * HOURS_A_MONTH, "rental"),
@@ -108,26 +108,26 @@ class Ovh(KeyedWire):
             }
 
     def _flavors(self, call: Call) -> Reply:
-        free, wanted = self.books.free_by_key(), call.query.get("region")
+        free, wanted = self.seller.free_by_key(), call.query.get("region")
         rows = [
             {
-                "id": _flavor_id(cell.sku, cell.region),
-                "name": cell.sku,
-                "region": cell.region,
-                "available": free[cell.key] > 0,
-                "vcpus": BY_NAME[cell.sku].cores,
-                "ram": BY_NAME[cell.sku].ram_gb,
-                "disk": BY_NAME[cell.sku].disk_gb,
-                "osType": BY_NAME[cell.sku].family,
+                "id": _flavor_id(item.sku, item.region),
+                "name": item.sku,
+                "region": item.region,
+                "available": free[item.key] > 0,
+                "vcpus": BY_NAME[item.sku].cores,
+                "ram": BY_NAME[item.sku].ram_gb,
+                "disk": BY_NAME[item.sku].disk_gb,
+                "osType": BY_NAME[item.sku].family,
                 "type": "ovh.gpu",
-                "quota": free[cell.key],
+                "quota": free[item.key],
                 "planCodes": {
-                    "hourly": f"{cell.sku}.consumption",
-                    "monthly": f"{cell.sku}.monthly.postpaid",
+                    "hourly": f"{item.sku}.consumption",
+                    "monthly": f"{item.sku}.monthly.postpaid",
                 },
             }
-            for cell in self.books.cells()
-            if wanted in {None, cell.region}
+            for item in self.seller.inventory()
+            if wanted in {None, item.region}
         ]
         return json_reply(rows)
 
@@ -148,19 +148,19 @@ class Ovh(KeyedWire):
         for name in ("flavorId", "name", "region"):
             if not body.get(name):
                 raise ValueError(f"[{name}] Missing argument")
-        cell = self._wanted(body)
-        if body.get("imageId") not in {_image_id(name, cell.region) for name in _IMAGES}:
+        item = self._wanted(body)
+        if body.get("imageId") not in {_image_id(name, item.region) for name in _IMAGES}:
             raise Refusal(_error(404, "Client::NotFound", "Image does not exist"))
-        short = call.loses_capacity or self.books.free(cell) < 1
+        short = call.loses_capacity or self.seller.free(item) < 1
         detail = {"request": body, "project": call.parts["project"]}
-        tariff, units = Tariff(self.books.price(cell), 3600), 0 if short else 1
-        entry = self.books.sell(cell, body["name"], tariff, detail, units=units, fails=short)
+        tariff, units = Tariff(self.seller.price(item), 3600), 0 if short else 1
+        entry = self.seller.sell(item, body["name"], tariff, detail, units=units, fails=short)
         return json_reply(self._single(entry))
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
-        for cell in self.books.cells():
-            if _flavor_id(cell.sku, cell.region) == body["flavorId"] and cell.region == body["region"]:
-                return cell
+        for item in self.seller.inventory():
+            if _flavor_id(item.sku, item.region) == body["flavorId"] and item.region == body["region"]:
+                return item
         raise Refusal(_error(404, "Client::NotFound", "Flavor does not exist in this region"))
 
     def _status(self, entry: Entry) -> str:
@@ -169,7 +169,7 @@ class Ovh(KeyedWire):
             return "DELETING"
         if entry.failed(self.now):
             return "ERROR"
-        return "ACTIVE" if self.books.booted(entry) >= 1 else "BUILD"
+        return "ACTIVE" if self.seller.booted(entry) >= 1 else "BUILD"
 
     def _listed(self, entry: Entry) -> dict[str, Any]:
         """An instance in the list: its flavor and image by their ids alone."""
@@ -195,7 +195,7 @@ class Ovh(KeyedWire):
         }
 
     def _entries(self, call: Call) -> list[Entry]:
-        return [e for e in self.books.kept() if e.detail["project"] == call.parts["project"]]
+        return [e for e in self.seller.kept() if e.detail["project"] == call.parts["project"]]
 
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("region")
@@ -212,7 +212,7 @@ class Ovh(KeyedWire):
         return json_reply(self._single(self._known(call)))
 
     def _delete(self, call: Call) -> Reply:
-        self.books.give_back(self._known(call))
+        self.seller.give_back(self._known(call))
         return json_reply(None)
 
 

@@ -15,8 +15,8 @@ from decimal import Decimal
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.price_lists.market import hosted_cells
-from providers.sandbox.wire import Call, ProviderWire, Reply, Route, World, text_reply
+from providers.sandbox.protocol import Call, ProtocolHandler, Reply, Route, SandboxState, text_reply
+from providers.sandbox.sellers.price_lists.market import hosted_inventory
 
 CLOUDS = {
     "aws": "aws",
@@ -51,14 +51,14 @@ _NO_KEY = (
 )
 
 
-class GpuHunt(ProviderWire):
+class GpuHunt(ProtocolHandler):
     """Files for everybody; nothing can be bought."""
 
     name = "gpuhunt"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(hosted_cells(self.name, tuple(CLOUDS.values())))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(hosted_inventory(self.name, tuple(CLOUDS.values())))
 
     def make_routes(self) -> Iterable[Route]:
         """The two files of a cloud."""
@@ -106,38 +106,38 @@ class GpuHunt(ProviderWire):
 
     def _rows(self, cloud: str) -> list[dict[str, str]]:
         cheapest: dict[tuple[str, str, str], tuple[Decimal, InventoryItem]] = {}
-        for cell in self.world.market.cells(self.name):
-            price = self.world.market.price(cell)
-            if cell.labels["cloud"] != cloud or price is None:
+        for item in self.sandbox.market.inventory(self.name):
+            price = self.sandbox.market.price(item)
+            if item.labels["cloud"] != cloud or price is None:
                 continue
-            place = cell.zone if cloud == "gcp" and cell.zone else cell.region
-            key = (cell.sku, place, cell.tier)
+            place = item.zone if cloud == "gcp" and item.zone else item.region
+            key = (item.sku, place, item.tier)
             if key not in cheapest or price < cheapest[key][0]:
-                cheapest[key] = (price, cell)
-        return [_row(place, usd, cell) for (_, place, _), (usd, cell) in cheapest.items()]
+                cheapest[key] = (price, item)
+        return [_row(place, usd, item) for (_, place, _), (usd, item) in cheapest.items()]
 
 
-def _row(place: str, usd: Decimal, cell: InventoryItem) -> dict[str, str]:
-    word = cell.gpu.removesuffix("-80GB").removesuffix("-32GB")
+def _row(place: str, usd: Decimal, item: InventoryItem) -> dict[str, str]:
+    word = item.gpu.removesuffix("-80GB").removesuffix("-32GB")
     return {
-        "instance_name": _instance_name(cell),
+        "instance_name": _instance_name(item),
         "location": place,
         "price": f"{usd:f}",
-        "cpu": str(int(cell.vcpus or 0)),
-        "memory": str(float(cell.memory_gb or 0)),
-        "gpu_count": str(cell.gpus),
-        "gpu_name": word if cell.gpus else "",
-        "gpu_memory": str(float(cell.gpu_memory_gb)) if cell.gpus else "",
-        "spot": str(cell.tier == "spot"),
-        "gpu_vendor": ("amd" if word.startswith("MI") else "nvidia") if cell.gpus else "",
+        "cpu": str(int(item.vcpus or 0)),
+        "memory": str(float(item.memory_gb or 0)),
+        "gpu_count": str(item.gpus),
+        "gpu_name": word if item.gpus else "",
+        "gpu_memory": str(float(item.gpu_memory_gb)) if item.gpus else "",
+        "spot": str(item.tier == "spot"),
+        "gpu_vendor": ("amd" if word.startswith("MI") else "nvidia") if item.gpus else "",
         "cpu_arch": "x86",
         "provider_data": "{}",
     }
 
 
-def _instance_name(cell: InventoryItem) -> str:
-    name: str = cell.labels["type"]
-    if cell.labels["cloud"] == "nebius":
+def _instance_name(item: InventoryItem) -> str:
+    name: str = item.labels["type"]
+    if item.labels["cloud"] == "nebius":
         return name.replace("_", " ", 1)
     return _RUNPOD_IDS.get(name.partition("x_")[2], name)
 

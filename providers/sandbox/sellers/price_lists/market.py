@@ -40,12 +40,12 @@ _MISFILED = "a4-highgpu-8g"
 
 
 @drawn_once
-def hosted_cells(provider: str, clouds: tuple[str, ...]) -> Iterator[InventoryItem]:
-    """Cells of a list by (cloud, type, place, tier); nothing is in stock, for nothing can be bought."""
+def hosted_inventory(provider: str, clouds: tuple[str, ...]) -> Iterator[InventoryItem]:
+    """Items of a list by (cloud, type, place, tier); nothing is in stock, for nothing can be bought."""
     for cloud in clouds:
         for row in _rows(cloud):
-            yield _cell(provider, cloud, row)
-        yield from _odd_cells(provider, cloud)
+            yield _item(provider, cloud, row)
+        yield from _odd_inventory(provider, cloud)
 
 
 def _rows(cloud: str) -> Iterator[Recorded]:
@@ -70,7 +70,7 @@ def _everywhere(row: Recorded) -> Iterator[Recorded]:
             yield replace(row, region=region, zone=domain)
 
 
-def _cell(provider: str, cloud: str, row: Recorded) -> InventoryItem:
+def _item(provider: str, cloud: str, row: Recorded) -> InventoryItem:
     return InventoryItem(
         provider=provider,
         sku=f"{cloud}/{row.sku}",
@@ -92,7 +92,7 @@ def _cell(provider: str, cloud: str, row: Recorded) -> InventoryItem:
     )
 
 
-def _odd_cells(provider: str, cloud: str) -> Iterator[InventoryItem]:
+def _odd_inventory(provider: str, cloud: str) -> Iterator[InventoryItem]:
     """A machine without a GPU, a type that nobody knows, and a price of zero."""
     known = next(row for row in _rows(cloud) if row.gpus)
     strange = replace(
@@ -110,4 +110,4 @@ def _odd_cells(provider: str, cloud: str) -> Iterator[InventoryItem]:
         replace(strange, sku=f"gpu-x9-{cloud}", usd_per_node_hour=Decimal("31.00")),
         replace(strange, usd_per_node_hour=Decimal(0)),
     ):
-        yield _cell(provider, cloud, row)
+        yield _item(provider, cloud, row)

@@ -16,8 +16,8 @@ from decimal import Decimal
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.price_lists.market import hosted_cells
-from providers.sandbox.wire import Call, ProviderWire, Reply, Route, World, text_reply
+from providers.sandbox.protocol import Call, ProtocolHandler, Reply, Route, SandboxState, text_reply
+from providers.sandbox.sellers.price_lists.market import hosted_inventory
 
 CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "nebius", "verda", "hyperstack", "mithril", "cudo")
 _COMMON = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB"
@@ -37,19 +37,19 @@ _MIB_PER_GB = 1024
 class _Line:
     """A type in one place, with its prices by tier."""
 
-    cell: InventoryItem
+    item: InventoryItem
     zone: str
     prices: dict[str, Decimal] = field(default_factory=dict)
 
 
-class SkyPilot(ProviderWire):
+class SkyPilot(ProtocolHandler):
     """Files for everybody; nothing can be bought."""
 
     name = "skypilot"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(hosted_cells(self.name, CLOUDS))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(hosted_inventory(self.name, CLOUDS))
 
     def make_routes(self) -> Iterable[Route]:
         """The catalogue's path at both hosts."""
@@ -92,13 +92,13 @@ class SkyPilot(ProviderWire):
 
     def _lines(self, cloud: str) -> list[_Line]:
         """A line a type and place; an on-demand price without a zone holds in every zone of its region."""
-        cells = [cell for cell in self.world.market.cells(self.name) if cell.labels["cloud"] == cloud]
+        items = [item for item in self.sandbox.market.inventory(self.name) if item.labels["cloud"] == cloud]
         found: dict[tuple[str, str, str], _Line] = {}
-        for cell in cells:
-            line = found.setdefault((cell.sku, cell.region, cell.zone), _Line(cell, cell.zone))
-            price = self.world.market.price(cell)
+        for item in items:
+            line = found.setdefault((item.sku, item.region, item.zone), _Line(item, item.zone))
+            price = self.sandbox.market.price(item)
             if price is not None:
-                line.prices[cell.tier] = price
+                line.prices[item.tier] = price
         zoned = {(sku, region) for sku, region, zone in found if zone}
         for (sku, region, zone), line in found.items():
             regional = found.get((sku, region, ""))
@@ -108,18 +108,18 @@ class SkyPilot(ProviderWire):
 
 
 def _row(cloud: str, line: _Line) -> dict[str, str]:
-    cell = line.cell
+    item = line.item
     spell = str if cloud in {"azure", "oci", "nebius"} else lambda count: f"{count}.0"
     return {
-        "InstanceType": cell.labels["type"],
-        "AcceleratorName": cell.gpu if cell.gpus else "",
-        "AcceleratorCount": spell(cell.gpus) if cell.gpus else "",
-        "vCPUs": f"{cell.vcpus}" if cell.vcpus else "",
-        "MemoryGiB": f"{cell.memory_gb}" if cell.memory_gb else "",
-        "GpuInfo": _gpu_info(cell, spell(cell.gpus)) if cell.gpus else "",
+        "InstanceType": item.labels["type"],
+        "AcceleratorName": item.gpu if item.gpus else "",
+        "AcceleratorCount": spell(item.gpus) if item.gpus else "",
+        "vCPUs": f"{item.vcpus}" if item.vcpus else "",
+        "MemoryGiB": f"{item.memory_gb}" if item.memory_gb else "",
+        "GpuInfo": _gpu_info(item, spell(item.gpus)) if item.gpus else "",
         "Price": _money(line.prices.get("on_demand")),
         "SpotPrice": _money(line.prices.get("spot")),
-        "Region": cell.region,
+        "Region": item.region,
         "AvailabilityZone": line.zone,
         "Arch": "x86_64",
         "Generation": "V2",
@@ -130,11 +130,11 @@ def _google_rows(lines: Iterable[_Line]) -> Iterator[dict[str, str]]:
     """Machines first, then their GPUs, once for each kind, number and zone."""
     cards: dict[tuple[str, int, str], dict[str, Decimal]] = {}
     for line in lines:
-        cell, row = line.cell, _row("gcp", line)
-        if not cell.gpus:
+        item, row = line.item, _row("gcp", line)
+        if not item.gpus:
             yield row
             continue
-        key = (cell.gpu, cell.gpus, line.zone)
+        key = (item.gpu, item.gpus, line.zone)
         shares = {tier: (usd * _GPU_SHARE).quantize(Decimal("0.00001")) for tier, usd in line.prices.items()}
         gpus = cards.setdefault(key, shares)
         machine = {tier: usd - gpus[tier] for tier, usd in line.prices.items() if tier in gpus}
@@ -151,11 +151,11 @@ def _google_rows(lines: Iterable[_Line]) -> Iterator[dict[str, str]]:
         }
 
 
-def _gpu_info(cell: InventoryItem, count: str) -> str:
-    mib = cell.gpu_memory_gb * _MIB_PER_GB
+def _gpu_info(item: InventoryItem, count: str) -> str:
+    mib = item.gpu_memory_gb * _MIB_PER_GB
     memory = f"{{'SizeInMiB': {mib}}}"
-    gpu = f"{{'Name': '{cell.gpu}', 'Manufacturer': 'NVIDIA', 'Count': {count}, 'MemoryInfo': {memory}}}"
-    return f"{{'Gpus': [{gpu}], 'TotalGpuMemoryInMiB': {mib * cell.gpus}}}"
+    gpu = f"{{'Name': '{item.gpu}', 'Manufacturer': 'NVIDIA', 'Count': {count}, 'MemoryInfo': {memory}}}"
+    return f"{{'Gpus': [{gpu}], 'TotalGpuMemoryInMiB': {mib * item.gpus}}}"
 
 
 def _money(usd: Decimal | None) -> str:

@@ -81,28 +81,28 @@ _ODD_ROWS = (
 
 
 @drawn_once
-def prime_intellect_cells(seed: int) -> Iterator[InventoryItem]:
-    """Cells by (seller and type, country, data centre, tier).
+def prime_intellect_inventory(seed: int) -> Iterator[InventoryItem]:
+    """Items by (seller and type, country, data centre, tier).
 
     A unit is a node. Clusters are several recorded nodes at their recorded price, from the same stock as
     the single ones: that they are sold together, and over which network, is illustrative.
     """
     rows = recorded_prices("prime_intellect")
     for row in rows:
-        yield _cell(seed, row)
+        yield _item(seed, row)
     for row in rows:
         if _is_in_clusters(row):
             for nodes in _CLUSTERS:
                 yield _cluster(seed, row, nodes)
     for odd in _ODD_ROWS:
-        yield _odd_cell(odd)
+        yield _odd_item(odd)
 
 
 def _is_in_clusters(row: Recorded) -> bool:
     return row.gpus == 8 and row.gpu in _CLUSTER_GPUS and row.tier == "on_demand"
 
 
-def _cell(seed: int, row: Recorded) -> InventoryItem:
+def _item(seed: int, row: Recorded) -> InventoryItem:
     lot = (seed, row.sku, row.region, row.zone, row.tier)
     gpu_type, socket = _WORDS[row.gpu]
     provider, _, cloud_id = row.sku.partition(" ")
@@ -140,7 +140,7 @@ def _cell(seed: int, row: Recorded) -> InventoryItem:
 
 
 def _cluster(seed: int, row: Recorded, nodes: int) -> InventoryItem:
-    single = _cell(seed, row)
+    single = _item(seed, row)
     fabric = ("RoCE", 3200) if single.labels["provider"] == "nebius" else ("Infiniband", 3200)
     return replace(
         single,
@@ -151,7 +151,7 @@ def _cluster(seed: int, row: Recorded, nodes: int) -> InventoryItem:
     )
 
 
-def _odd_cell(odd: _Odd) -> InventoryItem:
+def _odd_item(odd: _Odd) -> InventoryItem:
     sku = f"{odd.provider} {odd.cloud_id}"
     return InventoryItem(
         provider="prime_intellect",

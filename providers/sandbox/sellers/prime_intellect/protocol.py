@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.prime_intellect.market import USD_PER_EUR, prime_intellect_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.sellers.prime_intellect.market import USD_PER_EUR, prime_intellect_inventory
 
 BILLING_INCREMENT_S = 3600
 LARGEST_PAGE = 100
@@ -38,14 +38,14 @@ _NOTHING = dict.fromkeys(
 )
 
 
-class PrimeIntellect(ProviderWire):
+class PrimeIntellect(ProtocolHandler):
     """Availability and pods."""
 
     name = "prime_intellect"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(prime_intellect_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(prime_intellect_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -81,26 +81,26 @@ class PrimeIntellect(ProviderWire):
         return _error(500, "Internal Server Error")
 
     def _gpus(self, call: Call) -> Reply:
-        return self._page(call, [cell for cell in self._cells() if cell.labels["nodes"] == 1])
+        return self._page(call, [item for item in self._inventory() if item.labels["nodes"] == 1])
 
     def _multi_node(self, call: Call) -> Reply:
-        return self._page(call, [cell for cell in self._cells() if cell.labels["nodes"] > 1])
+        return self._page(call, [item for item in self._inventory() if item.labels["nodes"] > 1])
 
-    def _cells(self) -> list[InventoryItem]:
-        return self.world.market.cells(self.name)
+    def _inventory(self) -> list[InventoryItem]:
+        return self.sandbox.market.inventory(self.name)
 
-    def _page(self, call: Call, cells: list[InventoryItem]) -> Reply:
+    def _page(self, call: Call, items: list[InventoryItem]) -> Reply:
         page, size = int(call.query.get("page", "1")), int(call.query.get("page_size", "100"))
         if page < 1 or not 1 <= size <= LARGEST_PAGE:
             raise Refusal(_invalid("page_size", f"Input should be from 1 to {LARGEST_PAGE}"))
-        free = self.world.market.free_by_key(self.name, self.now)
-        wanted = [cell for cell in cells if _is_wanted(cell, call)]
+        free = self.sandbox.market.free_by_key(self.name, self.now)
+        wanted = [item for item in items if _is_wanted(item, call)]
         shown = wanted[(page - 1) * size : page * size]
-        rows = [self._row(cell, free[cell.key] // cell.labels["nodes"]) for cell in shown]
+        rows = [self._row(item, free[item.key] // item.labels["nodes"]) for item in shown]
         return json_reply({"items": rows, "totalCount": len(wanted)})
 
-    def _row(self, cell: InventoryItem, free: int) -> dict[str, Any]:
-        labels = cell.labels
+    def _row(self, item: InventoryItem, free: int) -> dict[str, Any]:
+        labels = item.labels
         kind, gbit_s = labels["fabric"] or (None, None)
         return {
             "cloudId": labels["cloudId"],
@@ -108,41 +108,41 @@ class PrimeIntellect(ProviderWire):
             "socket": labels["socket"],
             "provider": labels["provider"],
             "region": labels["region"],
-            "dataCenter": cell.zone or None,
-            "country": cell.region,
-            "gpuCount": cell.gpus * labels["nodes"],
-            "gpuMemory": cell.gpu_memory_gb,
+            "dataCenter": item.zone or None,
+            "country": item.region,
+            "gpuCount": item.gpus * labels["nodes"],
+            "gpuMemory": item.gpu_memory_gb,
             "disk": {**_NOTHING, "defaultCount": 100},
             "sharedDisk": dict(_NOTHING),
-            "vcpu": {**_NOTHING, "defaultCount": int(cell.vcpus or 0)},
-            "memory": {**_NOTHING, "defaultCount": int(cell.memory_gb or 0)},
+            "vcpu": {**_NOTHING, "defaultCount": int(item.vcpus or 0)},
+            "memory": {**_NOTHING, "defaultCount": int(item.memory_gb or 0)},
             "internetSpeed": None,
             "interconnect": gbit_s,
             "interconnectType": kind,
             "provisioningTime": None,
             "stockStatus": _level(free),
             "security": labels["security"],
-            "prices": self._prices(cell),
+            "prices": self._prices(item),
             "images": ["ubuntu_22_cuda_12"],
-            "isSpot": cell.tier == "spot",
+            "isSpot": item.tier == "spot",
             "prepaidTime": labels["prepaid"] or None,
         }
 
-    def _prices(self, cell: InventoryItem) -> dict[str, Any]:
-        amount = self._usd(cell)
-        if cell.labels["currency"] == "EUR":
+    def _prices(self, item: InventoryItem) -> dict[str, Any]:
+        amount = self._usd(item)
+        if item.labels["currency"] == "EUR":
             amount /= USD_PER_EUR
-        community = cell.labels["security"] == "community_cloud"
+        community = item.labels["security"] == "community_cloud"
         return {
             "onDemand": None if community else float(round(amount, 6)),
             "communityPrice": float(round(amount, 6)) if community else None,
             "isVariable": False,
-            "currency": cell.labels["currency"],
+            "currency": item.labels["currency"],
         }
 
-    def _usd(self, cell: InventoryItem) -> Decimal:
+    def _usd(self, item: InventoryItem) -> Decimal:
         """Dollars per hour of the whole configuration."""
-        return (self.world.market.price(cell) or Decimal(0)) * int(cell.labels["nodes"])
+        return (self.sandbox.market.price(item) or Decimal(0)) * int(item.labels["nodes"])
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
@@ -152,52 +152,52 @@ class PrimeIntellect(ProviderWire):
         for name in _NEEDED:
             if not pod.get(name):
                 raise Refusal(_invalid(f"pod.{name}", "Field required"))
-        cell = self._wanted(pod, str(provider.get("type")))
-        now, nodes = self.now, int(cell.labels["nodes"])
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
+        item = self._wanted(pod, str(provider.get("type")))
+        now, nodes = self.now, int(item.labels["nodes"])
+        boots_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
         entry = Entry(
             provider=self.name,
-            instance_id=self.world.new_id(self.name, 32),
+            instance_id=self.sandbox.new_id(self.name, 32),
             tag=str(pod.get("name") or ""),
-            sku=cell.sku,
-            region=cell.region,
-            zone=cell.zone,
-            tier=cell.tier,
+            sku=item.sku,
+            region=item.region,
+            zone=item.zone,
+            tier=item.tier,
             nodes=nodes,
             units=0 if call.loses_capacity else nodes,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=now,
             failed_at=boots_at if call.loses_capacity else None,
-            tariff=Tariff(self._usd(cell), BILLING_INCREMENT_S, int(cell.labels["prepaid"]) * 3600),
-            detail={"request": pod, "provider": cell.labels["provider"]},
+            tariff=Tariff(self._usd(item), BILLING_INCREMENT_S, int(item.labels["prepaid"]) * 3600),
+            detail={"request": pod, "provider": item.labels["provider"]},
         )
-        return json_reply(self._shown(self.world.ledger.write(entry)))
+        return json_reply(self._shown(self.sandbox.ledger.write(entry)))
 
     def _wanted(self, pod: dict[str, Any], provider: str) -> InventoryItem:
         """The dearest configuration that the pod's words and ``maxPrice`` allow, if it has stock."""
-        known = [cell for cell in self._cells() if _is_meant(cell, pod, provider)]
+        known = [item for item in self._inventory() if _is_meant(item, pod, provider)]
         if not known:
             raise Refusal(_invalid("pod.cloudId", "no such configuration"))
         limit = pod.get("maxPrice")
-        payable = [cell for cell in known if limit is None or self._usd(cell) <= Decimal(str(limit))]
+        payable = [item for item in known if limit is None or self._usd(item) <= Decimal(str(limit))]
         if not payable:
             raise Refusal(_error(400, "The price exceeds maxPrice"))
-        cell = max(payable, key=self._usd)
-        if self.world.market.free(cell, self.now) < cell.labels["nodes"]:
+        item = max(payable, key=self._usd)
+        if self.sandbox.market.free(item, self.now) < item.labels["nodes"]:
             raise Refusal(_no_capacity())
-        return cell
+        return item
 
     def _pods(self, call: Call) -> Reply:
         offset, limit = int(call.query.get("offset", "0")), int(call.query.get("limit", "100"))
-        rows = [self._shown(entry) for entry in self.world.ledger.entries(self.name)]
+        rows = [self._shown(entry) for entry in self.sandbox.ledger.entries(self.name)]
         shown = [row for row in rows if row["status"] != "TERMINATED"]
         page = {"total_count": len(shown), "offset": offset, "limit": limit}
         return json_reply({**page, "data": shown[offset : offset + limit], "status": "ok"})
 
     def _statuses(self, call: Call) -> Reply:
         ids = parse_qs(urlsplit(call.target).query).get("pod_ids", [])
-        found = [self.world.ledger.find(self.name, pod_id) for pod_id in ids]
+        found = [self.sandbox.ledger.find(self.name, pod_id) for pod_id in ids]
         names = ("providerType", "status", "sshConnection", "ip", "installationStatus")
         rows = [self._shown(entry) for entry in found if entry is not None]
         data = [{"podId": row["id"], **{name: row[name] for name in names}} for row in rows]
@@ -207,7 +207,7 @@ class PrimeIntellect(ProviderWire):
         return json_reply(self._shown(self._known(call)))
 
     def _known(self, call: Call) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None or self._status(entry) == "TERMINATED":
             raise Refusal(_error(404, "Pod not found"))
         return entry
@@ -215,11 +215,11 @@ class PrimeIntellect(ProviderWire):
     def _delete(self, call: Call) -> Reply:
         entry = self._known(call)
         if entry.released_at is None:
-            entry = self.world.ledger.write(replace(entry, released_at=self.now))
+            entry = self.sandbox.ledger.write(replace(entry, released_at=self.now))
         return json_reply({"status": "TERMINATED"})
 
     def _status(self, entry: Entry) -> str:
-        durations, now = self.world.durations, self.now
+        durations, now = self.sandbox.durations, self.now
         if entry.released_at is not None:
             gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
             return "DELETING" if now < gone_at else "TERMINATED"
@@ -230,7 +230,7 @@ class PrimeIntellect(ProviderWire):
 
     def _shown(self, entry: Entry) -> dict[str, Any]:
         request, status = entry.detail["request"], self._status(entry)
-        booted = self.now >= entry.created_at + timedelta(seconds=self.world.durations.boot_s)
+        booted = self.now >= entry.created_at + timedelta(seconds=self.sandbox.durations.boot_s)
         address = "198.51.100.60" if status == "ACTIVE" else None
         return {
             "id": entry.instance_id,
@@ -259,29 +259,29 @@ class PrimeIntellect(ProviderWire):
         }
 
 
-def _is_wanted(cell: InventoryItem, call: Call) -> bool:
-    labels = cell.labels
+def _is_wanted(item: InventoryItem, call: Call) -> bool:
+    labels = item.labels
     facts = {
         "regions": labels["region"],
-        "gpu_count": str(cell.gpus * labels["nodes"]),
+        "gpu_count": str(item.gpus * labels["nodes"]),
         "gpu_type": labels["gpuType"],
         "socket": labels["socket"],
         "security": labels["security"],
-        "data_center_id": cell.zone,
+        "data_center_id": item.zone,
         "cloud_id": labels["cloudId"],
     }
     return all(call.query[name] == value for name, value in facts.items() if name in call.query)
 
 
-def _is_meant(cell: InventoryItem, pod: dict[str, Any], provider: str) -> bool:
-    labels = cell.labels
+def _is_meant(item: InventoryItem, pod: dict[str, Any], provider: str) -> bool:
+    labels = item.labels
     must = {
         "cloudId": labels["cloudId"],
         "gpuType": labels["gpuType"],
         "socket": labels["socket"],
-        "gpuCount": cell.gpus * labels["nodes"],
+        "gpuCount": item.gpus * labels["nodes"],
     }
-    may = {"dataCenterId": cell.zone, "country": cell.region, "security": labels["security"]}
+    may = {"dataCenterId": item.zone, "country": item.region, "security": labels["security"]}
     return (
         provider == labels["provider"]
         and all(pod[name] == value for name, value in must.items())

@@ -1,6 +1,6 @@
 """RunPod's GraphQL fields: the catalogue, pods and clusters; spot exists only here.
 
-Errors come with status 200. One ``lowestPrice`` answers for one (count × place × cloud) cell.
+Errors come with status 200. One ``lowestPrice`` answers for one (count × place × cloud) item.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from providers.sandbox.graphql import Field, GraphQLError, parse, project
 from providers.sandbox.ledger import Entry, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.runpod.desk import CannotDeploy, Desk, PodOrder, center, level, places
+from providers.sandbox.protocol import Call, Reply, json_reply
 from providers.sandbox.sellers.runpod.market import COMMUNITY, GPU_TYPES, SECURE, GpuType
-from providers.sandbox.wire import Call, Reply, json_reply
+from providers.sandbox.sellers.runpod.orders import CannotDeploy, PodOrder, PodOrders, center, level, places
 
 PUBLIC_FIELDS = frozenset({"gpuTypes", "dataCenters", "countryCodes"})
 """Fields that need no key."""
@@ -46,8 +46,8 @@ _PLAIN_POD: Mapping[str, Any] = {
 class GraphQLFields:
     """Resolves top-level fields."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, orders: PodOrders) -> None:
+        self._orders = orders
 
     def resolved(self, kind: str, field: Field, loses_capacity: bool) -> Any:
         """A field's answer; GraphQLError for a field that does not exist, CannotDeploy for an order."""
@@ -63,13 +63,13 @@ class GraphQLFields:
             "gpuTypes": self._gpu_types,
             "dataCenters": lambda _: [
                 {**center(region), "listed": True}
-                for region in sorted({c.region for c in self._desk.all_cells() if c.labels["center"]})
+                for region in sorted({c.region for c in self._orders.all_items() if c.labels["center"]})
             ],
-            "countryCodes": lambda _: sorted({cell.labels["country"] for cell in self._desk.all_cells()}),
+            "countryCodes": lambda _: sorted({item.labels["country"] for item in self._orders.all_items()}),
             "myself": lambda _: {
                 "id": "user_sandbox",
-                "pods": [self._pod_row(entry) for entry in self._desk.held("pod")],
-                "clusters": [_cluster_row(entry) for entry in self._desk.held("cluster")],
+                "pods": [self._pod_row(entry) for entry in self._orders.held("pod")],
+                "clusters": [_cluster_row(entry) for entry in self._orders.held("cluster")],
             },
             "pod": self._find,
         }
@@ -88,9 +88,11 @@ class GraphQLFields:
         return [self._gpu_type(gpu) for gpu in GPU_TYPES.values() if only in {None, gpu.gpu_id}]
 
     def _gpu_type(self, gpu: GpuType) -> dict[str, Any]:
-        clouds = {cell.zone: cell for cell in self._desk.cells(gpu.gpu_id, "on_demand")}
-        spots = {cell.zone: cell for cell in self._desk.cells(gpu.gpu_id, "spot")}
-        centers = sorted({c.region for c in self._desk.cells(gpu.gpu_id, "on_demand") if c.labels["center"]})
+        clouds = {item.zone: item for item in self._orders.inventory(gpu.gpu_id, "on_demand")}
+        spots = {item.zone: item for item in self._orders.inventory(gpu.gpu_id, "spot")}
+        centers = sorted(
+            {c.region for c in self._orders.inventory(gpu.gpu_id, "on_demand") if c.labels["center"]}
+        )
         secure, community = clouds.get(SECURE), clouds.get(COMMUNITY)
         return {
             "id": gpu.gpu_id,
@@ -116,23 +118,27 @@ class GraphQLFields:
             "lowestPrice": lambda arguments: self._lowest(gpu, arguments.get("input") or {}),
         }
 
-    def _optional_price(self, cell: InventoryItem | None) -> float | None:
-        return None if cell is None else self._desk.price(cell)
+    def _optional_price(self, item: InventoryItem | None) -> float | None:
+        return None if item is None else self._orders.price(item)
 
     def _lowest(self, gpu: GpuType, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """One (count × place × cloud) cell: prices, level and sizes, all null without stock."""
+        """One (count × place × cloud) item: prices, level and sizes, all null without stock."""
         count = int(wanted.get("gpuCount") or 1)
-        stock = self._desk.stock(count)
+        stock = self._orders.stock(count)
         on_demand = [
-            c for c in self._desk.cells(gpu.gpu_id, "on_demand") if _in_place(c, wanted) and stock[c.key]
+            c
+            for c in self._orders.inventory(gpu.gpu_id, "on_demand")
+            if _in_place(c, wanted) and stock[c.key]
         ]
-        spot = [c for c in self._desk.cells(gpu.gpu_id, "spot") if _in_place(c, wanted) and stock[c.key]]
-        most = max((stock[cell.key] for cell in on_demand), default=0)
+        spot = [
+            c for c in self._orders.inventory(gpu.gpu_id, "spot") if _in_place(c, wanted) and stock[c.key]
+        ]
+        most = max((stock[item.key] for item in on_demand), default=0)
         found = bool(on_demand)
-        total = sum(stock[cell.key] for cell in on_demand)
+        total = sum(stock[item.key] for item in on_demand)
         return {
-            "minimumBidPrice": min((self._desk.price(cell) for cell in spot), default=None),
-            "uninterruptablePrice": min((self._desk.price(cell) for cell in on_demand), default=None),
+            "minimumBidPrice": min((self._orders.price(item) for item in spot), default=None),
+            "uninterruptablePrice": min((self._orders.price(item) for item in on_demand), default=None),
             "minVcpu": gpu.vcpus * count if found else None,
             "minMemory": gpu.ram_gb * count if found else None,
             "minDisk": 20 if found else None,
@@ -159,7 +165,7 @@ class GraphQLFields:
             places=None if place is None else (str(place),),
             bid_usd=None if bid is None else Decimal(str(bid)),
         )
-        return self._pod_row(self._desk.deploy(order, "pod", loses_capacity))
+        return self._pod_row(self._orders.deploy(order, "pod", loses_capacity))
 
     def _cluster(self, wanted: Mapping[str, Any], loses_capacity: bool) -> dict[str, Any]:
         if wanted.get("deployCost") is None:
@@ -174,24 +180,24 @@ class GraphQLFields:
             places=places([wanted["dataCenterId"]] if wanted.get("dataCenterId") else None),
             pods=int(wanted.get("podCount") or 2),
         )
-        return _cluster_row(self._desk.deploy(order, "cluster", loses_capacity))
+        return _cluster_row(self._orders.deploy(order, "cluster", loses_capacity))
 
     def _find(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-        for entry in self._desk.held("pod"):
+        for entry in self._orders.held("pod"):
             if entry.instance_id == wanted.get("podId"):
                 return self._pod_row(entry)
         return None
 
     def _release(self, wanted: Mapping[str, Any], name: str, kind: str) -> None:
-        for entry in self._desk.held(kind):
+        for entry in self._orders.held(kind):
             if entry.instance_id == wanted.get(name):
-                self._desk.release(entry)
+                self._orders.release(entry)
                 return
         miss = "pod not found to terminate" if kind == "pod" else "Cluster not found"
         raise CannotDeploy(miss)
 
     def _pod_row(self, entry: Entry) -> dict[str, Any]:
-        status = self._desk.status(entry)
+        status = self._orders.status(entry)
         running = status == "RUNNING"
         return {
             "id": entry.instance_id,
@@ -211,7 +217,7 @@ class GraphQLFields:
                 "dataCenterId": entry.region if entry.zone == SECURE else None,
                 "secureCloud": entry.zone == SECURE,
             },
-            "runtime": {"uptimeInSeconds": int(self._desk.age_s(entry)), "ports": []} if running else None,
+            "runtime": {"uptimeInSeconds": int(self._orders.age_s(entry)), "ports": []} if running else None,
             **_PLAIN_POD,
         }
 
@@ -242,13 +248,13 @@ def _cluster_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _in_place(cell: InventoryItem, wanted: Mapping[str, Any]) -> bool:
+def _in_place(item: InventoryItem, wanted: Mapping[str, Any]) -> bool:
     secure = wanted.get("secureCloud")
     center, country = wanted.get("dataCenterId"), wanted.get("countryCode")
     return (
-        (secure is None or (cell.zone == SECURE) == bool(secure))
-        and center in {None, cell.region}
-        and country in {None, cell.labels["country"]}
+        (secure is None or (item.zone == SECURE) == bool(secure))
+        and center in {None, item.region}
+        and country in {None, item.labels["country"]}
     )
 
 

@@ -57,24 +57,24 @@ GPU_TYPES = {
 
 
 @drawn_once
-def runpod_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell per (GPU type, place, cloud, tier), counted in GPUs."""
+def runpod_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item per (GPU type, place, cloud, tier), counted in GPUs."""
     rows = recorded_prices("runpod")
     centers = sorted({(row.region, row.zone) for row in rows if row.zone})
     for row in rows:
         if row.sku.startswith("1x_A100-80GB_SECURE"):
-            yield _cell(seed, row, A100_PCIE, SECURE, row.region, row.zone)
+            yield _item(seed, row, A100_PCIE, SECURE, row.region, row.zone)
         found = re.fullmatch(r"(.+) \((secure|community)\)", row.sku)
         if found is None:
             continue
         gpu_id, cloud = found[1], found[2].upper()
         if cloud == SECURE:
             for country, center in _drawn_centers(seed, gpu_id, centers):
-                yield _cell(seed, row, gpu_id, cloud, country, center)
+                yield _item(seed, row, gpu_id, cloud, country, center)
         else:
             for country in _COMMUNITY_COUNTRIES[:3]:
-                yield _cell(seed, row, gpu_id, cloud, country, "")
-    yield _odd_cell()
+                yield _item(seed, row, gpu_id, cloud, country, "")
+    yield _odd_item()
 
 
 def _drawn_centers(seed: int, gpu_id: str, centers: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -82,7 +82,7 @@ def _drawn_centers(seed: int, gpu_id: str, centers: list[tuple[str, str]]) -> li
     return ranked[: draw_count(2, 4, seed, gpu_id, "centers")]
 
 
-def _cell(seed: int, row: Recorded, gpu_id: str, cloud: str, country: str, center: str) -> InventoryItem:
+def _item(seed: int, row: Recorded, gpu_id: str, cloud: str, country: str, center: str) -> InventoryItem:
     lot = (seed, gpu_id, cloud, center or country)
     empty = row.gpu == "MI300X-192GB" or draw(*lot, "none") < 0.2
     found = GPU_TYPES[gpu_id]
@@ -110,7 +110,7 @@ def _cell(seed: int, row: Recorded, gpu_id: str, cloud: str, country: str, cente
     )
 
 
-def _odd_cell() -> InventoryItem:
+def _odd_item() -> InventoryItem:
     """An unknown GPU."""
     return InventoryItem(
         provider="runpod",

@@ -13,26 +13,26 @@ from typing import Any
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.graphql import GraphQLError, parse
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.runpod.desk import (
-    NO_MACHINE,
-    CannotDeploy,
-    Desk,
-    PodOrder,
-    center,
-    level,
-    places,
-)
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.runpod.graphql import (
     PUBLIC_FIELDS,
     GraphQLFields,
     graphql_errors,
     graphql_operation,
 )
-from providers.sandbox.sellers.runpod.market import COMMUNITY, GPU_TYPES, SECURE, GpuType, runpod_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.sellers.runpod.market import COMMUNITY, GPU_TYPES, SECURE, GpuType, runpod_inventory
+from providers.sandbox.sellers.runpod.orders import (
+    NO_MACHINE,
+    CannotDeploy,
+    PodOrder,
+    PodOrders,
+    center,
+    level,
+    places,
+)
 
 _RATE_HEADERS = {
     "RateLimit-Policy": '"minute";q=60;w=60, "hour";q=3000;w=3600, "day";q=50000;w=86400',
@@ -40,16 +40,16 @@ _RATE_HEADERS = {
 }
 
 
-class RunPod(KeyedWire):
+class RunPod(SellerProtocol):
     """Catalogue, pods and clusters, over both surfaces."""
 
     name = "runpod"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(runpod_cells(world.seed))
-        self._desk = Desk(world)
-        self._graphql_fields = GraphQLFields(self._desk)
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(runpod_inventory(sandbox.seed))
+        self._orders = PodOrders(sandbox)
+        self._graphql_fields = GraphQLFields(self._orders)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of both surfaces that the sandbox serves."""
@@ -109,24 +109,24 @@ class RunPod(KeyedWire):
         cloud = call.query.get("cloud", SECURE)
         count = int(call.query.get("count", "1"))
         countries = set(filter(None, call.query.get("countryCodes", "").split(",")))
-        stock = self._desk.stock(count)
+        stock = self._orders.stock(count)
         rows = []
         for gpu in GPU_TYPES.values():
-            cells = self._desk.cells(gpu.gpu_id, "on_demand")
-            if not countries or any(cell.labels["country"] in countries for cell in cells):
-                wanted = [cell for cell in cells if cell.zone == cloud]
-                rows.append(self._catalog_row(gpu, cells, wanted, stock, "AVAILABILITY" in include))
+            items = self._orders.inventory(gpu.gpu_id, "on_demand")
+            if not countries or any(item.labels["country"] in countries for item in items):
+                wanted = [item for item in items if item.zone == cloud]
+                rows.append(self._catalog_row(gpu, items, wanted, stock, "AVAILABILITY" in include))
         return json_reply({"gpus": rows})
 
     def _catalog_row(
         self,
         gpu: GpuType,
-        cells: list[InventoryItem],
+        items: list[InventoryItem],
         wanted: list[InventoryItem],
         stock: Mapping[str, int],
         detailed: bool,
     ) -> dict[str, Any]:
-        clouds = {cell.zone: cell for cell in cells}
+        clouds = {item.zone: item for item in items}
         row: dict[str, Any] = {
             "id": gpu.gpu_id,
             "name": gpu.name,
@@ -136,8 +136,8 @@ class RunPod(KeyedWire):
             "secure": SECURE in clouds,
             "community": COMMUNITY in clouds,
             "price": {
-                "secure": self._desk.price(clouds.get(SECURE)),
-                "community": self._desk.price(clouds.get(COMMUNITY)),
+                "secure": self._orders.price(clouds.get(SECURE)),
+                "community": self._orders.price(clouds.get(COMMUNITY)),
             },
             "maxCount": {
                 "secure": 8 if SECURE in clouds else 0,
@@ -145,24 +145,24 @@ class RunPod(KeyedWire):
             },
         }
         if detailed:
-            row["availability"] = level(sum(stock[cell.key] for cell in wanted))
-            places = [cell for cell in wanted if stock[cell.key] and cell.labels["center"]]
+            row["availability"] = level(sum(stock[item.key] for item in wanted))
+            places = [item for item in wanted if stock[item.key] and item.labels["center"]]
             if places:
                 row["dataCenters"] = [
-                    {**center(cell.region), "availability": level(stock[cell.key])} for cell in places
+                    {**center(item.region), "availability": level(stock[item.key])} for item in places
                 ]
         return row
 
     def _datacenters(self, _: Call) -> Reply:
-        stock = self._desk.stock(1)
+        stock = self._orders.stock(1)
         rows: dict[str, dict[str, Any]] = {}
-        for cell in self._desk.all_cells():
-            if cell.labels["center"] and cell.tier == "on_demand":
+        for item in self._orders.all_items():
+            if item.labels["center"] and item.tier == "on_demand":
                 row = rows.setdefault(
-                    cell.region,
+                    item.region,
                     {
-                        **center(cell.region),
-                        "region": cell.region.split("-")[0],
+                        **center(item.region),
+                        "region": item.region.split("-")[0],
                         "globalNetwork": True,
                         "networkVolumeTypes": ["STANDARD"],
                         "compliance": [],
@@ -171,9 +171,9 @@ class RunPod(KeyedWire):
                 )
                 row["gpuAvailability"].append(
                     {
-                        "id": cell.sku,
-                        "name": GPU_TYPES[cell.sku].name,
-                        "availability": level(stock[cell.key]),
+                        "id": item.sku,
+                        "name": GPU_TYPES[item.sku].name,
+                        "availability": level(stock[item.key]),
                     }
                 )
         return json_reply({"dataCenters": list(rows.values())})
@@ -213,18 +213,18 @@ class RunPod(KeyedWire):
 
     def _deployed(self, order: PodOrder, kind: str, call: Call) -> Entry:
         try:
-            return self._desk.deploy(order, kind, call.loses_capacity)
+            return self._orders.deploy(order, kind, call.loses_capacity)
         except CannotDeploy as reason:
             raise Refusal(_problem(400, "Bad Request", str(reason))) from reason
 
     def _find(self, instance_id: str, kind: str) -> Entry:
-        for entry in self._desk.held(kind):
+        for entry in self._orders.held(kind):
             if entry.instance_id == instance_id:
                 return entry
         raise Refusal(_problem(404, "Not Found", f"{kind} not found."))
 
     def _pods(self, _: Call) -> Reply:
-        return json_reply({"pods": [self._pod_row(entry) for entry in self._desk.held("pod")]})
+        return json_reply({"pods": [self._pod_row(entry) for entry in self._orders.held("pod")]})
 
     def _pod(self, call: Call) -> Reply:
         return json_reply(self._pod_row(self._find(call.parts["id"], "pod")))
@@ -233,7 +233,7 @@ class RunPod(KeyedWire):
         return self._released(call.parts["id"], "pod")
 
     def _clusters(self, _: Call) -> Reply:
-        return json_reply({"clusters": [self._cluster_row(entry) for entry in self._desk.held("cluster")]})
+        return json_reply({"clusters": [self._cluster_row(entry) for entry in self._orders.held("cluster")]})
 
     def _cluster(self, call: Call) -> Reply:
         return json_reply(self._cluster_row(self._find(call.parts["id"], "cluster")))
@@ -242,15 +242,15 @@ class RunPod(KeyedWire):
         return self._released(call.parts["id"], "cluster")
 
     def _released(self, instance_id: str, kind: str) -> Reply:
-        self._desk.release(self._find(instance_id, kind))
+        self._orders.release(self._find(instance_id, kind))
         return Reply(204, b"")
 
     def _pod_row(self, entry: Entry) -> dict[str, Any]:
-        running = self._desk.status(entry) == "RUNNING"
+        running = self._orders.status(entry) == "RUNNING"
         return {
             "id": entry.instance_id,
             "name": entry.tag,
-            "status": self._desk.status(entry),
+            "status": self._orders.status(entry),
             "actions": ["stop", "restart"] if running else [],
             "image": entry.detail["image"],
             "gpu": {"id": entry.sku, "count": entry.detail["gpus"]},
@@ -266,7 +266,7 @@ class RunPod(KeyedWire):
             "id": entry.instance_id,
             "name": entry.tag,
             "type": "TRAINING",
-            "status": self._desk.status(entry),
+            "status": self._orders.status(entry),
             "compute": {
                 "gpuTypeId": entry.sku,
                 "gpuCountPerPod": entry.detail["gpus"],

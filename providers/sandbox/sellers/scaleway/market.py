@@ -48,17 +48,17 @@ def dollars_per_euro(row: Recorded) -> Decimal:
 
 
 @drawn_once
-def scaleway_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell per type and zone; what was recorded is sold in its own zone and, drawn, in others."""
+def scaleway_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item per type and zone; what was recorded is sold in its own zone and, drawn, in others."""
     for row in recorded_prices("scaleway"):
         zones = (HOME, *(zone for zone in _OTHERS if draw(seed, "scaleway", row.sku, zone) < 0.5))
         for zone in zones:
-            yield _cell(seed, row, zone)
+            yield _item(seed, row, zone)
     for odd in _ODD:
-        yield _odd_cell(*odd)
+        yield _odd_item(*odd)
 
 
-def _cell(seed: int, row: Recorded, zone: str) -> InventoryItem:
+def _item(seed: int, row: Recorded, zone: str) -> InventoryItem:
     stocked = row.sku == "H100-1-80G" or draw(seed, row.sku, zone, "stocked") < 0.75
     return InventoryItem(
         provider="scaleway",
@@ -80,7 +80,7 @@ def _cell(seed: int, row: Recorded, zone: str) -> InventoryItem:
     )
 
 
-def _odd_cell(sku: str, gpu: str, gpus: int, gpu_gb: int, cores: int, gib: int, euros: str) -> InventoryItem:
+def _odd_item(sku: str, gpu: str, gpus: int, gpu_gb: int, cores: int, gib: int, euros: str) -> InventoryItem:
     return InventoryItem(
         provider="scaleway",
         sku=sku,

@@ -20,8 +20,8 @@ from uuid import UUID
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.scaleway.market import ZONES, scaleway_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.sellers.scaleway.market import ZONES, scaleway_inventory
 
 MOST_ROWS = 100
 SCARCE_BELOW = 3
@@ -35,14 +35,14 @@ def _kind_of_action(call: Call) -> str:
     return "delete" if b"terminate" in call.body else "other"
 
 
-class Scaleway(ProviderWire):
+class Scaleway(ProtocolHandler):
     """Types, stock, servers and their actions, block volumes."""
 
     name = "scaleway"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(scaleway_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(scaleway_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -91,27 +91,27 @@ class Scaleway(ProviderWire):
             raise Refusal(_error(404, "unknown_resource", f'zone "{zone}" not found'))
         return zone
 
-    def _cells(self, zone: str) -> list[InventoryItem]:
-        return [cell for cell in self.world.market.cells(self.name) if cell.zone == zone]
+    def _inventory(self, zone: str) -> list[InventoryItem]:
+        return [item for item in self.sandbox.market.inventory(self.name) if item.zone == zone]
 
     def _types(self, call: Call) -> Reply:
-        rows = {cell.sku: self._type(cell) for cell in self._cells(self._zone(call))}
+        rows = {item.sku: self._type(item) for item in self._inventory(self._zone(call))}
         return _page(call, "servers", list(rows.items()), keyed=True)
 
-    def _type(self, cell: InventoryItem) -> dict[str, Any]:
-        euros = (self._price(cell) / Decimal(cell.labels["dollars_per_euro"])).quantize(Decimal("0.000001"))
+    def _type(self, item: InventoryItem) -> dict[str, Any]:
+        euros = (self._price(item) / Decimal(item.labels["dollars_per_euro"])).quantize(Decimal("0.000001"))
         gpu = {
             "gpu_manufacturer": "NVIDIA",
-            "gpu_name": cell.labels["gpu_name"],
-            "gpu_memory": cell.gpu_memory_gb * BYTES_PER_GIB,
+            "gpu_name": item.labels["gpu_name"],
+            "gpu_memory": item.gpu_memory_gb * BYTES_PER_GIB,
         }
         return {
             "alt_names": [],
             "arch": "x86_64",
-            "ncpus": int(cell.vcpus or 0),
-            "ram": int((cell.memory_gb or 0) * BYTES_PER_GIB),
-            "gpu": cell.gpus,
-            "gpu_info": gpu if cell.gpus else None,
+            "ncpus": int(item.vcpus or 0),
+            "ram": int((item.memory_gb or 0) * BYTES_PER_GIB),
+            "gpu": item.gpus,
+            "gpu_info": gpu if item.gpus else None,
             "mig_profile": None,
             "volumes_constraint": {"min_size": 0, "max_size": 0},
             "scratch_storage_max_size": None,
@@ -124,13 +124,13 @@ class Scaleway(ProviderWire):
             "end_of_service": False,
         }
 
-    def _price(self, cell: InventoryItem) -> Decimal:
-        return self.world.market.price(cell) or Decimal(0)
+    def _price(self, item: InventoryItem) -> Decimal:
+        return self.sandbox.market.price(item) or Decimal(0)
 
     def _availability(self, call: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
-        cells = self._cells(self._zone(call))
-        rows = [(cell.sku, {"availability": _level(free[cell.key])}) for cell in cells]
+        free = self.sandbox.market.free_by_key(self.name, self.now)
+        items = self._inventory(self._zone(call))
+        rows = [(item.sku, {"availability": _level(free[item.key])}) for item in items]
         return _page(call, "servers", rows, keyed=True)
 
     def _create(self, call: Call) -> Reply:
@@ -140,10 +140,10 @@ class Scaleway(ProviderWire):
                 details = [{"argument_name": name, "reason": "required"}]
                 raise Refusal(_error(400, "invalid_arguments", "invalid argument(s)", details=details))
         sku, now = body["commercial_type"], self.now
-        cell = next((cell for cell in self._cells(zone) if cell.sku == sku), None)
-        if cell is None:
+        item = next((item for item in self._inventory(zone) if item.sku == sku), None)
+        if item is None:
             raise Refusal(_error(404, "unknown_resource", f'commercial type "{sku}" not found'))
-        if self.world.market.free(cell, now) < 1:
+        if self.sandbox.market.free(item, now) < 1:
             raise Refusal(_out_of_stock(sku))
         server_id = self._new_uuid()
         entry = Entry(
@@ -151,33 +151,33 @@ class Scaleway(ProviderWire):
             instance_id=server_id,
             tag=str(body.get("name") or f"srv-{server_id[:8]}"),
             sku=sku,
-            region=cell.region,
+            region=item.region,
             zone=zone,
-            tier=cell.tier,
+            tier=item.tier,
             nodes=1,
             units=1,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=now,
             tariff=Tariff(Decimal(0)),
             detail={
                 "request": body,
                 "volume": self._new_uuid(),
-                "usd_per_hour": str(self._price(cell)),
+                "usd_per_hour": str(self._price(item)),
                 "changed_at": now.isoformat(),
                 "powered": False,
                 "loses_capacity": call.loses_capacity,
             },
         )
-        return json_reply({"server": self._row(self.world.ledger.write(entry))}, 201)
+        return json_reply({"server": self._row(self.sandbox.ledger.write(entry))}, 201)
 
     def _new_uuid(self) -> str:
-        return str(UUID(hex=self.world.new_id(self.name, 32)))
+        return str(UUID(hex=self.sandbox.new_id(self.name, 32)))
 
     def _servers(self, call: Call) -> Reply:
         zone = self._zone(call)
         name, wanted_tags = call.query.get("name", ""), call.query.get("tags", "")
-        rows = [self._row(entry) for entry in self.world.ledger.entries(self.name) if self._is_here(entry)]
+        rows = [self._row(entry) for entry in self.sandbox.ledger.entries(self.name) if self._is_here(entry)]
         shown = [
             row
             for row in rows
@@ -191,11 +191,11 @@ class Scaleway(ProviderWire):
         """Whether it still shows; a terminated server stops for a moment first."""
         if entry.released_at is None:
             return True
-        ends = entry.released_at + timedelta(seconds=self.world.durations.terminate_s)
+        ends = entry.released_at + timedelta(seconds=self.sandbox.durations.terminate_s)
         return bool(entry.detail["powered"]) and self.now < ends
 
     def _found(self, call: Call) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None or entry.zone != self._zone(call) or not self._is_here(entry):
             raise Refusal(_error(404, "unknown_resource", f'"{call.parts["id"]}" not found'))
         return entry
@@ -209,7 +209,7 @@ class Scaleway(ProviderWire):
             return "stopping"
         if not entry.detail["powered"] or entry.failed(self.now):
             return "stopped"
-        up_at = entry.starts_at + timedelta(seconds=self.world.durations.boot_s)
+        up_at = entry.starts_at + timedelta(seconds=self.sandbox.durations.boot_s)
         return "starting" if self.now < up_at else "running"
 
     def _act(self, call: Call) -> Reply:
@@ -220,9 +220,9 @@ class Scaleway(ProviderWire):
             raise Refusal(_busy(entry, self._state(entry)))
         now = self.now
         if action == "terminate":
-            self.world.ledger.write(replace(entry, released_at=now))
+            self.sandbox.ledger.write(replace(entry, released_at=now))
         else:
-            up_at = now + timedelta(seconds=self.world.durations.boot_s)
+            up_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
             loses = entry.detail["loses_capacity"]
             started = replace(
                 entry,
@@ -231,7 +231,7 @@ class Scaleway(ProviderWire):
                 failed_at=up_at if loses else None,
             )
             changed_at = up_at if loses else now
-            self.world.ledger.write(started.with_detail(powered=True, changed_at=changed_at.isoformat()))
+            self.sandbox.ledger.write(started.with_detail(powered=True, changed_at=changed_at.isoformat()))
         return json_reply({"task": self._task(entry, str(action))}, 202)
 
     def _allowed(self, entry: Entry) -> list[str]:
@@ -258,12 +258,12 @@ class Scaleway(ProviderWire):
         entry = self._found(call)
         if self._state(entry) != "stopped":
             raise Refusal(_busy(entry, self._state(entry)))
-        self.world.ledger.write(replace(entry, released_at=self.now).with_detail(powered=False))
+        self.sandbox.ledger.write(replace(entry, released_at=self.now).with_detail(powered=False))
         return Reply(204, b"")
 
     def _kept_volumes(self, zone: str) -> list[Entry]:
         """Servers, also gone ones, whose block volume still is, and is billed."""
-        entries = self.world.ledger.entries(self.name)
+        entries = self.sandbox.ledger.entries(self.name)
         return [entry for entry in entries if entry.zone == zone and not entry.detail.get("volume_gone")]
 
     def _with_volume(self, call: Call) -> Entry:
@@ -302,14 +302,14 @@ class Scaleway(ProviderWire):
     def _tag_volume(self, call: Call) -> Reply:
         entry, tags = self._with_volume(call), call.json_object().get("tags")
         if isinstance(tags, list):
-            entry = self.world.ledger.write(entry.with_detail(volume_tags=[str(tag) for tag in tags]))
+            entry = self.sandbox.ledger.write(entry.with_detail(volume_tags=[str(tag) for tag in tags]))
         return json_reply(self._volume(entry))
 
     def _delete_volume(self, call: Call) -> Reply:
         entry = self._with_volume(call)
         if self._is_here(entry):
             raise Refusal(_error(412, "precondition_failed", "volume is attached to a server"))
-        self.world.ledger.write(entry.with_detail(volume_gone=True))
+        self.sandbox.ledger.write(entry.with_detail(volume_gone=True))
         return Reply(204, b"")
 
     def _row(self, entry: Entry) -> dict[str, Any]:

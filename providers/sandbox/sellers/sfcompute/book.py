@@ -16,7 +16,7 @@ from typing import ClassVar
 from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry
 from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw, draw_count, drawn_once
-from providers.sandbox.wire import World
+from providers.sandbox.protocol import SandboxState
 
 HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
@@ -37,8 +37,8 @@ _SKUS = {"H100": "h100i", "H200": "h200ki"}
 
 
 @drawn_once
-def sfc_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell per zone, counted in nodes."""
+def sfc_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item per zone, counted in nodes."""
     for name, display, area, hardware, interconnect, delivery, usd, (low, high) in _ZONES:
         canonical = "H100-SXM-80GB" if hardware == "H100" else "H200-SXM-141GB"
         also = {hardware, "h100v"} if delivery == "VM" else {hardware}
@@ -82,7 +82,7 @@ class Wish:
 class Quote:
     """One window in one zone and its price in whole cents for all nodes and hours."""
 
-    cell: InventoryItem
+    item: InventoryItem
     start: datetime
     end: datetime
     cents: int
@@ -94,32 +94,32 @@ class Book:
     BID_SHARE: ClassVar[Decimal] = Decimal("0.8")
     """Best bid over best ask (illustrative)."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._sandbox = sandbox
 
     def zones(self) -> list[InventoryItem]:
         """Every zone."""
-        return self._world.market.cells("sfcompute")
+        return self._sandbox.market.inventory("sfcompute")
 
     def zones_for(self, wish: Wish) -> list[InventoryItem]:
         """Zones that sell the type."""
         return [
-            cell
-            for cell in self.zones()
-            if wish.instance_type in {cell.sku} | cell.aliases and wish.zone in {None, cell.zone}
+            item
+            for item in self.zones()
+            if wish.instance_type in {item.sku} | item.aliases and wish.zone in {None, item.zone}
         ]
 
-    def rectangles(self, cell: InventoryItem) -> list[tuple[datetime, datetime, int]]:
+    def rectangles(self, item: InventoryItem) -> list[tuple[datetime, datetime, int]]:
         """Free nodes of a zone as steps from this minute over eight weeks; equal neighbours are joined."""
-        now = self._world.clock.now().replace(second=0, microsecond=0)
+        now = self._sandbox.clock.now().replace(second=0, microsecond=0)
         until = _midnight(now) + _AHEAD_DAYS * _DAY
-        bought = self._bought(cell)
+        bought = self._bought(item)
         edges = {now, until} | {_midnight(now) + day * _DAY for day in range(1, _AHEAD_DAYS)}
         edges |= {edge for entry in bought for edge in _span(entry) if now < edge < until}
         found: list[tuple[datetime, datetime, int]] = []
         ordered = sorted(edges)
         for start, end in pairwise(ordered):
-            nodes = self._free_at(cell, start, bought)
+            nodes = self._free_at(item, start, bought)
             if found and found[-1][1:] == (start, nodes):
                 found[-1] = (found[-1][0], end, nodes)
             elif nodes > 0:
@@ -129,28 +129,28 @@ class Book:
     def cheapest(self, wish: Wish) -> Quote | None:
         """The cheapest window that fits the wish, the earliest of equals."""
         best: Quote | None = None
-        for cell in self.zones_for(wish):
-            bought = self._bought(cell)
+        for item in self.zones_for(wish):
+            bought = self._bought(item)
             for start in _starts(wish):
-                quote = self._quote(cell, start, wish, bought)
+                quote = self._quote(item, start, wish, bought)
                 if quote is not None and (best is None or quote.cents < best.cents):
                     best = quote
         return best
 
-    def _quote(self, cell: InventoryItem, start: datetime, wish: Wish, bought: list[Entry]) -> Quote | None:
+    def _quote(self, item: InventoryItem, start: datetime, wish: Wish, bought: list[Entry]) -> Quote | None:
         end = _hour_up(start + timedelta(seconds=wish.shortest_s))
         if end > start + timedelta(seconds=wish.longest_s) + HOUR:
             return None
-        if self._least_free_over(cell, start, end, bought) < wish.quantity:
+        if self._least_free_over(item, start, end, bought) < wish.quantity:
             return None
-        cents = (wish.quantity * self.node_cost_usd(cell, start, end) * 100).to_integral_value(ROUND_CEILING)
-        return Quote(cell, start, end, int(cents))
+        cents = (wish.quantity * self.node_cost_usd(item, start, end) * 100).to_integral_value(ROUND_CEILING)
+        return Quote(item, start, end, int(cents))
 
     def _least_free_over(
-        self, cell: InventoryItem, start: datetime, end: datetime, bought: list[Entry]
+        self, item: InventoryItem, start: datetime, end: datetime, bought: list[Entry]
     ) -> int:
         """Nodes free throughout ``[start, end)``; 0 before this minute and beyond eight weeks."""
-        now = self._world.clock.now().replace(second=0, microsecond=0)
+        now = self._sandbox.clock.now().replace(second=0, microsecond=0)
         if start < now or end > _midnight(now) + _AHEAD_DAYS * _DAY:
             return 0
         edges = {start} | {edge for entry in bought for edge in _span(entry) if start < edge < end}
@@ -158,22 +158,22 @@ class Book:
         while day < end:
             edges.add(day)
             day += _DAY
-        return min(self._free_at(cell, edge, bought) for edge in edges)
+        return min(self._free_at(item, edge, bought) for edge in edges)
 
-    def node_cost_usd(self, cell: InventoryItem, start: datetime, end: datetime) -> Decimal:
+    def node_cost_usd(self, item: InventoryItem, start: datetime, end: datetime) -> Decimal:
         """USD of one node over ``[start, end)``, day by day."""
         total, at = ZERO, start
         while at < end:
             following = min(_midnight(at) + _DAY, end)
             hours = Decimal((following - at) // timedelta(seconds=1)) / 3600
-            total += hours * self.day_price(cell, at)
+            total += hours * self.day_price(item, at)
             at = following
         return total
 
-    def day_price(self, cell: InventoryItem, at: datetime) -> Decimal:
+    def day_price(self, item: InventoryItem, at: datetime) -> Decimal:
         """USD per node-hour in a zone on a day: its price times a drawn 0.95 to 1.10."""
-        price = self._world.market.price(cell) or ZERO
-        moved = 95 + int(16 * draw(self._world.seed, cell.key, at.date(), "price"))
+        price = self._sandbox.market.price(item) or ZERO
+        moved = 95 + int(16 * draw(self._sandbox.seed, item.key, at.date(), "price"))
         return (price * moved / 100).quantize(Decimal("0.000001"))
 
     def best_ask(self, hardware: str, start: datetime, end: datetime) -> tuple[Decimal, int] | None:
@@ -182,36 +182,36 @@ class Book:
             raise ValueError("end_at must be after start_at")
         hours = Decimal((end - start) // timedelta(seconds=1)) / 3600
         asks = []
-        for cell in self.zones():
-            nodes = _least_free(self.rectangles(cell), start, end)
-            if cell.labels["hardware"] == hardware and nodes > 0:
-                asks.append((self.node_cost_usd(cell, start, end) / hours, nodes))
+        for item in self.zones():
+            nodes = _least_free(self.rectangles(item), start, end)
+            if item.labels["hardware"] == hardware and nodes > 0:
+                asks.append((self.node_cost_usd(item, start, end) / hours, nodes))
         return min(asks, key=lambda ask: ask[0], default=None)
 
     def buy_back_cents(self, entry: Entry, now: datetime) -> int:
         """What the best bid pays for the rest of a contract."""
-        cell = next(cell for cell in self.zones() if cell.stock_key == entry.stock_key)
+        item = next(item for item in self.zones() if item.stock_key == entry.stock_key)
         start, end = max(now, entry.starts_at), entry.ends_at
         assert end is not None
-        usd = entry.nodes * self.node_cost_usd(cell, start, end) * self.BID_SHARE
+        usd = entry.nodes * self.node_cost_usd(item, start, end) * self.BID_SHARE
         return int(usd * 100)
 
-    def _bought(self, cell: InventoryItem) -> list[Entry]:
-        live = self._world.ledger.live("sfcompute", self._world.clock.now())
-        return [entry for entry in live if entry.stock_key == cell.stock_key]
+    def _bought(self, item: InventoryItem) -> list[Entry]:
+        live = self._sandbox.ledger.live("sfcompute", self._sandbox.clock.now())
+        return [entry for entry in live if entry.stock_key == item.stock_key]
 
-    def _free_at(self, cell: InventoryItem, at: datetime, bought: list[Entry]) -> int:
+    def _free_at(self, item: InventoryItem, at: datetime, bought: list[Entry]) -> int:
         held = sum(entry.units for entry in bought if _span(entry)[0] <= at < _span(entry)[1])
-        return max(0, self._existing(cell, at) - held)
+        return max(0, self._existing(item, at) - held)
 
-    def _existing(self, cell: InventoryItem, at: datetime) -> int:
-        pool = self._world.market.capacity(cell)
-        if self._world.market.capacity_was_set(cell):
+    def _existing(self, item: InventoryItem, at: datetime) -> int:
+        pool = self._sandbox.market.capacity(item)
+        if self._sandbox.market.capacity_was_set(item):
             return pool
-        lot = (self._world.seed, cell.key, at.date(), "nodes")
+        lot = (self._sandbox.seed, item.key, at.date(), "nodes")
         if draw(*lot, "sold out") < _SOLD_OUT_DAYS:
             return 0
-        week = draw(self._world.seed, cell.key, at.isocalendar()[:2])
+        week = draw(self._sandbox.seed, item.key, at.isocalendar()[:2])
         return int(pool * (0.4 + 0.6 * week))
 
 

@@ -16,8 +16,8 @@ from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu, zulu_ms
+from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
 from providers.sandbox.sellers.sfcompute.book import Book, Quote, Wish
-from providers.sandbox.wire import Call, Refusal, Reply, World, json_reply
 
 _ORDER, _KEY = "sfc_order", "sfc_key"
 INSTANCE_TYPES = ("h100i", "h100v", "h200ki")
@@ -26,8 +26,8 @@ INSTANCE_TYPES = ("h100i", "h100v", "h200ki")
 class Orders:
     """Order and contract calls of one account."""
 
-    def __init__(self, world: World, book: Book) -> None:
-        self._world = world
+    def __init__(self, sandbox: SandboxState, book: Book) -> None:
+        self._sandbox = sandbox
         self._book = book
 
     def place(self, call: Call) -> Reply:
@@ -36,23 +36,23 @@ class Orders:
         key = call.headers.get("idempotency-key", "")
         text = json.dumps(body, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
-        kept = self._world.store.document(_KEY, key) if key else None
+        kept = self._sandbox.store.document(_KEY, key) if key else None
         if kept is not None:
             if kept["digest"] != digest:
                 raise Refusal(sfc_error(409, "idempotency_error", "The key was used with another body."))
             order = self._known(kept["id"])
         else:
             order = self._sell(body, key) if body.get("side") == "sell" else self._buy(body, key, call)
-            self._world.store.put_document(_KEY, key or order["id"], {"digest": digest, "id": order["id"]})
+            self._sandbox.store.put_document(_KEY, key or order["id"], {"digest": digest, "id": order["id"]})
         answer = {"object": "order", "status": "pending", "id": order["id"], "idempotency_key": key}
         return json_reply(answer, 201)
 
     def _buy(self, body: dict[str, Any], key: str, call: Call) -> dict[str, Any]:
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         start, end = self._order_window(body)
         quantity, price_cents = _whole(body, "quantity", 1), _whole(body, "price", 0)
         order: dict[str, Any] = {
-            "id": f"ordr_{self._world.new_id('sfc-order', 20)}",
+            "id": f"ordr_{self._sandbox.new_id('sfc-order', 20)}",
             "side": "buy",
             "instance_type": instance_type(body),
             "quantity": quantity,
@@ -63,7 +63,7 @@ class Orders:
             "cluster": body.get("cluster"),
             "key": key,
             "created_at": now.isoformat(),
-            "settles_at": (now + timedelta(seconds=self._world.durations.fill_s)).isoformat(),
+            "settles_at": (now + timedelta(seconds=self._sandbox.durations.fill_s)).isoformat(),
             "outcome": "open",
             "execution_price": None,
             "rejected_reason": None,
@@ -72,11 +72,11 @@ class Orders:
             order |= {"outcome": "rejected", "rejected_reason": "no_availability"}
         else:
             order = self._matched(order)
-        self._world.store.put_document(_ORDER, order["id"], order)
+        self._sandbox.store.put_document(_ORDER, order["id"], order)
         return order
 
     def _order_window(self, body: Mapping[str, Any]) -> tuple[datetime, datetime]:
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         start = start_instant(str(body.get("start_at", "NOW")), now)
         end = instant(str(body.get("end_at", "")), "end_at")
         on_hour = start == start.replace(minute=0, second=0, microsecond=0)
@@ -98,29 +98,29 @@ class Orders:
         affordable = quote is not None and (order["flags"]["market"] or quote.cents <= order["price"])
         if quote is None or not affordable:
             return order | ({"outcome": "cancelled"} if order["flags"]["ioc"] else {})
-        contract_id = f"cont_{self._world.new_id('sfc-contract', 20)}"
+        contract_id = f"cont_{self._sandbox.new_id('sfc-contract', 20)}"
         self._open_contract(order, quote, contract_id)
         return order | {
             "outcome": "filled",
             "execution_price": quote.cents,
             "contract_id": contract_id,
-            "zone": quote.cell.zone,
+            "zone": quote.item.zone,
         }
 
     def _open_contract(self, order: Mapping[str, Any], quote: Quote, contract_id: str) -> None:
-        self._world.ledger.write(
+        self._sandbox.ledger.write(
             Entry(
                 provider="sfcompute",
                 instance_id=order["id"],
                 tag=order["key"],
                 sku=order["instance_type"],
-                region=quote.cell.region,
-                zone=quote.cell.zone,
+                region=quote.item.region,
+                zone=quote.item.zone,
                 tier="window",
                 nodes=order["quantity"],
                 units=order["quantity"],
-                stock_key=quote.cell.stock_key,
-                created_at=self._world.clock.now(),
+                stock_key=quote.item.stock_key,
+                created_at=self._sandbox.clock.now(),
                 starts_at=quote.start,
                 ends_at=quote.end,
                 tariff=Tariff(upfront_usd=Decimal(quote.cents) / 100),
@@ -132,7 +132,7 @@ class Orders:
         """Sells a whole contract back from now (or its start) on, at the book's best bid or better."""
         wanted = body.get("contract_id") or (body.get("colocate_with") or [None])[0]
         entry = self._by_contract(str(wanted))
-        now = self._world.clock.now()
+        now = self._sandbox.clock.now()
         if not entry.is_live(now):
             raise Refusal(sfc_error(400, "invalid_request_error", "The contract has ended."))
         if int(body.get("quantity", entry.nodes)) != entry.nodes:
@@ -140,7 +140,7 @@ class Orders:
         flags = _flags(body)
         offered = self._book.buy_back_cents(entry, now)
         order: dict[str, Any] = {
-            "id": f"ordr_{self._world.new_id('sfc-order', 20)}",
+            "id": f"ordr_{self._sandbox.new_id('sfc-order', 20)}",
             "side": "sell",
             "instance_type": entry.sku,
             "quantity": entry.nodes,
@@ -151,7 +151,7 @@ class Orders:
             "cluster": None,
             "key": key,
             "created_at": now.isoformat(),
-            "settles_at": (now + timedelta(seconds=self._world.durations.fill_s)).isoformat(),
+            "settles_at": (now + timedelta(seconds=self._sandbox.durations.fill_s)).isoformat(),
             "outcome": "open",
             "execution_price": None,
             "rejected_reason": None,
@@ -160,31 +160,31 @@ class Orders:
         if flags["market"] or order["price"] <= offered:
             order |= {"outcome": "filled", "execution_price": offered}
             refund = Decimal(offered) / 100
-            self._world.ledger.write(replace(entry, released_at=now, refund_usd=entry.refund_usd + refund))
+            self._sandbox.ledger.write(replace(entry, released_at=now, refund_usd=entry.refund_usd + refund))
         elif flags["ioc"]:
             order["outcome"] = "cancelled"
-        self._world.store.put_document(_ORDER, order["id"], order)
+        self._sandbox.store.put_document(_ORDER, order["id"], order)
         return order
 
     def _by_contract(self, contract_id: str) -> Entry:
-        for entry in self._world.ledger.entries("sfcompute"):
+        for entry in self._sandbox.ledger.entries("sfcompute"):
             if contract_id in entry.detail["also_known_as"]:
                 return entry
         raise Refusal(sfc_error(404, "not_found", f"No contract {contract_id}"))
 
     def _known(self, order_id: str) -> dict[str, Any]:
         """An order; one that stands is matched against the market of this moment first."""
-        order = self._world.store.document(_ORDER, order_id)
+        order = self._sandbox.store.document(_ORDER, order_id)
         if order is None:
             raise Refusal(sfc_error(404, "not_found", f"No order {order_id}"))
         if order["outcome"] == "open" and order["side"] == "buy":
             order = self._matched(order)
-            self._world.store.put_document(_ORDER, order_id, order)
+            self._sandbox.store.put_document(_ORDER, order_id, order)
         return order
 
     def find_all(self, call: Call) -> Reply:
         """Orders, by side and status."""
-        rows = [self._order_row(self._known(order_id)) for order_id in self._world.store.documents(_ORDER)]
+        rows = [self._order_row(self._known(order_id)) for order_id in self._sandbox.store.documents(_ORDER)]
         side, status = call.query.get("side"), call.query.get("status")
         data = [row for row in rows if side in {None, row["side"]} and status in {None, row["status"]}]
         return json_reply({"object": "list", "data": data})
@@ -194,7 +194,7 @@ class Orders:
         return json_reply(self._order_row(self._known(call.parts["id"])))
 
     def _order_row(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        settled = self._world.clock.now() >= datetime.fromisoformat(order["settles_at"])
+        settled = self._sandbox.clock.now() >= datetime.fromisoformat(order["settles_at"])
         status = order["outcome"] if settled or order["outcome"] == "cancelled" else "open"
         filled = status == "filled"
         row = {
@@ -223,13 +223,13 @@ class Orders:
             raise Refusal(sfc_error(400, "invalid_request_error", "Order already cancelled"))
         if order["outcome"] != "open":
             raise Refusal(sfc_error(400, "invalid_request_error", f"Order already {order['outcome']}"))
-        self._world.store.put_document(_ORDER, order["id"], order | {"outcome": "cancelled"})
+        self._sandbox.store.put_document(_ORDER, order["id"], order | {"outcome": "cancelled"})
         return json_reply({"object": "pending"})
 
     def contracts(self, call: Call) -> Reply:
         """Contracts, by state."""
         state = call.query.get("state")
-        rows = [self._contract_row(entry) for entry in self._world.ledger.entries("sfcompute")]
+        rows = [self._contract_row(entry) for entry in self._sandbox.ledger.entries("sfcompute")]
         wanted = [row for row in rows if state in {None, "All", row["state"]}]
         return json_reply({"object": "list", "data": wanted})
 
@@ -238,7 +238,7 @@ class Orders:
         return json_reply(self._contract_row(self._by_contract(call.parts["id"])))
 
     def _contract_row(self, entry: Entry) -> dict[str, Any]:
-        now, end = self._world.clock.now(), entry.over_at or entry.starts_at
+        now, end = self._sandbox.clock.now(), entry.over_at or entry.starts_at
         state = "Upcoming" if now < entry.starts_at else "Active"
         state = "Expired" if now >= end else state
         return {

@@ -12,26 +12,26 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import zulu_ms
-from providers.sandbox.sellers.sfcompute.book import HOUR, Book, Quote, Wish, sfc_cells
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.sfcompute.book import HOUR, Book, Quote, Wish, sfc_inventory
 from providers.sandbox.sellers.sfcompute.orders import Orders, instance_type, sfc_error, start_instant
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 _MOST_NODES = 1024
 _LONGEST_S = 3 * 365 * 86400
 
 
-class SFCompute(KeyedWire):
+class SFCompute(SellerProtocol):
     """Market data, orders, contracts."""
 
     name = "sfcompute"
 
-    def __init__(self, world: World) -> None:
-        self._book = Book(world)
-        self._orders = Orders(world, self._book)
-        super().__init__(world)
-        world.market.add(sfc_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._book = Book(sandbox)
+        self._orders = Orders(sandbox, self._book)
+        super().__init__(sandbox)
+        sandbox.market.add(sfc_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -71,22 +71,22 @@ class SFCompute(KeyedWire):
         data = [
             {
                 "object": "zone",
-                "name": cell.zone,
-                "display_name": cell.labels["display_name"],
-                "region": cell.region,
-                "hardware_type": cell.labels["hardware"],
-                "interconnect_type": cell.labels["interconnect"],
-                "delivery_type": cell.labels["delivery"],
+                "name": item.zone,
+                "display_name": item.labels["display_name"],
+                "region": item.region,
+                "hardware_type": item.labels["hardware"],
+                "interconnect_type": item.labels["interconnect"],
+                "delivery_type": item.labels["delivery"],
                 "available_capacity": [
                     {
                         "start_timestamp": int(start.timestamp()),
                         "end_timestamp": int(end.timestamp()),
                         "quantity": nodes,
                     }
-                    for start, end, nodes in self._book.rectangles(cell)
+                    for start, end, nodes in self._book.rectangles(item)
                 ],
             }
-            for cell in self._book.zones()
+            for item in self._book.zones()
         ]
         return json_reply({"object": "list", "data": data})
 
@@ -157,7 +157,7 @@ def _quote_row(quote: Quote, wish: Wish) -> dict[str, Any]:
         "start_at": zulu_ms(quote.start),
         "end_at": zulu_ms(quote.end),
         "instance_type": wish.instance_type,
-        "zone": quote.cell.zone,
+        "zone": quote.item.zone,
     }
 
 

@@ -12,7 +12,7 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
-    recorded_cell,
+    recorded_item,
     recorded_prices,
 )
 
@@ -47,8 +47,8 @@ _ODD_REGION = "dallas-usa-3"
 
 
 @drawn_once
-def shadeform_cells(seed: int) -> Iterator[InventoryItem]:
-    """Cells by (type, region).
+def shadeform_inventory(seed: int) -> Iterator[InventoryItem]:
+    """Items by (type, region).
 
     The API has one price for a type wherever it runs, so a recorded type stands in every region in
     which its cloud was recorded; where it has stock is drawn.
@@ -59,24 +59,24 @@ def shadeform_cells(seed: int) -> Iterator[InventoryItem]:
         regions.setdefault(_cloud(row.sku), set()).add(row.region)
     for sku, row in {row.sku: row for row in rows}.items():
         for region in sorted(regions[_cloud(sku)]):
-            yield _cell(seed, row, region)
+            yield _item(seed, row, region)
     for odd in _ODD_TYPES:
-        yield _odd_cell(*odd)
+        yield _odd_item(*odd)
 
 
 def _cloud(sku: str) -> str:
     return sku.partition("_")[0]
 
 
-def _cell(seed: int, row: Recorded, region: str) -> InventoryItem:
+def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
     lot = (seed, row.sku, region)
     gpu_type, interconnect = _WORDS[row.gpu]
     labels = {"gpu_type": gpu_type, "interconnect": interconnect, "deployment": "vm"}
     capacity = 0 if draw(*lot, "none") < 0.3 else draw_count(1, 6, *lot)
-    return recorded_cell(row, region, capacity, tier="on_demand", labels=labels)
+    return recorded_item(row, region, capacity, tier="on_demand", labels=labels)
 
 
-def _odd_cell(
+def _odd_item(
     sku: str,
     gpu_type: str,
     interconnect: str | None,

@@ -13,24 +13,24 @@ from collections.abc import Iterable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.shadeform.market import shadeform_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.shadeform.market import shadeform_inventory
 
 BILLING_INCREMENT_S = 3600
 _NEEDED = ("cloud", "region", "shade_instance_type", "shade_cloud", "name")
 
 
-class Shadeform(KeyedWire):
+class Shadeform(SellerProtocol):
     """Types and instances."""
 
     name = "shadeform"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(shadeform_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(shadeform_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -61,51 +61,51 @@ class Shadeform(KeyedWire):
         return call.headers.get("x-api-key", "").strip() or None
 
     def _types(self, call: Call) -> Reply:
-        free = self.books.free_by_key()
+        free = self.seller.free_by_key()
         by_sku: dict[str, list[InventoryItem]] = {}
-        for cell in self.books.cells():
-            by_sku.setdefault(cell.sku, []).append(cell)
-        rows = [self._type(cells, free) for cells in by_sku.values()]
+        for item in self.seller.inventory():
+            by_sku.setdefault(item.sku, []).append(item)
+        rows = [self._type(items, free) for items in by_sku.values()]
         shown = [row for row in rows if _is_wanted(row, call)]
         if call.query.get("sort") == "price":
             shown.sort(key=lambda row: row["hourly_price"])
         return json_reply({"instance_types": shown})
 
-    def _type(self, cells: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
-        cell = cells[0]
-        cloud, _, shade_type = cell.sku.partition("_")
+    def _type(self, items: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
+        item = items[0]
+        cloud, _, shade_type = item.sku.partition("_")
         places = [
             {"region": each.region, "available": free[each.key] > 0, "display_name": _display(each.region)}
-            for each in cells
+            for each in items
         ]
         return {
             "cloud": cloud,
             "shade_instance_type": shade_type,
             "cloud_instance_type": f"{cloud}-{shade_type}".lower(),
-            "hourly_price": self._cents(cell),
-            "deployment_type": cell.labels["deployment"],
-            "configuration": _configuration(cell),
+            "hourly_price": self._cents(item),
+            "deployment_type": item.labels["deployment"],
+            "configuration": _configuration(item),
             "availability": places,
             "boot_time": {"min_boot_in_sec": 180, "max_boot_in_sec": 300},
         }
 
-    def _cents(self, cell: InventoryItem) -> int:
-        return int((self.books.price(cell) * 100).to_integral_value(ROUND_HALF_EVEN))
+    def _cents(self, item: InventoryItem) -> int:
+        return int((self.seller.price(item) * 100).to_integral_value(ROUND_HALF_EVEN))
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
         missing = [name for name in _NEEDED if body.get(name) in {None, ""}]
         if missing:
             raise Refusal(_error(400, "INVALID_REQUEST", f"{missing[0]} is required"))
-        cell = self._wanted(body)
-        if self.books.free(cell) < 1:
+        item = self._wanted(body)
+        if self.seller.free(item) < 1:
             raise Refusal(_out_of_stock())
         tags = body.get("tags") or []
-        entry = self.books.sell(
-            cell,
+        entry = self.seller.sell(
+            item,
             tags[0] if tags else body["name"],
-            Tariff(Decimal(self._cents(cell)) / 100, BILLING_INCREMENT_S),
-            {"request": body, "configuration": _configuration(cell)},
+            Tariff(Decimal(self._cents(item)) / 100, BILLING_INCREMENT_S),
+            {"request": body, "configuration": _configuration(item)},
             units=0 if call.loses_capacity else 1,
             fails=call.loses_capacity,
         )
@@ -113,29 +113,29 @@ class Shadeform(KeyedWire):
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
         sku = f"{body['cloud']}_{body['shade_instance_type']}"
-        known = self.books.cells(sku=sku)
+        known = self.seller.inventory(sku=sku)
         if not known:
             raise Refusal(_error(400, "INVALID_REQUEST", f"no instance type {sku}"))
-        for cell in known:
-            if cell.region == body["region"]:
-                return cell
+        for item in known:
+            if item.region == body["region"]:
+                return item
         raise Refusal(_error(400, "INVALID_REQUEST", f"{sku} is not sold in {body['region']}"))
 
     def _instances(self, _: Call) -> Reply:
-        return json_reply({"instances": [self._row(entry) for entry in self.books.kept()]})
+        return json_reply({"instances": [self._row(entry) for entry in self.seller.kept()]})
 
     def _instance(self, call: Call) -> Reply:
         return json_reply(self._row(self._known(call)))
 
     def _known(self, call: Call) -> Entry:
         """The instance that is meant, unless it is deleted."""
-        entry = self.books.find(call.parts["id"])
+        entry = self.seller.find(call.parts["id"])
         if entry is None:
             raise Refusal(_error(404, "NOT_FOUND", "Instance not found"))
         return entry
 
     def _delete(self, call: Call) -> Reply:
-        self.books.give_back(self._known(call))
+        self.seller.give_back(self._known(call))
         return Reply(200, b"")
 
     def _status(self, entry: Entry) -> str:
@@ -144,7 +144,7 @@ class Shadeform(KeyedWire):
             return "deleting"
         if entry.failed(self.now):
             return "error"
-        booted = self.books.booted(entry)
+        booted = self.seller.booted(entry)
         if booted >= 1:
             return "active"
         return ("creating", "pending_provider", "pending")[min(2, int(booted * 3))]
@@ -205,16 +205,16 @@ def _is_wanted(row: dict[str, Any], call: Call) -> bool:
     return wish is None or any(place["available"] for place in places) == (wish.lower() == "true")
 
 
-def _configuration(cell: InventoryItem) -> dict[str, Any]:
-    interconnect = cell.labels["interconnect"]
+def _configuration(item: InventoryItem) -> dict[str, Any]:
+    interconnect = item.labels["interconnect"]
     config: dict[str, Any] = {
-        "memory_in_gb": int(cell.memory_gb or 0),
+        "memory_in_gb": int(item.memory_gb or 0),
         "storage_in_gb": 500,
-        "vcpus": int(cell.vcpus or 0),
-        "num_gpus": cell.gpus,
-        "gpu_type": cell.labels["gpu_type"],
-        "gpu_manufacturer": "intel" if cell.labels["gpu_type"].startswith("Gaudi") else "nvidia",
-        "vram_per_gpu_in_gb": cell.gpu_memory_gb,
+        "vcpus": int(item.vcpus or 0),
+        "num_gpus": item.gpus,
+        "gpu_type": item.labels["gpu_type"],
+        "gpu_manufacturer": "intel" if item.labels["gpu_type"].startswith("Gaudi") else "nvidia",
+        "vram_per_gpu_in_gb": item.gpu_memory_gb,
         "os_options": ["ubuntu22.04_cuda12.2_shade_os"],
     }
     if interconnect is not None:

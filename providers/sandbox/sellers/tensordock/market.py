@@ -44,8 +44,8 @@ _ODD = (
 
 
 @drawn_once
-def tensordock_cells(seed: int) -> Iterator[InventoryItem]:
-    """A cell for each host: one type of GPU, at a price that its owner chose within 15 % of the type's."""
+def tensordock_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An item for each host: one type of GPU, at a price that its owner chose within 15 % of the type's."""
     for index, place in enumerate(_PLACES):
         for word, name, usd, most in _TYPES:
             for number in range(HOSTS_PER_TYPE):
@@ -54,12 +54,12 @@ def tensordock_cells(seed: int) -> Iterator[InventoryItem]:
                     price = Decimal(usd) * Decimal(85 + draw_count(0, 30, *lot, "price")) / 100
                     kind = (word, name, price.quantize(Decimal("0.001")))
                     host = f"host-{index:02d}-{number}-{word}"
-                    yield _cell(seed, host, place, kind, draw_count(1, most, *lot))
+                    yield _item(seed, host, place, kind, draw_count(1, most, *lot))
     for word, name, usd, gpus in _ODD:
-        yield _cell(seed, f"host-odd-{word}", _PLACES[0], (word, name, Decimal(usd)), gpus)
+        yield _item(seed, f"host-odd-{word}", _PLACES[0], (word, name, Decimal(usd)), gpus)
 
 
-def _cell(
+def _item(
     seed: int, host: str, place: tuple[str, str, str], kind: tuple[str, str, Decimal], gpus: int
 ) -> InventoryItem:
     word, name, usd = kind

@@ -12,24 +12,24 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.tensordock.market import tensordock_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.tensordock.market import tensordock_inventory
 
 _PORTS = [22022, 22080, 22443]
 
 
-class TensorDock(KeyedWire):
+class TensorDock(SellerProtocol):
     """Locations, hosts, machines."""
 
     name = "tensordock"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        cells = world.market.add(tensordock_cells(world.seed))
-        self._hosts = {cell.zone: cell for cell in cells}
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        items = sandbox.market.add(tensordock_inventory(sandbox.seed))
+        self._hosts = {item.zone: item for item in items}
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -55,35 +55,35 @@ class TensorDock(KeyedWire):
         )
 
     def _free(self) -> dict[str, int]:
-        free = self.books.free_by_key()
-        return {host: free[cell.key] for host, cell in self._hosts.items()}
+        free = self.seller.free_by_key()
+        return {host: free[item.key] for host, item in self._hosts.items()}
 
     def _locations(self, _: Call) -> Reply:
         """At each location, of each type of GPU, the host that has most of it."""
         free, best = self._free(), dict[tuple[str, str], InventoryItem]()
-        for host, cell in self._hosts.items():
-            before = best.get((cell.region, cell.sku))
+        for host, item in self._hosts.items():
+            before = best.get((item.region, item.sku))
             if free[host] > (free[before.zone] if before else 0):
-                best[cell.region, cell.sku] = cell
+                best[item.region, item.sku] = item
         rows: dict[str, dict[str, Any]] = {}
-        for cell in best.values():
-            city, state, country = cell.labels["place"]
+        for item in best.values():
+            city, state, country = item.labels["place"]
             place = {"id": _location_id(city), "city": city, "stateprovince": state, "country": country}
             row = rows.setdefault(city, {**place, "tier": 3, "gpus": []})
-            row["gpus"].append(self._located(cell, free[cell.zone]))
+            row["gpus"].append(self._located(item, free[item.zone]))
         return json_reply({"data": {"locations": list(rows.values())}})
 
-    def _located(self, cell: InventoryItem, free: int) -> dict[str, Any]:
-        vcpus, ram = cell.labels["per_gpu"]
+    def _located(self, item: InventoryItem, free: int) -> dict[str, Any]:
+        vcpus, ram = item.labels["per_gpu"]
         return {
-            "v0Name": cell.sku,
-            "displayName": cell.labels["name"],
+            "v0Name": item.sku,
+            "displayName": item.labels["name"],
             "max_count": free,
-            "price_per_hr": float(self.books.price(cell)),
+            "price_per_hr": float(self.seller.price(item)),
             "resources": {"max_vcpus": vcpus * free, "max_ram_gb": ram * free, "max_storage_gb": 4000},
-            "pricing": _pricing(cell),
+            "pricing": _pricing(item),
             "network_features": {
-                "dedicated_ip_available": cell.labels["address"],
+                "dedicated_ip_available": item.labels["address"],
                 "port_forwarding_available": True,
                 "network_storage_available": False,
             },
@@ -92,30 +92,30 @@ class TensorDock(KeyedWire):
     def _hostnodes(self, call: Call) -> Reply:
         free, wanted = self._free(), call.query.get("gpu_model")
         rows = [
-            self._host(cell, free[host]) for host, cell in self._hosts.items() if wanted in {None, cell.sku}
+            self._host(item, free[host]) for host, item in self._hosts.items() if wanted in {None, item.sku}
         ]
         return json_reply({"data": {"hostnodes": [*rows, *([] if wanted else [_without_gpus()])]}})
 
     def _hostnode(self, call: Call) -> Reply:
-        cell = self._hosts.get(call.parts["id"])
-        if cell is None:
+        item = self._hosts.get(call.parts["id"])
+        if item is None:
             raise Refusal(text_reply("Not Found", 404))
-        return json_reply({"data": self._host(cell, self._free()[cell.zone])})
+        return json_reply({"data": self._host(item, self._free()[item.zone])})
 
-    def _host(self, cell: InventoryItem, free: int) -> dict[str, Any]:
-        city, state, country = cell.labels["place"]
-        vcpus, ram = cell.labels["per_gpu"]
+    def _host(self, item: InventoryItem, free: int) -> dict[str, Any]:
+        city, state, country = item.labels["place"]
+        vcpus, ram = item.labels["per_gpu"]
         return {
-            "id": cell.zone,
+            "id": item.zone,
             "location_id": _location_id(city),
             "engine": "kvm",
             "uptime_percentage": 99.5,
             "available_resources": {
                 "gpus": [
                     {
-                        "v0Name": cell.sku,
+                        "v0Name": item.sku,
                         "availableCount": free,
-                        "price_per_hr": float(self.books.price(cell)),
+                        "price_per_hr": float(self.seller.price(item)),
                     }
                 ],
                 "vcpu_count": vcpus * free,
@@ -124,9 +124,9 @@ class TensorDock(KeyedWire):
                 "max_vcpus_per_gpu": vcpus,
                 "max_ram_per_gpu": ram,
                 "available_ports": _PORTS,
-                "has_public_ip_available": cell.labels["address"],
+                "has_public_ip_available": item.labels["address"],
             },
-            "pricing": _pricing(cell),
+            "pricing": _pricing(item),
             "location": {
                 "uuid": _location_id(city),
                 "city": city,
@@ -135,7 +135,7 @@ class TensorDock(KeyedWire):
                 "has_network_storage": False,
                 "network_speed_gbps": 10,
                 "network_speed_upload_gbps": 10,
-                "organizationName": cell.labels["owner"],
+                "organizationName": item.labels["owner"],
                 "tier": 3,
             },
         }
@@ -150,22 +150,22 @@ class TensorDock(KeyedWire):
         if "hostnode_id" in wish and not (wish.get("useDedicatedIp") or wish.get("port_forwards")):
             raise Refusal(_error("A port forward or a dedicated IP is required"))
         resources = wish["resources"]
-        cell, gpus = self._wanted(wish, resources)
+        item, gpus = self._wanted(wish, resources)
         vcpus, ram, disk = (int(resources.get(name) or 0) for name in ("vcpu_count", "ram_gb", "storage_gb"))
         if vcpus < 2 or ram < 2 or disk < 100:
             raise Refusal(_error("At least 2 vCPUs, 2 GB of RAM and 100 GB of storage are required"))
-        most_vcpus, most_ram = cell.labels["per_gpu"]
+        most_vcpus, most_ram = item.labels["per_gpu"]
         too_large = vcpus > most_vcpus * gpus or ram > most_ram * gpus
-        if too_large or self.books.free(cell) < gpus:
+        if too_large or self.seller.free(item) < gpus:
             raise Refusal(_error("Hostnode unavailable"))
-        parts = zip((vcpus, ram, disk), cell.labels["parts"], strict=True)
-        usd = gpus * self.books.price(cell) + sum((units * price for units, price in parts), Decimal(0))
-        entry = self.books.sell(
-            cell,
+        parts = zip((vcpus, ram, disk), item.labels["parts"], strict=True)
+        usd = gpus * self.seller.price(item) + sum((units * price for units, price in parts), Decimal(0))
+        entry = self.seller.sell(
+            item,
             wish["name"],
             Tariff(usd),
             {"resources": resources},
-            sku=f"{cell.sku}_{gpus}x{vcpus}v{ram}gb",
+            sku=f"{item.sku}_{gpus}x{vcpus}v{ram}gb",
             units=gpus,
             fails=call.loses_capacity,
         )
@@ -177,22 +177,22 @@ class TensorDock(KeyedWire):
         ((word, count),) = dict(resources["gpus"]).items()
         gpus, free = int(count["count"]), self._free()
         if wish.get("hostnode_id"):
-            found = [cell for host, cell in self._hosts.items() if host == wish["hostnode_id"]]
+            found = [item for host, item in self._hosts.items() if host == wish["hostnode_id"]]
         else:
             place = wish.get("location_id")
-            here = [cell for cell in self._hosts.values() if _location_id(cell.region) == place]
-            found = [cell for cell in here if cell.sku == word and free[cell.zone] >= gpus]
-        fitting = [cell for cell in found if cell.sku == word]
+            here = [item for item in self._hosts.values() if _location_id(item.region) == place]
+            found = [item for item in here if item.sku == word and free[item.zone] >= gpus]
+        fitting = [item for item in found if item.sku == word]
         if not fitting or gpus < 1:
             raise Refusal(_error("Hostnode unavailable"))
         return fitting[0], gpus
 
     def _machines(self, _: Call) -> Reply:
-        rows = [self._row(entry) for entry in self.books.kept()]
+        rows = [self._row(entry) for entry in self.seller.kept()]
         return json_reply({"data": {"instances": rows}})
 
     def _found(self, call: Call) -> Entry:
-        entry = self.books.find(call.parts["id"])
+        entry = self.seller.find(call.parts["id"])
         if entry is None:
             raise Refusal(text_reply("Not Found", 404))
         return entry
@@ -205,7 +205,7 @@ class TensorDock(KeyedWire):
             return "deleting"
         if entry.failed(self.now):
             return "error"
-        booted = self.books.booted(entry)
+        booted = self.seller.booted(entry)
         if booted < 0.25:
             return "queued"
         return "deploying" if booted < 1 else "running"
@@ -226,7 +226,7 @@ class TensorDock(KeyedWire):
         entry = self._found(call)
         if entry.released_at is not None:
             raise Refusal(_error("Instance already deleted"))
-        self.books.give_back(entry)
+        self.seller.give_back(entry)
         return json_reply({"success": True})
 
 
@@ -234,8 +234,8 @@ def _location_id(city: str) -> str:
     return f"loc-{city.lower().replace(' ', '-')}"
 
 
-def _pricing(cell: InventoryItem) -> dict[str, float]:
-    vcpu, ram, disk = cell.labels["parts"]
+def _pricing(item: InventoryItem) -> dict[str, float]:
+    vcpu, ram, disk = item.labels["parts"]
     return {"per_vcpu_hr": float(vcpu), "per_gb_ram_hr": float(ram), "per_gb_storage_hr": float(disk)}
 
 

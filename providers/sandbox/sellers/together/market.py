@@ -34,8 +34,8 @@ TERMS = ("7-30 days", "31-90 days", "91-180 days")
 
 
 @drawn_once
-def together_cells(seed: int) -> Iterator[InventoryItem]:
-    """An on-demand and a window cell by region and type; a window's price is that of the shortest term."""
+def together_inventory(seed: int) -> Iterator[InventoryItem]:
+    """An on-demand and a window item by region and type; a window's price is that of the shortest term."""
     rows = {row.sku: row for row in recorded_prices(NAME)}
     for region in REGIONS:
         for gpu, gpu_type in _TYPES.items():
@@ -43,10 +43,10 @@ def together_cells(seed: int) -> Iterator[InventoryItem]:
                 continue
             for tier, how in (("on_demand", "on demand"), (WINDOW, TERMS[0])):
                 row = rows[price_sku(gpu_type, how)]
-                yield _cell(seed, region, gpu_type, tier, gpu, row)
+                yield _item(seed, region, gpu_type, tier, gpu, row)
         for gpu_type, gpu in UNPRICED.items():
             if draw(seed, region, gpu_type, "supported") < 0.3:
-                yield _cell(seed, region, gpu_type, "on_demand", gpu, None)
+                yield _item(seed, region, gpu_type, "on_demand", gpu, None)
 
 
 def price_sku(gpu_type: str, how: str) -> str:
@@ -65,7 +65,7 @@ def term_usd(gpu_type: str, days: float) -> Decimal | None:
     return None
 
 
-def _cell(seed: int, region: str, gpu_type: str, tier: str, gpu: str, row: Recorded | None) -> InventoryItem:
+def _item(seed: int, region: str, gpu_type: str, tier: str, gpu: str, row: Recorded | None) -> InventoryItem:
     return InventoryItem(
         provider=NAME,
         sku=gpu_type,

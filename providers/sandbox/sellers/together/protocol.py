@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, InventoryItem
-from providers.sandbox.sellers.together.market import REGIONS, UNPRICED, term_usd, together_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.together.market import REGIONS, UNPRICED, term_usd, together_inventory
 
 GPUS_PER_NODE = 8
 _GPU_TYPES = frozenset({"H100_SXM", "H200_SXM", "B200_SXM", "GB200_SXM", *UNPRICED})
@@ -26,14 +26,14 @@ _DRIVER = {"cuda_version": "12.8", "nvidia_driver_version": "570", "os": "ubuntu
 _WAITING, _INSTALLING = "WaitingForControlPlaneNodes", "InstallingDrivers"
 
 
-class Together(KeyedWire):
+class Together(SellerProtocol):
     """Regions and clusters."""
 
     name = "together"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(together_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(together_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -57,12 +57,12 @@ class Together(KeyedWire):
         )
 
     def _regions(self, _: Call) -> Reply:
-        cells = self.books.cells()
+        items = self.seller.inventory()
         rows = [
             {
                 "name": region,
                 "supported_instance_types": list(
-                    dict.fromkeys(cell.sku for cell in cells if cell.region == region)
+                    dict.fromkeys(item.sku for item in items if item.region == region)
                 ),
                 "driver_versions": [{"id": f"nv_{region}", **_DRIVER}],
             }
@@ -87,50 +87,50 @@ class Together(KeyedWire):
     def _bought(self, call: Call, body: dict[str, Any], nodes: int) -> Entry:
         now = self.now
         start, end = _times(body, now)
-        cell = self._cell(body, WINDOW if end else "on_demand")
+        item = self._item(body, WINDOW if end else "on_demand")
         lost = call.loses_capacity
-        if not lost and self.books.free(cell) < nodes:
+        if not lost and self.seller.free(item) < nodes:
             raise Refusal(_no_capacity())
         entry = Entry(
             provider=self.name,
-            instance_id=self.books.new_uuid(),
+            instance_id=self.seller.new_uuid(),
             tag=str(body["cluster_name"]),
-            sku=cell.sku,
-            region=cell.region,
+            sku=item.sku,
+            region=item.region,
             zone="",
-            tier=cell.tier,
+            tier=item.tier,
             nodes=nodes,
             units=0 if lost else nodes,
-            stock_key=cell.stock_key,
+            stock_key=item.stock_key,
             created_at=now,
             starts_at=start,
             ends_at=end,
-            failed_at=start + timedelta(seconds=self.world.durations.boot_s) if lost else None,
-            tariff=self._tariff(cell, nodes, start, end),
+            failed_at=start + timedelta(seconds=self.sandbox.durations.boot_s) if lost else None,
+            tariff=self._tariff(item, nodes, start, end),
             detail={"request": body},
         )
-        return self.world.ledger.write(entry)
+        return self.sandbox.ledger.write(entry)
 
-    def _cell(self, body: dict[str, Any], tier: str) -> InventoryItem:
-        for cell in self.books.cells():
-            if (cell.region, cell.sku, cell.tier) == (body["region"], body["gpu_type"], tier):
-                return cell
+    def _item(self, body: dict[str, Any], tier: str) -> InventoryItem:
+        for item in self.seller.inventory():
+            if (item.region, item.sku, item.tier) == (body["region"], body["gpu_type"], tier):
+                return item
         raise ValueError(f"{body['gpu_type']} is not supported in region {body['region']}")
 
-    def _tariff(self, cell: InventoryItem, nodes: int, start: datetime, end: datetime | None) -> Tariff:
+    def _tariff(self, item: InventoryItem, nodes: int, start: datetime, end: datetime | None) -> Tariff:
         """By the hour on demand; a window whole and upfront, at the recorded price of its length."""
-        price = self.books.price(cell)
+        price = self.seller.price(item)
         if end is None:
             return Tariff(price * nodes)
         hours = Decimal((end - start) // timedelta(seconds=1)) / 3600
-        base = cell.usd_per_hour or price
-        listed = term_usd(cell.sku, float(hours) / 24) or base
+        base = item.usd_per_hour or price
+        listed = term_usd(item.sku, float(hours) / 24) or base
         factor = price / base if base else Decimal(1)
         return Tariff(upfront_usd=(listed * factor * nodes * hours).quantize(Decimal("0.01")))
 
     def _phases(self, entry: Entry) -> list[tuple[str, datetime, str]]:
         """(phase, since, status) as they have been and will be."""
-        boot = timedelta(seconds=self.world.durations.boot_s)
+        boot = timedelta(seconds=self.sandbox.durations.boot_s)
         walk = [("QUEUED", entry.created_at, _WAITING)]
         if entry.starts_at > entry.created_at:
             walk.append(("SCHEDULED", entry.created_at, _WAITING))
@@ -182,10 +182,10 @@ class Together(KeyedWire):
         }
 
     def _clusters(self, _: Call) -> Reply:
-        return json_reply({"clusters": [self._row(entry) for entry in self.books.kept()]})
+        return json_reply({"clusters": [self._row(entry) for entry in self.seller.kept()]})
 
     def _known(self, call: Call) -> Entry:
-        entry = self.books.find(call.parts["id"])
+        entry = self.seller.find(call.parts["id"])
         if entry is None:
             raise Refusal(_error(404, f"cluster {call.parts['id']} not found", "not_found_error"))
         return entry
@@ -196,7 +196,7 @@ class Together(KeyedWire):
     def _delete(self, call: Call) -> Reply:
         entry = self._known(call)
         if entry.is_live(self.now):
-            self.books.give_back(entry)
+            self.seller.give_back(entry)
         return json_reply({"cluster_id": entry.instance_id})
 
 

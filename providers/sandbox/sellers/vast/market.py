@@ -40,8 +40,8 @@ driver, a host without open ports."""
 
 
 @drawn_once
-def vast_cells(seed: int) -> list[InventoryItem]:
-    """A cell per recorded offer; offers of one GPU and place lie on one machine."""
+def vast_inventory(seed: int) -> list[InventoryItem]:
+    """An item per recorded offer; offers of one GPU and place lie on one machine."""
     rows = recorded_prices("vast")
     bids = {_offer_name(row.sku): row for row in rows if row.tier == "spot"}
     on_demand = [row for row in rows if row.tier == "on_demand"]
@@ -50,15 +50,15 @@ def vast_cells(seed: int) -> list[InventoryItem]:
         if not row.sku.startswith("offer"):
             place = (row.gpu, row.region)
             machines[place] = max(machines.get(place, 0), row.gpus)
-    cells = [_cell(seed, row, machines, bids.get(_offer_name(row.sku))) for row in on_demand]
-    return cells + [_odd_cell(odd, number) for number, odd in enumerate(_ODD_OFFERS)]
+    items = [_item(seed, row, machines, bids.get(_offer_name(row.sku))) for row in on_demand]
+    return items + [_odd_item(odd, number) for number, odd in enumerate(_ODD_OFFERS)]
 
 
 def _offer_name(sku: str) -> str:
     return sku.removesuffix(" (min_bid)")
 
 
-def _cell(
+def _item(
     seed: int, row: Recorded, machines: Mapping[tuple[str, str], int], bid: Recorded | None
 ) -> InventoryItem:
     alone = row.sku.startswith("offer")
@@ -98,7 +98,7 @@ def _cell(
     )
 
 
-def _odd_cell(odd: _Odd, number: int) -> InventoryItem:
+def _odd_item(odd: _Odd, number: int) -> InventoryItem:
     offer_id = 90_000_000 + number
     return InventoryItem(
         provider="vast",

@@ -18,11 +18,11 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.vast.market import vast_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.vast.market import vast_inventory
 
 _GPU_RAM_MIB = {
     16: 16384,
@@ -57,15 +57,15 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
 _NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "select_cols", "q", "offset"})
 
 
-class Vast(KeyedWire):
+class Vast(SellerProtocol):
     """Search, rent, list, destroy."""
 
     name = "vast"
     ends_at_once = True
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(vast_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(vast_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -117,7 +117,7 @@ class Vast(KeyedWire):
         storage_gb = Decimal(str(wanted.get("allocated_storage", 8)))
         is_bid = kind in {"bid", "interruptible"}
         taken = self._taken_gpus()
-        rows = [self._row(cell, taken, storage_gb, is_bid) for cell in self.books.cells()]
+        rows = [self._row(item, taken, storage_gb, is_bid) for item in self.seller.inventory()]
         filters = {name: rule for name, rule in wanted.items() if name not in _NOT_FILTERS}
         rows = [row for row in rows if all(_passes(row.get(n), rule) for n, rule in filters.items())]
         most = min(_SHOWN_ROWS, int(wanted.get("limit", _SHOWN_ROWS)))
@@ -126,37 +126,37 @@ class Vast(KeyedWire):
     def _taken_gpus(self) -> dict[int, int]:
         """GPUs in use by machine."""
         taken: dict[int, int] = {}
-        for entry in self.world.ledger.live(self.name, self.now):
+        for entry in self.sandbox.ledger.live(self.name, self.now):
             machine = int(entry.detail["machine"])
             taken[machine] = taken.get(machine, 0) + int(entry.detail["gpus"])
         return taken
 
-    def _rentable(self, cell: InventoryItem, taken: Mapping[int, int]) -> bool:
-        left = cell.labels["machine_gpus"] - taken.get(cell.labels["machine"], 0)
-        free = self.books.free(cell) > 0
-        return free and left >= cell.gpus and not cell.labels["rented"]
+    def _rentable(self, item: InventoryItem, taken: Mapping[int, int]) -> bool:
+        left = item.labels["machine_gpus"] - taken.get(item.labels["machine"], 0)
+        free = self.seller.free(item) > 0
+        return free and left >= item.gpus and not item.labels["rented"]
 
-    def _bid(self, cell: InventoryItem) -> Decimal:
+    def _bid(self, item: InventoryItem) -> Decimal:
         """The recorded lowest bid, or the asking price where none was recorded."""
-        price = self.books.price(cell)
-        recorded = cell.labels["bid"]
-        if recorded is None or not cell.usd_per_hour:
+        price = self.seller.price(item)
+        recorded = item.labels["bid"]
+        if recorded is None or not item.usd_per_hour:
             return price
-        return Decimal(recorded) * price / cell.usd_per_hour
+        return Decimal(recorded) * price / item.usd_per_hour
 
     def _row(
-        self, cell: InventoryItem, taken: Mapping[int, int], storage_gb: Decimal, is_bid: bool
+        self, item: InventoryItem, taken: Mapping[int, int], storage_gb: Decimal, is_bid: bool
     ) -> dict[str, Any]:
-        labels = cell.labels
-        price = self._bid(cell) if is_bid else self.books.price(cell)
+        labels = item.labels
+        price = self._bid(item) if is_bid else self.seller.price(item)
         disk_hour = storage_gb * _STORAGE_USD_PER_GB_MONTH / _HOURS_PER_MONTH
-        rentable = self._rentable(cell, taken)
-        ram_mib = _GPU_RAM_MIB.get(cell.gpu_memory_gb, cell.gpu_memory_gb * 1024)
-        nvlink = 478.3 if " SXM" in labels["gpu_name"] and cell.gpus > 1 else 0
-        share = cell.gpus / max(1, labels["machine_gpus"])
-        cores = None if cell.vcpus is None else int(cell.vcpus / (share or 1))
-        offer_id = int(cell.zone)
-        ends_at = self.world.opened_at + _TERM * (1 + (self.now - self.world.opened_at) // _TERM)
+        rentable = self._rentable(item, taken)
+        ram_mib = _GPU_RAM_MIB.get(item.gpu_memory_gb, item.gpu_memory_gb * 1024)
+        nvlink = 478.3 if " SXM" in labels["gpu_name"] and item.gpus > 1 else 0
+        share = item.gpus / max(1, labels["machine_gpus"])
+        cores = None if item.vcpus is None else int(item.vcpus / (share or 1))
+        offer_id = int(item.zone)
+        ends_at = self.sandbox.opened_at + _TERM * (1 + (self.now - self.sandbox.opened_at) // _TERM)
         return {
             "id": offer_id,
             "ask_contract_id": offer_id,
@@ -165,30 +165,30 @@ class Vast(KeyedWire):
             "host_id": labels["machine"] % 60_000,
             "cluster_id": None,
             "gpu_name": labels["gpu_name"] or None,
-            "num_gpus": cell.gpus,
+            "num_gpus": item.gpus,
             "gpu_frac": share,
             "gpu_ram": ram_mib,
-            "gpu_total_ram": ram_mib * cell.gpus,
+            "gpu_total_ram": ram_mib * item.gpus,
             "gpu_arch": "nvidia",
             "bw_nvlink": nvlink,
             "pci_gen": 5,
             "pcie_bw": 52.1,
             "cpu_arch": "amd64",
             "cpu_cores": cores,
-            "cpu_cores_effective": cell.vcpus,
-            "cpu_ram": int((cell.memory_gb or 0) * 1024 / (share or 1)),
+            "cpu_cores_effective": item.vcpus,
+            "cpu_ram": int((item.memory_gb or 0) * 1024 / (share or 1)),
             "disk_space": 1200.0,
             "storage_cost": float(_STORAGE_USD_PER_GB_MONTH),
             "dph_base": float(price),
             "dph_total": float(price + disk_hour),
-            "min_bid": float(self._bid(cell)),
+            "min_bid": float(self._bid(item)),
             "is_bid": is_bid,
             "search": {
                 "gpuCostPerHour": float(price),
                 "diskHour": float(disk_hour),
                 "totalHour": float(price + disk_hour),
             },
-            "geolocation": cell.region,
+            "geolocation": item.region,
             "hosting_type": 1 if labels["datacenter"] else 0,
             "datacenter": labels["datacenter"],
             "verification": "verified" if labels["verified"] else "unverified",
@@ -208,21 +208,21 @@ class Vast(KeyedWire):
             "vms_enabled": False,
             "duration": (ends_at - self.now).total_seconds(),
             "end_date": int(ends_at.timestamp()),
-            "resource_type": "gpu" if cell.gpus else "cpu",
+            "resource_type": "gpu" if item.gpus else "cpu",
         }
 
     def _rent(self, call: Call) -> Reply:
         body = call.json_object()
         if not body.get("image") and not body.get("template_hash_id"):
             raise Refusal(_error(400, "invalid_args", "image is required"))
-        cell = self._ask(call.parts["id"])
-        if not self._rentable(cell, self._taken_gpus()):
-            raise Refusal(_gone_ask(cell.zone))
+        item = self._ask(call.parts["id"])
+        if not self._rentable(item, self._taken_gpus()):
+            raise Refusal(_gone_ask(item.zone))
         bid = body.get("price")
-        price = self.books.price(cell) if bid is None else Decimal(str(bid))
-        contract = str(10_000_000 + int(self.world.new_id(self.name, 6), 16))
-        too_low = bid is not None and price < self._bid(cell)
-        self._sell(call, cell, contract, body, price, stopped=too_low)
+        price = self.seller.price(item) if bid is None else Decimal(str(bid))
+        contract = str(10_000_000 + int(self.sandbox.new_id(self.name, 6), 16))
+        too_low = bid is not None and price < self._bid(item)
+        self._sell(call, item, contract, body, price, stopped=too_low)
         if too_low:
             return json_reply(
                 {
@@ -233,20 +233,20 @@ class Vast(KeyedWire):
                 },
                 400,
             )
-        key = self.world.new_id("vast-key", 40)
+        key = self.sandbox.new_id("vast-key", 40)
         return json_reply({"success": True, "new_contract": int(contract), "instance_api_key": key})
 
     def _ask(self, offer_id: str) -> InventoryItem:
-        for cell in self.books.cells():
-            if cell.zone == offer_id:
-                return cell
+        for item in self.seller.inventory():
+            if item.zone == offer_id:
+                return item
         words = f"error 404/3603: no_such_ask Instance type by id {offer_id} is not available."
         raise Refusal(_error(404, "invalid_args", words))
 
     def _sell(
         self,
         call: Call,
-        cell: InventoryItem,
+        item: InventoryItem,
         contract: str,
         body: dict[str, Any],
         price: Decimal,
@@ -255,14 +255,14 @@ class Vast(KeyedWire):
     ) -> None:
         storage_gb, is_bid = Decimal(str(body.get("disk", 8))), body.get("price") is not None
         disk_hour = storage_gb * _STORAGE_USD_PER_GB_MONTH / _HOURS_PER_MONTH
-        self.books.sell(
-            cell,
+        self.seller.sell(
+            item,
             body.get("label") or "",
             Tariff(price + disk_hour),
             {
-                "machine": cell.labels["machine"],
-                "gpus": cell.gpus,
-                "gpu_name": cell.labels["gpu_name"],
+                "machine": item.labels["machine"],
+                "gpus": item.gpus,
+                "gpu_name": item.labels["gpu_name"],
                 "image": body.get("image"),
                 "is_bid": is_bid,
                 "stopped": stopped,
@@ -278,7 +278,7 @@ class Vast(KeyedWire):
 
     def _instances_by_page(self, call: Call) -> Reply:
         """By id; 5 rows a page unless more are asked for, 25 at most. The token names the last row shown."""
-        rows = sorted((self._instance_row(entry) for entry in self.books.kept()), key=lambda row: row["id"])
+        rows = sorted((self._instance_row(entry) for entry in self.seller.kept()), key=lambda row: row["id"])
         try:
             filters = json.loads(call.query.get("select_filters") or "{}").items()
             asked = int(call.query.get("limit") or 0)
@@ -305,13 +305,13 @@ class Vast(KeyedWire):
         return json_reply({"instances": self._instance_row(self._held(call.parts["id"]))})
 
     def _held(self, contract: str) -> Entry:
-        entry = self.books.find(contract)
+        entry = self.seller.find(contract)
         if entry is None:
             raise Refusal(_error(404, "no_such_instance", f"Instance {contract} not found"))
         return entry
 
     def _destroy(self, call: Call) -> Reply:
-        self.books.give_back(self._held(call.parts["id"]))
+        self.seller.give_back(self._held(call.parts["id"]))
         return json_reply({"success": True})
 
     def _user(self, _: Call) -> Reply:
@@ -323,7 +323,7 @@ class Vast(KeyedWire):
             return "exited", "Error: host could not start the instance, no capacity"
         if entry.detail["stopped"]:
             return "exited", "outbid"
-        booted = self.books.booted(entry)
+        booted = self.seller.booted(entry)
         if booted < 0.5:
             return None, ""
         return ("loading", "loading image") if booted < 1 else ("running", "success")

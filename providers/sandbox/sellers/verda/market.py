@@ -14,7 +14,7 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
-    recorded_cell,
+    recorded_item,
     recorded_prices,
 )
 
@@ -39,8 +39,8 @@ _ODD_TYPES = (
 
 
 @drawn_once
-def verda_cells(seed: int) -> Iterator[InventoryItem]:
-    """Cells by (type, location, tier).
+def verda_inventory(seed: int) -> Iterator[InventoryItem]:
+    """Items by (type, location, tier).
 
     Sizes that were recorded only as spot get the on-demand price of the recorded one-GPU size times
     their count, as all recorded sizes have it; their source says so.
@@ -51,11 +51,11 @@ def verda_cells(seed: int) -> Iterator[InventoryItem]:
     singles = {row.gpu: row for row in rows if row.gpus == 1 and row.tier == "on_demand"}
     on_demand = {(row.sku, row.region) for row in rows if row.tier == "on_demand"}
     for row in rows:
-        yield _cell(seed, row)
+        yield _item(seed, row)
         if row.tier == "spot" and (row.sku, row.region) not in on_demand and row.gpu in singles:
-            yield _cell(seed, _multiplied(row, singles[row.gpu]))
+            yield _item(seed, _multiplied(row, singles[row.gpu]))
     for odd in _ODD_TYPES:
-        yield from _odd_cells(*odd)
+        yield from _odd_inventory(*odd)
 
 
 def _multiplied(row: Recorded, single: Recorded) -> Recorded:
@@ -68,15 +68,15 @@ def _multiplied(row: Recorded, single: Recorded) -> Recorded:
     )
 
 
-def _cell(seed: int, row: Recorded) -> InventoryItem:
+def _item(seed: int, row: Recorded) -> InventoryItem:
     lot = (seed, row.sku, row.region, row.tier)
     name, model = _NAMES[row.gpu]
     labels = {"name": name, "model": model, "p2p": "300 GB/s" if row.gpus > 1 else None}
     capacity = 0 if draw(*lot, "none") < 0.25 else draw_count(1, 10, *lot)
-    return recorded_cell(row, row.region, capacity, price_key=f"verda|{row.sku}|{row.tier}", labels=labels)
+    return recorded_item(row, row.region, capacity, price_key=f"verda|{row.sku}|{row.tier}", labels=labels)
 
 
-def _odd_cells(
+def _odd_inventory(
     sku: str,
     name: str,
     model: str,

@@ -14,11 +14,11 @@ from decimal import Decimal
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.sellers.verda.market import verda_cells
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.sellers.verda.market import verda_inventory
 
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
@@ -26,14 +26,14 @@ _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
 _LOCATIONS = {"FIN-01": "Finland", "FIN-02": "Finland", "FIN-03": "Finland"}
 
 
-class Verda(KeyedWire):
+class Verda(SellerProtocol):
     """Tokens, catalogue, availability, instances."""
 
     name = "verda"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        world.market.add(verda_cells(world.seed))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        sandbox.market.add(verda_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -88,8 +88,8 @@ class Verda(KeyedWire):
             raise Refusal(_error(401, "unauthorized_request", "Invalid client id or client secret"))
         until = int(self.now.timestamp()) + TOKEN_LIFE_S
         token = {
-            "access_token": f"{_TOKEN}{until}-{self.world.new_id('verda-token', 16)}",
-            "refresh_token": f"sandbox-refresh-{self.world.new_id('verda-token', 16)}",
+            "access_token": f"{_TOKEN}{until}-{self.sandbox.new_id('verda-token', 16)}",
+            "refresh_token": f"sandbox-refresh-{self.sandbox.new_id('verda-token', 16)}",
             "scope": "cloud-api-v1",
             "token_type": "Bearer",
             "expires_in": TOKEN_LIFE_S,
@@ -99,23 +99,23 @@ class Verda(KeyedWire):
     def _types(self, call: Call) -> Reply:
         if call.query.get("currency", "usd") != "usd":
             raise Refusal(_error(400, "invalid_request", "the sandbox knows the currency usd only"))
-        spot = {cell.sku: cell for cell in self.books.cells(tier="spot")}
-        on_demand = {cell.sku: cell for cell in self.books.cells(tier="on_demand")}
-        return json_reply([self._type(cell, spot.get(sku)) for sku, cell in on_demand.items()])
+        spot = {item.sku: item for item in self.seller.inventory(tier="spot")}
+        on_demand = {item.sku: item for item in self.seller.inventory(tier="on_demand")}
+        return json_reply([self._type(item, spot.get(sku)) for sku, item in on_demand.items()])
 
-    def _type(self, cell: InventoryItem, spot: InventoryItem | None) -> dict[str, Any]:
-        count, labels = cell.gpus, cell.labels
+    def _type(self, item: InventoryItem, spot: InventoryItem | None) -> dict[str, Any]:
+        count, labels = item.gpus, item.labels
         return {
-            **_hardware(cell),
-            "id": str(uuid5(NAMESPACE_URL, cell.sku)),
-            "instance_type": cell.sku,
+            **_hardware(item),
+            "id": str(uuid5(NAMESPACE_URL, item.sku)),
+            "instance_type": item.sku,
             "model": labels["model"],
             "name": labels["name"],
             "display_name": None,
             "manufacturer": "NVIDIA" if count else "AMD",
             "p2p": labels["p2p"],
-            "price_per_hour": self._price(cell),
-            "spot_price": self._price(spot or cell),
+            "price_per_hour": self._price(item),
+            "spot_price": self._price(spot or item),
             "currency": "usd",
             "description": "Dedicated Hardware Instance",
             "best_for": [],
@@ -123,27 +123,27 @@ class Verda(KeyedWire):
             "supported_os": ["ubuntu-22.04", "ubuntu-24.04"],
         }
 
-    def _price(self, cell: InventoryItem) -> str:
-        price = self.books.price(cell)
+    def _price(self, item: InventoryItem) -> str:
+        price = self.seller.price(item)
         cents = price.quantize(Decimal("0.01"))
         return str(cents) if cents == price else f"{price.normalize():f}"
 
     def _availability(self, call: Call) -> Reply:
         wanted = call.query.get("location_code")
-        free = self.books.free_by_key()
+        free = self.seller.free_by_key()
         rows = []
         for location in _LOCATIONS:
             if wanted in {None, location}:
-                cells = self.books.cells(tier=_tier(call), region=location)
-                found = sorted(cell.sku for cell in cells if free[cell.key] > 0)
+                items = self.seller.inventory(tier=_tier(call), region=location)
+                found = sorted(item.sku for item in items if free[item.key] > 0)
                 rows.append({"location_code": location, "availabilities": found})
         return json_reply(rows)
 
     def _type_availability(self, call: Call) -> Reply:
         wanted = call.query.get("location_code")
-        free = self.books.free_by_key()
-        cells = self.books.cells(tier=_tier(call), sku=call.parts["type"])
-        return json_reply(any(free[cell.key] > 0 for cell in cells if wanted in {None, cell.region}))
+        free = self.seller.free_by_key()
+        items = self.seller.inventory(tier=_tier(call), sku=call.parts["type"])
+        return json_reply(any(free[item.key] > 0 for item in items if wanted in {None, item.region}))
 
     def _no_clusters(self, _: Call) -> Reply:
         return json_reply([])
@@ -166,36 +166,36 @@ class Verda(KeyedWire):
         for name in ("instance_type", "image", "hostname", "description"):
             if not body.get(name):
                 raise Refusal(_error(400, "invalid_request", f"{name} should not be empty"))
-        cell = self._wanted(body)
-        short = call.loses_capacity or self.books.free(cell) < 1
-        tariff = Tariff(Decimal(self._price(cell)), BILLING_SLICE_S)
+        item = self._wanted(body)
+        short = call.loses_capacity or self.seller.free(item) < 1
+        tariff = Tariff(Decimal(self._price(item)), BILLING_SLICE_S)
         units = 0 if short else 1
-        entry = self.books.sell(cell, body["hostname"], tariff, {"request": body}, units=units, fails=short)
+        entry = self.seller.sell(item, body["hostname"], tariff, {"request": body}, units=units, fails=short)
         return text_reply(entry.instance_id, 202)
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
         location = body.get("location_code", "FIN-01")
         tier = "spot" if body.get("is_spot") else "on_demand"
-        known = self.books.cells(sku=body["instance_type"])
+        known = self.seller.inventory(sku=body["instance_type"])
         if not known:
             raise Refusal(_error(400, "invalid_request", "Invalid instance type"))
         if location not in _LOCATIONS:
             raise Refusal(_error(400, "invalid_request", "Invalid location code"))
-        for cell in known:
-            if (cell.region, cell.tier) == (location, tier):
-                return cell
+        for item in known:
+            if (item.region, item.tier) == (location, tier):
+                return item
         raise Refusal(_no_capacity())
 
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("status")
-        rows = [self._row(entry) for entry in self.world.ledger.entries(self.name)]
+        rows = [self._row(entry) for entry in self.sandbox.ledger.entries(self.name)]
         shown = [
             row for row in rows if wanted == row["status"] or (not wanted and row["status"] != "discontinued")
         ]
         return json_reply(shown)
 
     def _instance(self, call: Call) -> Reply:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None:
             raise Refusal(_error(404, "not_found", "Instance not found"))
         return json_reply(self._row(entry))
@@ -203,10 +203,10 @@ class Verda(KeyedWire):
     def _status(self, entry: Entry) -> str:
         """ordered, provisioning, then running or no_capacity; deleting, then discontinued."""
         if entry.released_at is not None:
-            return "discontinued" if self.books.is_gone(entry) else "deleting"
+            return "discontinued" if self.seller.is_gone(entry) else "deleting"
         if entry.failed(self.now):
             return "no_capacity"
-        booted = self.books.booted(entry)
+        booted = self.seller.booted(entry)
         if booted < 0.25:
             return "ordered"
         return "provisioning" if booted < 1 else "running"
@@ -215,9 +215,9 @@ class Verda(KeyedWire):
         request = entry.detail["request"]
         status = self._status(entry)
         spot = entry.tier == "spot"
-        cell = next(cell for cell in self.books.cells(sku=entry.sku))
+        item = next(item for item in self.seller.inventory(sku=entry.sku))
         return {
-            **_hardware(cell),
+            **_hardware(item),
             "id": entry.instance_id,
             "instance_type": entry.sku,
             "image": request["image"],
@@ -259,7 +259,7 @@ class Verda(KeyedWire):
 
     def _discontinue(self, instance_id: str) -> str:
         """Ends an instance; a reason when it cannot be."""
-        entry = self.world.ledger.find(self.name, instance_id)
+        entry = self.sandbox.ledger.find(self.name, instance_id)
         if entry is None:
             return "Invalid instance id"
         status = self._status(entry)
@@ -267,15 +267,15 @@ class Verda(KeyedWire):
             return "Can't discontinue a provisioning instance"
         if status in {"deleting", "discontinued"}:
             return "Can't discontinue a discontinued instance"
-        self.books.give_back(entry)
+        self.seller.give_back(entry)
         return ""
 
 
-def _hardware(cell: InventoryItem) -> dict[str, Any]:
+def _hardware(item: InventoryItem) -> dict[str, Any]:
     """What types and instances say of a machine; GPU memory is the total."""
-    count, total_gb = cell.gpus, cell.gpus * cell.gpu_memory_gb
-    cores, memory_gb = int(cell.vcpus or 0), int(cell.memory_gb or 0)
-    name = cell.labels["name"]
+    count, total_gb = item.gpus, item.gpus * item.gpu_memory_gb
+    cores, memory_gb = int(item.vcpus or 0), int(item.memory_gb or 0)
+    name = item.labels["name"]
     return {
         "cpu": {"description": f"{cores} CPU", "number_of_cores": cores},
         "gpu": {"description": f"{count}x {name}" if count else "", "number_of_gpus": count},

@@ -169,8 +169,8 @@ def _recorded_plan(seed: int, sku: str, tiers: dict[str, Recorded]) -> Plan:
 
 
 @drawn_once
-def vultr_cells(seed: int, plans: tuple[Plan, ...]) -> Iterator[InventoryItem]:
-    """A cell per plan and region, in the tier that an order of it buys now; the home region has stock."""
+def vultr_inventory(seed: int, plans: tuple[Plan, ...]) -> Iterator[InventoryItem]:
+    """An item per plan and region, in the tier that an order of it buys now; the home region has stock."""
     for plan in plans:
         overrides = dict(plan.overrides)
         for region in plan.regions:

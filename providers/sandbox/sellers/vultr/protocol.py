@@ -15,34 +15,34 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.vultr.market import (
     METAL,
     PLANS,
     REGIONS,
     Plan,
     list_of,
-    vultr_cells,
+    vultr_inventory,
     vultr_plans,
 )
-from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 MOST_ROWS = 500
 _KINDS = {"instance": ("instances", PLANS), "bare_metal": ("bare_metals", METAL)}
 _SOLD_OUT = "plan is not available in the selected region"
 
 
-class Vultr(KeyedWire):
+class Vultr(SellerProtocol):
     """Plans, regions, instances, bare metals."""
 
     name = "vultr"
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._plans = vultr_plans(world.seed)
-        world.market.add(vultr_cells(world.seed, self._plans))
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        self._plans = vultr_plans(sandbox.seed)
+        sandbox.market.add(vultr_inventory(sandbox.seed, self._plans))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -78,17 +78,17 @@ class Vultr(KeyedWire):
 
     def _list_plans(self, call: Call, which: str) -> Reply:
         wanted = call.query.get("type", "all")
-        free = self.books.free_by_key()
+        free = self.seller.free_by_key()
         rows = [self._plan(plan, free) for plan in self._plans if list_of(plan.sku) == which]
         return _page(call, which, [row for row in rows if which == METAL or wanted in {"all", row["type"]}])
 
     def _plan(self, plan: Plan, free: dict[str, int]) -> dict[str, Any]:
-        cells = self.books.cells(sku=plan.sku)
+        items = self.seller.inventory(sku=plan.sku)
         field = "hourly_cost" if plan.on_demand else "hourly_cost_preemptible"
-        usual = self.books.price(cells[0])
+        usual = self.seller.price(items[0])
         costs = {"hourly_cost": plan.prices[0], "hourly_cost_preemptible": plan.prices[1], field: usual}
         others = {
-            c.region: {field: _number(self.books.price(c))} for c in cells if self.books.price(c) != usual
+            c.region: {field: _number(self.seller.price(c))} for c in items if self.seller.price(c) != usual
         }
         row: dict[str, Any] = {
             "id": plan.sku,
@@ -99,7 +99,7 @@ class Vultr(KeyedWire):
             **{name: _number(cost) for name, cost in costs.items()},
             **{name.replace("hourly", "monthly"): _number(cost * 672) for name, cost in costs.items()},
             "invoice_type": "hourly",
-            "locations": [cell.region for cell in cells if free[cell.key] > 0],
+            "locations": [item.region for item in items if free[item.key] > 0],
             "location_cost": others or [],
             "deploy_ondemand": plan.on_demand,
             "deploy_preemptible": not plan.on_demand,
@@ -118,9 +118,9 @@ class Vultr(KeyedWire):
         region = call.parts["id"]
         if region not in REGIONS:
             raise Refusal(_error(404, "Invalid region."))
-        free = self.books.free_by_key()
-        cells = self.books.cells(region=region)
-        return json_reply({"available_plans": [cell.sku for cell in cells if free[cell.key] > 0]})
+        free = self.seller.free_by_key()
+        items = self.seller.inventory(region=region)
+        return json_reply({"available_plans": [item.sku for item in items if free[item.key] > 0]})
 
     def _systems(self, call: Call) -> Reply:
         return _page(
@@ -133,13 +133,13 @@ class Vultr(KeyedWire):
 
     def _create(self, call: Call, kind: str) -> Reply:
         body = call.json_object()
-        cell = self._wanted(body, _KINDS[kind][1])
-        if self.books.free(cell) < 1:
+        item = self._wanted(body, _KINDS[kind][1])
+        if self.seller.free(item) < 1:
             raise Refusal(_error(400, _SOLD_OUT))
-        entry = self.books.sell(
-            cell,
+        entry = self.seller.sell(
+            item,
             body.get("label") or "",
-            Tariff(self.books.price(cell), increment_s=3600),
+            Tariff(self.seller.price(item), increment_s=3600),
             {"request": body, "kind": kind},
             fails=call.loses_capacity,
         )
@@ -149,24 +149,24 @@ class Vultr(KeyedWire):
         sku, region = body.get("plan"), body.get("region")
         if region not in REGIONS:
             raise Refusal(_error(400, "Invalid location chosen."))
-        cells = self.books.cells(sku=sku) if isinstance(sku, str) and list_of(sku) == which else []
-        if not cells:
+        items = self.seller.inventory(sku=sku) if isinstance(sku, str) and list_of(sku) == which else []
+        if not items:
             raise Refusal(_error(400, "Invalid plan chosen."))
         if not any(body.get(name) for name in ("os_id", "app_id", "image_id", "snapshot_id", "iso_id")):
             raise Refusal(_error(400, "Must supply one of: os_id, app_id, image_id, snapshot_id."))
-        for cell in cells:
-            if cell.region == region:
-                return cell
+        for item in items:
+            if item.region == region:
+                return item
         raise Refusal(_error(400, _SOLD_OUT))
 
     def _machines(self, call: Call, kind: str) -> Reply:
         wanted = call.query.get("label")
-        here = [entry for entry in self.books.kept() if entry.detail["kind"] == kind]
+        here = [entry for entry in self.seller.kept() if entry.detail["kind"] == kind]
         rows = [self._row(entry) for entry in here if entry.released_at is None]
         return _page(call, _KINDS[kind][0], [row for row in rows if wanted in {None, row["label"]}])
 
     def _found(self, call: Call, kind: str) -> Entry:
-        entry = self.books.find(call.parts["id"])
+        entry = self.seller.find(call.parts["id"])
         if entry is None or entry.detail["kind"] != kind:
             raise Refusal(_error(404, f"Invalid {kind.replace('_', ' ')}."))
         return entry
@@ -182,14 +182,14 @@ class Vultr(KeyedWire):
         if self._status(entry) == ("pending", "none"):
             message = "Unable to destroy server: Unable to remove VM: Server is currently locked"
             raise Refusal(_error(500, message))
-        self.books.give_back(entry)
+        self.seller.give_back(entry)
         return Reply(204, b"")
 
     def _status(self, entry: Entry) -> tuple[str, str]:
         """``status`` and ``server_status``: locked and pending first, then booting, then ok."""
         if entry.failed(self.now):
             return "failed", "none"
-        booted = self.books.booted(entry)
+        booted = self.seller.booted(entry)
         if booted < 0.25:
             return "pending", "none"
         return ("pending", "locked") if booted < 1 else ("active", "ok")

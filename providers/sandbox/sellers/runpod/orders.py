@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.books import Books
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
+from providers.sandbox.protocol import SandboxState
+from providers.sandbox.seller import SellerState
 from providers.sandbox.sellers.runpod.market import GPU_TYPES
-from providers.sandbox.wire import World
 
 NO_MACHINE = (
     "There are no longer any instances available with the requested specifications."
@@ -37,29 +37,29 @@ class PodOrder:
     bid_usd: Decimal | None = None
 
 
-class Desk:
-    """Cells, stock and held pods of one account."""
+class PodOrders:
+    """Items, stock and held pods of one account."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._books = Books(world, "runpod", ending_s=0)
+    def __init__(self, sandbox: SandboxState) -> None:
+        self._sandbox = sandbox
+        self._seller = SellerState(sandbox, "runpod", ending_s=0)
 
-    def all_cells(self) -> list[InventoryItem]:
+    def all_items(self) -> list[InventoryItem]:
         """Every (type, place, cloud, tier)."""
-        return self._books.cells()
+        return self._seller.inventory()
 
-    def cells(self, gpu_id: str, tier: str) -> list[InventoryItem]:
+    def inventory(self, gpu_id: str, tier: str) -> list[InventoryItem]:
         """Places of a type and tier."""
-        return self._books.cells(sku=gpu_id, tier=tier)
+        return self._seller.inventory(sku=gpu_id, tier=tier)
 
     def stock(self, count: int) -> dict[str, int]:
-        """GPUs free by cell, 0 where fewer than ``count``; spot and on demand share their GPUs."""
-        free = self._books.free_by_key()
+        """GPUs free by item, 0 where fewer than ``count``; spot and on demand share their GPUs."""
+        free = self._seller.free_by_key()
         return {key: units if units >= count else 0 for key, units in free.items()}
 
-    def price(self, cell: InventoryItem | None) -> float:
+    def price(self, item: InventoryItem | None) -> float:
         """USD per GPU and hour; 0 for a cloud that does not have the type."""
-        return 0.0 if cell is None else float(self._books.price(cell))
+        return 0.0 if item is None else float(self._seller.price(item))
 
     def deploy(self, order: PodOrder, kind: str, loses_capacity: bool) -> Entry:
         """Takes the GPUs from the place with the most; CannotDeploy without any. ``kind``: pod or cluster."""
@@ -67,24 +67,24 @@ class Desk:
             raise CannotDeploy(f"Unknown GPU type {order.gpu_id}.")
         stock = self.stock(order.gpus * order.pods)
         fitting = [
-            cell
-            for cell in self.cells(order.gpu_id, order.tier)
-            if cell.zone == order.cloud and (order.places is None or cell.region in order.places)
+            item
+            for item in self.inventory(order.gpu_id, order.tier)
+            if item.zone == order.cloud and (order.places is None or item.region in order.places)
         ]
-        free = [cell for cell in fitting if stock[cell.key] > 0]
+        free = [item for item in fitting if stock[item.key] > 0]
         if not free:
             raise CannotDeploy(NO_MACHINE)
-        cell = max(free, key=lambda found: stock[found.key])
-        price = self._books.price(cell)
+        item = max(free, key=lambda found: stock[found.key])
+        price = self._seller.price(item)
         if order.bid_usd is not None and order.bid_usd < price:
             raise CannotDeploy("Your bid is below the minimum bid.")
         usd_per_hour = (order.bid_usd or price) * order.gpus * order.pods
-        return self._books.sell(
-            cell,
+        return self._seller.sell(
+            item,
             order.name,
             Tariff(usd_per_hour),
             {"kind": kind, "image": order.image, "gpus": order.gpus},
-            instance_id=self._world.new_id("runpod", 14),
+            instance_id=self._sandbox.new_id("runpod", 14),
             nodes=order.pods,
             units=order.gpus * order.pods,
             fails=loses_capacity,
@@ -92,24 +92,24 @@ class Desk:
 
     def held(self, kind: str) -> list[Entry]:
         """Pods or clusters that were not deleted."""
-        return [entry for entry in self._books.kept() if entry.detail["kind"] == kind]
+        return [entry for entry in self._seller.kept() if entry.detail["kind"] == kind]
 
     def status(self, entry: Entry) -> str:
         """PROVISIONING, STARTING, RUNNING; ERROR where capacity was lost."""
-        if entry.failed(self._world.clock.now()):
+        if entry.failed(self._sandbox.clock.now()):
             return "ERROR"
-        booted = self._books.booted(entry)
+        booted = self._seller.booted(entry)
         if booted < 0.5:
             return "PROVISIONING"
         return "STARTING" if booted < 1 else "RUNNING"
 
     def release(self, entry: Entry) -> None:
         """Ends a pod or a cluster."""
-        self._books.give_back(entry)
+        self._seller.give_back(entry)
 
     def age_s(self, entry: Entry) -> float:
         """Seconds since it was bought."""
-        return (self._world.clock.now() - entry.created_at).total_seconds()
+        return (self._sandbox.clock.now() - entry.created_at).total_seconds()
 
 
 def level(gpus: int) -> str:

@@ -1,4 +1,4 @@
-"""What every provider protocol of the sandbox is made of: calls, replies, routes, and the shared world."""
+"""What every protocol of the sandbox is made of: calls, replies, routes, and the state that all share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Durations:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SandboxState:
     """What all protocols share. ``nonce``: made once per state, keeps ids of two sandboxes apart."""
 
     seed: int
@@ -172,13 +172,13 @@ class Route:
         return None if found is None else found.groupdict()
 
 
-class ProviderWire(ABC):
+class ProtocolHandler(ABC):
     """One provider's protocol. Subclasses give ``name``, ``routes`` and their own error bodies."""
 
     name: ClassVar[str]
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, sandbox: SandboxState) -> None:
+        self.sandbox = sandbox
         self.routes: tuple[Route, ...] = tuple(self.make_routes())
 
     @abstractmethod
@@ -228,4 +228,4 @@ class ProviderWire(ABC):
     @property
     def now(self) -> datetime:
         """The sandbox's time."""
-        return self.world.clock.now()
+        return self.sandbox.clock.now()

@@ -102,7 +102,7 @@ HELD = Rows(
 """What becomes of the fields of a plan that is held."""
 
 
-class PlanDesk:
+class TrainingPlanClient:
     """Training plans of one account for one kind of resource (``hyperpod-cluster``, ``training-job`` …)."""
 
     def __init__(self, sagemaker: SageMaker, target: str, search: Mapping[str, Any]) -> None:
