@@ -7,10 +7,10 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl
 
 import structlog
@@ -22,6 +22,8 @@ from providers.sandbox.market import Market
 from providers.sandbox.store import Store
 
 MAXIMUM_BODY_BYTES = 1_000_000
+
+Row = TypeVar("Row")
 
 _log = structlog.get_logger(__name__)
 
@@ -88,6 +90,11 @@ class Call:
         """The body as an HTML form."""
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
+    def whole(self, name: str, default: int, most: int | None = None) -> int:
+        """A whole number of the query, raised to 1 and lowered to ``most``; ValueError for other text."""
+        found = max(1, int(self.query.get(name) or default))
+        return found if most is None else min(most, found)
+
     def key(self, *, basic: bool = False, query: str | None = None) -> str | None:
         """The caller's key from a bearer header, basic user name, or query parameter; None without one."""
         scheme, _, value = self.headers.get("authorization", "").partition(" ")
@@ -143,6 +150,11 @@ def json_reply(payload: Any, status: int = 200, headers: Mapping[str, str] | Non
 def text_reply(text: str, status: int = 200) -> Reply:
     """A plain text answer."""
     return Reply(status, text.encode(), "text/plain; charset=utf-8")
+
+
+def page_of(rows: Sequence[Row], number: int, size: int) -> list[Row]:
+    """Page ``number`` (from 1) of pages of ``size`` rows."""
+    return list(rows[(number - 1) * size : number * size])
 
 
 Handler = Callable[[Call], Reply]

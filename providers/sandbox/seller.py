@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
 from broker.domain.basics.money import ZERO
@@ -16,21 +16,50 @@ from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, SandboxState
 
+Word = TypeVar("Word")
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle(Generic[Word]):
+    """One seller's words for the states of a machine.
+
+    ``booting``: in order, each word and the share of the boot time until which it holds. ``ending``: from
+    the release until the machine disappears; without it, a release does not change the word. ``gone``: after
+    that; a seller that says the same word for a failed machine never shows such a machine in another state.
+    """
+
+    booting: Mapping[Word, float]
+    up: Word
+    failed: Word
+    ending: Word | None = None
+    gone: Word | None = None
+
 
 class SellerState:
-    """The books of ``provider``; ``ending_s``: how long what was given back can still be seen."""
+    """Inventory, prices and ledger entries of ``provider``.
+
+    ``ending_s``: how long a released machine is still visible, in seconds.
+    """
 
     def __init__(self, sandbox: SandboxState, provider: str, ending_s: float) -> None:
-        self._sandbox, self._provider, self._releaser = sandbox, provider, timedelta(seconds=ending_s)
+        self._sandbox, self._provider, self._ending = sandbox, provider, timedelta(seconds=ending_s)
 
     @property
     def _now(self) -> datetime:
         return self._sandbox.clock.now()
 
-    def inventory(self, **like: str) -> list[InventoryItem]:
-        """Items on sale, those whose fields (``sku``, ``region``, ``tier`` …) are like this."""
+    @property
+    def _boot(self) -> timedelta:
+        return timedelta(seconds=self._sandbox.durations.boot_s)
+
+    def inventory(self, **like: object) -> list[InventoryItem]:
+        """Items on sale whose fields (``sku``, ``region``, ``tier`` …) have the given values."""
         items = self._sandbox.market.inventory(self._provider)
-        return [c for c in items if all(getattr(c, name) == value for name, value in like.items())]
+        return [item for item in items if all(getattr(item, name) == value for name, value in like.items())]
+
+    def item(self, **like: object) -> InventoryItem | None:
+        """The first item on sale with these fields."""
+        return next(iter(self.inventory(**like)), None)
 
     def price(self, item: InventoryItem) -> Decimal:
         """USD per unit and hour; zero where the provider lists no price."""
@@ -44,9 +73,13 @@ class SellerState:
         """Units that can be bought now, by item key."""
         return self._sandbox.market.free_by_key(self._provider, self._now)
 
+    def new_id(self, length: int) -> str:
+        """A new hexadecimal machine id of ``length`` digits."""
+        return self._sandbox.new_id(self._provider, length)
+
     def new_uuid(self) -> str:
-        """A new id of a machine, in the form of a UUID."""
-        return str(UUID(hex=self._sandbox.new_id(self._provider, 32)))
+        """A new machine id in the form of a UUID."""
+        return str(UUID(hex=self.new_id(32)))
 
     def sell(
         self,
@@ -60,14 +93,19 @@ class SellerState:
         tier: str = "",
         nodes: int = 1,
         units: int | None = None,
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
         fails: bool = False,
+        fails_at: datetime | None = None,
     ) -> Entry:
-        """Writes what is bought of ``item`` from now on.
+        """Writes a purchase of ``item`` to the ledger.
 
-        What is not given: a new UUID, the item's own ``sku`` and ``tier``, as many units as nodes.
-        ``fails``: once it should be up, it turns out that there was no capacity.
+        Defaults: a new UUID, the item's own ``sku`` and ``tier``, as many ``units`` of stock as nodes, from
+        now on and without an end. ``fails``: the purchase takes no stock, and it turns out at ``fails_at``
+        (default: one boot time after its start) that there is no capacity.
         """
         now = self._now
+        starts_at = starts_at or now
         entry = Entry(
             provider=self._provider,
             instance_id=instance_id or self.new_uuid(),
@@ -77,58 +115,74 @@ class SellerState:
             zone=item.zone,
             tier=tier or item.tier,
             nodes=nodes,
-            units=nodes if units is None else units,
+            units=0 if fails else nodes if units is None else units,
             stock_key=item.stock_key,
             created_at=now,
-            starts_at=now,
-            failed_at=now + self._boot if fails else None,
+            starts_at=starts_at,
+            ends_at=ends_at,
+            failed_at=(fails_at or starts_at + self._boot) if fails else None,
             tariff=tariff,
             detail=detail,
         )
         return self._sandbox.ledger.write(entry)
 
-    @property
-    def _boot(self) -> timedelta:
-        return timedelta(seconds=self._sandbox.durations.boot_s)
-
     def up_at(self, entry: Entry) -> datetime:
-        """When it has booted."""
+        """When the machine has booted."""
         return entry.created_at + self._boot
 
     def booted(self, entry: Entry) -> float:
-        """The share of its boot that is behind it, 1 and above once it is up."""
+        """The share of the boot time that has passed; 1 or more once the machine is up."""
         return (self._now - entry.created_at) / self._boot if self._boot else 1.0
 
+    def state(self, entry: Entry, lifecycle: Lifecycle[Word]) -> Word:
+        """The seller's word for the machine's state now."""
+        failed = entry.failed(self._now)
+        is_gone = self.is_gone(entry) or (failed and lifecycle.failed == lifecycle.gone)
+        if lifecycle.gone is not None and is_gone:
+            return lifecycle.gone
+        if lifecycle.ending is not None and entry.released_at is not None:
+            return lifecycle.ending
+        if failed:
+            return lifecycle.failed
+        booted = self.booted(entry)
+        return next((word for word, share in lifecycle.booting.items() if booted < share), lifecycle.up)
+
     def is_gone(self, entry: Entry) -> bool:
-        """Whether it ended so long ago that it cannot be seen any more."""
+        """Whether the machine ended so long ago that it is not visible any more."""
         over_at = entry.released_at or entry.ends_at
-        return over_at is not None and over_at + self._releaser <= self._now
+        return over_at is not None and over_at + self._ending <= self._now
 
-    def kept(self) -> list[Entry]:
-        """What can be seen, oldest first."""
-        return [entry for entry in self._sandbox.ledger.entries(self._provider) if not self.is_gone(entry)]
+    def visible(self, **detail: object) -> list[Entry]:
+        """Visible machines whose ``detail`` has the given values, oldest first."""
+        entries = self._sandbox.ledger.entries(self._provider)
+        return [entry for entry in entries if not self.is_gone(entry) and _has(entry, detail)]
 
-    def find(self, instance_id: str) -> Entry | None:
-        """One of what can be seen."""
+    def find(self, instance_id: str, **detail: object) -> Entry | None:
+        """One visible machine whose ``detail`` has the given values."""
         entry = self._sandbox.ledger.find(self._provider, instance_id)
-        return None if entry is None or self.is_gone(entry) else entry
+        return None if entry is None or self.is_gone(entry) or not _has(entry, detail) else entry
 
-    def give_back(self, entry: Entry) -> Entry:
-        """Ends it now; what was given back before stays as it is."""
+    def release(self, entry: Entry) -> Entry:
+        """Ends the machine now; one that was released before stays as it is."""
         if entry.released_at is not None:
             return entry
         return self._sandbox.ledger.write(replace(entry, released_at=self._now))
 
 
+def _has(entry: Entry, detail: Mapping[str, object]) -> bool:
+    return all(entry.detail.get(name) == value for name, value in detail.items())
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorForms:
-    """A provider's own answers to what every protocol must be able to refuse.
+    """A seller's own error answers.
 
-    ``bad_body``: of why the body cannot be read.
+    ``bad_body`` takes the reason why the body cannot be read, ``no_machine`` the call.
     """
 
     no_key: Reply
     no_path: Reply
+    no_machine: Callable[[Call], Reply]
     bad_body: Callable[[str], Reply]
     rate_limited: Reply
     no_capacity: Reply
@@ -136,11 +190,11 @@ class ErrorForms:
 
 
 class SellerProtocol(ProtocolHandler):
-    """A protocol whose calls carry a key, and whose errors do not depend on the call.
+    """A protocol whose calls carry an API key, and whose errors do not depend on the call.
 
-    Subclasses give ``errors`` beside ``name`` and ``make_routes``; one that finds the key elsewhere than
-    in a bearer header overrides ``key``, one that checks signatures ``authorise``. ``ends_at_once``: what
-    was given back is not shown any more.
+    Subclasses give ``errors`` beside ``name`` and ``make_routes``. One that reads the key elsewhere than
+    from a bearer header overrides ``key``; one that checks signatures overrides ``authorise``.
+    ``ends_at_once``: a released machine disappears at once.
     """
 
     ends_at_once: ClassVar[bool] = False
@@ -153,7 +207,7 @@ class SellerProtocol(ProtocolHandler):
 
     @abstractmethod
     def errors(self) -> ErrorForms:
-        """The provider's own forms."""
+        """The seller's own error answers."""
 
     def key(self, call: Call) -> str | None:
         """The caller's key."""
@@ -165,7 +219,7 @@ class SellerProtocol(ProtocolHandler):
             raise Refusal(self.errors().no_key)
 
     def unknown_path(self) -> Reply:
-        """The answer to a path that it does not have."""
+        """The answer to a path that the seller does not have."""
         return self.errors().no_path
 
     def malformed_body(self, reason: str) -> Reply:
@@ -173,8 +227,20 @@ class SellerProtocol(ProtocolHandler):
         return self.errors().bad_body(reason)
 
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """The answer that a fault gives, in the provider's own form."""
+        """The seller's own answer to an injected fault."""
         forms = self.errors()
         if kind is FaultKind.RATE_LIMITED:
             return forms.rate_limited
         return forms.no_capacity if kind is FaultKind.OUT_OF_CAPACITY else forms.failed
+
+    def machine(self, call: Call, **detail: object) -> Entry:
+        """The visible machine of the path's ``id``, with this ``detail``; Refusal where there is none."""
+        entry = self.seller.find(call.parts["id"], **detail)
+        if entry is None:
+            raise Refusal(self.errors().no_machine(call))
+        return entry
+
+    def require_stock(self, item: InventoryItem, units: int = 1) -> None:
+        """Refuses an order of more units than can be bought now."""
+        if self.seller.free(item) < units:
+            raise Refusal(self.errors().no_capacity)

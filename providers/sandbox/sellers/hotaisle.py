@@ -18,15 +18,20 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 from uuid import UUID
 
-from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw_count, drawn_once, recorded_prices
-from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 
 METAL, VIRTUAL = "bare_metal", "virtual_machines"
 MOST_VIRTUAL_MACHINES = 64
 MONTH_MINUTES = 30 * 24 * 60
-_INSTALLING = ("shutting_down", "booting_installer", "installing_os", "first_boot")
+_INSTALLING = Lifecycle(
+    {"shutting_down": 0.25, "booting_installer": 0.5, "installing_os": 0.75, "first_boot": 1},
+    up="installed",
+    failed="first_boot",
+)
+"""States of the operating system of bare metal; a server that failed is not shown."""
 
 
 def _cpus(cores: int, hertz: int, count: int = 1) -> dict[str, Any]:
@@ -104,10 +109,11 @@ def _item(
     )
 
 
-class HotAisle(ProtocolHandler):
+class HotAisle(SellerProtocol):
     """Machines that are available, and those of a team."""
 
     name = "hotaisle"
+    ends_at_once = True
 
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
@@ -120,39 +126,34 @@ class HotAisle(ProtocolHandler):
             yield Route("GET", f"{team}/{path}/available/", "list", self._available)
             yield Route("POST", f"{team}/{path}/", "create", self._create)
             yield Route("GET", f"{team}/{path}/", "get", self._machines)
-            yield Route("GET", f"{team}/{path}/{{name}}/", "get", self._machine)
-            yield Route("PATCH", f"{team}/{path}/{{name}}/", "other", self._describe)
-            yield Route("DELETE", f"{team}/{path}/{{name}}/", "delete", self._delete)
-        yield Route("GET", f"{team}/{VIRTUAL}/{{name}}/state/", "get", self._state)
+            yield Route("GET", f"{team}/{path}/{{id}}/", "get", self._machine)
+            yield Route("PATCH", f"{team}/{path}/{{id}}/", "other", self._describe)
+            yield Route("DELETE", f"{team}/{path}/{{id}}/", "delete", self._delete)
+        yield Route("GET", f"{team}/{VIRTUAL}/{{id}}/state/", "get", self._state)
         yield Route("GET", f"{team}/balance/", "other", self._balance)
 
-    def authorise(self, call: Call) -> None:
+    def errors(self) -> ErrorForms:
+        """Errors are JSON strings; without capacity nothing that matches is found."""
+        return ErrorForms(
+            no_key=json_reply("Unauthorized", 401),
+            no_path=_not_found(),
+            no_machine=lambda _: _not_found(),
+            bad_body=lambda reason: json_reply(f"Bad Request: {reason}", 400),
+            rate_limited=json_reply("Too Many Requests", 429),
+            no_capacity=_not_found("No available machine matching requested specifications"),
+            failed=json_reply("Internal Server Error", 500),
+        )
+
+    def key(self, call: Call) -> str | None:
         """The word Token and a token."""
         scheme, _, token = call.headers.get("authorization", "").partition(" ")
-        if scheme != "Token" or not token.strip():
-            raise Refusal(json_reply("Unauthorized", 401))
-
-    def unknown_path(self) -> Reply:
-        """404 as a JSON string."""
-        return _not_found()
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that cannot be read."""
-        return json_reply(f"Bad Request: {reason}", 400)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """Errors are JSON strings; without capacity nothing that matches is found."""
-        if kind is FaultKind.RATE_LIMITED:
-            return json_reply("Too Many Requests", 429)
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _not_found("No available machine matching requested specifications")
-        return json_reply("Internal Server Error", 500)
+        return token.strip() or None if scheme == "Token" else None
 
     def _inventory(self, path: str) -> list[InventoryItem]:
-        return [item for item in self.sandbox.market.inventory(self.name) if item.labels["path"] == path]
+        return [item for item in self.seller.inventory() if item.labels["path"] == path]
 
     def _available(self, call: Call) -> Reply:
-        free = self.sandbox.market.free_by_key(self.name, self.now)
+        free = self.seller.free_by_key()
         return json_reply(
             [
                 {
@@ -166,8 +167,7 @@ class HotAisle(ProtocolHandler):
         )
 
     def _cents(self, item: InventoryItem) -> int:
-        price = self.sandbox.market.price(item) or Decimal(0)
-        return int((price * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
+        return int((self.seller.price(item) * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
 
     def _create(self, call: Call) -> Reply:
         path, body = _path(call), call.json_object()
@@ -175,26 +175,14 @@ class HotAisle(ProtocolHandler):
         item = self._matching(path, wanted)
         if path == VIRTUAL and len(self._live(call, VIRTUAL)) >= MOST_VIRTUAL_MACHINES:
             raise Refusal(json_reply("Maximum VMs already provisioned for this team", 401))
-        now, digits = self.now, self.sandbox.new_id(self.name, 32)
-        boots_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
-        entry = self.sandbox.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=f"server-{digits[:8]}" if path == METAL else str(UUID(hex=digits)),
-                tag=str(body.get("description") or "") if path == METAL else "",
-                sku=item.sku,
-                region=item.region,
-                zone="",
-                tier=item.tier,
-                nodes=1,
-                units=1,
-                stock_key=item.stock_key,
-                created_at=now,
-                starts_at=now,
-                tariff=Tariff(Decimal(self._cents(item)) / 100, 60, item.labels["minutes"] * 60),
-                failed_at=boots_at if call.loses_capacity else None,
-                detail={"path": path, "team": call.parts["team"]},
-            )
+        digits = self.seller.new_id(32)
+        entry = self.seller.sell(
+            item,
+            body.get("description") or "" if path == METAL else "",
+            Tariff(Decimal(self._cents(item)) / 100, 60, item.labels["minutes"] * 60),
+            {"path": path, "team": call.parts["team"]},
+            instance_id=f"server-{digits[:8]}" if path == METAL else str(UUID(hex=digits)),
+            fails=call.loses_capacity,
         )
         return json_reply(self._row(entry), 201 if path == METAL else 200)
 
@@ -203,25 +191,22 @@ class HotAisle(ProtocolHandler):
         if not isinstance(specs, dict) or not specs.get("cpu_cores"):
             raise Refusal(json_reply("Unprocessable Entity: Invalid data format", 422))
         for item in self._inventory(path):
-            if (
-                _sorted(item.labels["specs"]) == _sorted(specs)
-                and self.sandbox.market.free(item, self.now) > 0
-            ):
+            if _sorted(item.labels["specs"]) == _sorted(specs) and self.seller.free(item) > 0:
                 return item
-        raise Refusal(_not_found("No available machine matching requested specifications"))
+        raise Refusal(self.errors().no_capacity)
 
     def _live(self, call: Call, path: str) -> list[Entry]:
-        mine = {"path": path, "team": call.parts["team"]}
-        return [entry for entry in self.sandbox.ledger.live(self.name, self.now) if entry.detail == mine]
+        mine = self.seller.visible(path=path, team=call.parts["team"])
+        return [entry for entry in mine if not entry.failed(self.now)]
 
     def _machines(self, call: Call) -> Reply:
         return json_reply([self._row(entry) for entry in self._live(call, _path(call))])
 
     def _found(self, call: Call) -> Entry:
-        for entry in self._live(call, _path(call)):
-            if entry.instance_id == call.parts["name"]:
-                return entry
-        raise Refusal(_not_found())
+        entry = self.machine(call, path=_path(call), team=call.parts["team"])
+        if entry.failed(self.now):
+            raise Refusal(self.errors().no_machine(call))
+        return entry
 
     def _machine(self, call: Call) -> Reply:
         return json_reply(self._row(self._found(call)))
@@ -234,7 +219,7 @@ class HotAisle(ProtocolHandler):
         return json_reply({"available_balance": 10_000_000, "hourly_rate": 0})
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        (item,) = [item for item in self.sandbox.market.inventory(self.name) if item.sku == entry.sku]
+        (item,) = self.seller.inventory(sku=entry.sku)
         row = {
             "name": entry.instance_id,
             "ip_address": "198.51.100.61",
@@ -248,12 +233,9 @@ class HotAisle(ProtocolHandler):
         return row
 
     def _os_status(self, entry: Entry) -> dict[str, str]:
-        boot_s = self.sandbox.durations.boot_s
-        age_s = (self.now - entry.created_at).total_seconds()
-        step = int(age_s / boot_s * len(_INSTALLING)) if boot_s else len(_INSTALLING)
         return {
             "os_selection": "ubuntu-2404.4",
-            "os_install_status": _INSTALLING[step] if step < len(_INSTALLING) else "installed",
+            "os_install_status": self.seller.state(entry, _INSTALLING),
             "last_imaging_update": zulu_ms(entry.created_at),
         }
 
@@ -269,7 +251,7 @@ class HotAisle(ProtocolHandler):
         if self.now < owed_until and call.query.get("force") != "true":
             reason = "server cannot be released due to minimum usage requirement"
             raise Refusal(json_reply(f"Bad Request: {reason}", 400))
-        self.sandbox.ledger.write(replace(entry, released_at=self.now))
+        self.seller.release(entry)
         return Reply(204, b"")
 
 

@@ -23,7 +23,7 @@ from providers.sandbox.market import (
     recorded_prices,
 )
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 
 _DESCRIPTIONS = {
     "A10": "A10 (24 GB PCIe)",
@@ -57,6 +57,8 @@ _ODD_TYPES = (
     ("gpu_1x_q9000", "1x Q9000 (64 GB)", "Q9000 (64 GB)", 150, 16, 128, 1),
 )
 """Type, description, GPU description, cents, vCPUs, GiB, GPUs: a row without GPUs and an unknown GPU."""
+
+_STATES = Lifecycle({"booting": 1}, up="active", failed="terminated", ending="terminating", gone="terminated")
 
 
 @drawn_once
@@ -134,6 +136,7 @@ class LambdaCloud(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "global/invalid-api-key", "API key was invalid, expired, or deleted."),
             no_path=_error(404, "global/object-does-not-exist", "Specified endpoint does not exist."),
+            no_machine=lambda _: _no_instance(),
             bad_body=lambda reason: _error(
                 400, "global/invalid-parameters", f"Invalid request data: {reason}"
             ),
@@ -185,14 +188,13 @@ class LambdaCloud(SellerProtocol):
     def _launch(self, call: Call) -> Reply:
         body = call.json_object()
         item = self._wanted(body)
-        if self.seller.free(item) < 1:
-            raise Refusal(_no_capacity())
+        self.require_stock(item)
         entry = self.seller.sell(
             item,
             body.get("name") or _first_tag(body),
             Tariff(Decimal(self._cents(item)) / 100, increment_s=60),
             {"request": body},
-            instance_id=self.sandbox.new_id(self.name, 32),
+            instance_id=self.seller.new_id(32),
             fails=call.loses_capacity,
         )
         return json_reply({"data": {"instance_ids": [entry.instance_id]}})
@@ -206,7 +208,7 @@ class LambdaCloud(SellerProtocol):
         if body.get("quantity", 1) != 1:
             raise Refusal(_invalid("quantity is not a parameter of launch."))
         sku, region = body.get("instance_type_name"), body.get("region_name")
-        items = [item for item in self.seller.inventory() if item.sku == sku]
+        items = self.seller.inventory(sku=sku)
         if not items:
             raise Refusal(_invalid(f"instance_type_name: no type {sku!r}."))
         if region not in _REGIONS:
@@ -221,38 +223,30 @@ class LambdaCloud(SellerProtocol):
         if not isinstance(ids, list) or not ids:
             raise Refusal(_invalid("instance_ids must be a list that is not empty."))
         entries = [self._live(str(instance_id)) for instance_id in ids]
-        ended = [self.seller.give_back(entry) for entry in entries]
+        ended = [self.seller.release(entry) for entry in entries]
         rows = [{**self._row(entry), "status": "terminating"} for entry in ended]
         return json_reply({"data": {"terminated_instances": rows}})
 
     def _live(self, instance_id: str) -> Entry:
-        entry = self.sandbox.ledger.find(self.name, instance_id)
-        if entry is None or self._status(entry) == "terminated":
-            raise Refusal(_error(404, "global/object-does-not-exist", "Specified instance does not exist."))
+        entry = self.seller.find(instance_id)
+        if entry is None or entry.failed(self.now):
+            raise Refusal(_no_instance())
         return entry
 
     def _instances(self, _: Call) -> Reply:
-        entries = self.sandbox.ledger.entries(self.name)
-        rows = [self._row(entry) for entry in entries if self._status(entry) != "terminated"]
+        rows = [self._row(entry) for entry in self.seller.visible() if not entry.failed(self.now)]
         return json_reply({"data": rows})
 
     def _instance(self, call: Call) -> Reply:
         entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None:
-            raise Refusal(_error(404, "global/object-does-not-exist", "Specified instance does not exist."))
+            raise Refusal(_no_instance())
         return json_reply({"data": self._row(entry)})
 
-    def _status(self, entry: Entry) -> str:
-        if entry.failed(self.now) or self.seller.is_gone(entry):
-            return "terminated"
-        if entry.released_at is not None:
-            return "terminating"
-        return "booting" if self.seller.booted(entry) < 1 else "active"
-
     def _row(self, entry: Entry) -> dict[str, Any]:
-        items = [item for item in self.seller.inventory() if item.sku == entry.sku]
+        items = self.seller.inventory(sku=entry.sku)
         request = entry.detail["request"]
-        status = self._status(entry)
+        status = self.seller.state(entry, _STATES)
         row: dict[str, Any] = {
             "id": entry.instance_id,
             "name": request.get("name"),
@@ -297,6 +291,10 @@ def _error(status: int, code: str, message: str) -> Reply:
 
 def _invalid(message: str) -> Reply:
     return _error(400, "global/invalid-parameters", message)
+
+
+def _no_instance() -> Reply:
+    return _error(404, "global/object-does-not-exist", "Specified instance does not exist.")
 
 
 def _no_capacity() -> Reply:

@@ -22,11 +22,12 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.crusoe.market import BY_NAME, LOCATIONS, crusoe_inventory
 
 KNOWN_KEY = "sandbox"
 _PAGE = 20
+_STATES = Lifecycle({"STATE_CREATING": 1}, up="STATE_RUNNING", failed="", ending="STATE_DELETING", gone="")
 _OPERATION, _PARTITION = "crusoe_operation", "crusoe_partition"
 _SIGNED = re.compile(r"1\.0:(?P<key>[^:]+):(?P<signature>[A-Za-z0-9_-]{43})")
 _VMS = "/v1alpha5/projects/{project}/compute/vms"
@@ -64,6 +65,7 @@ class Crusoe(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "bad_credential", "the request is not signed"),
             no_path=_error(404, "not_found", "not_found"),
+            no_machine=lambda _: _error(404, "not_found", "instance not found"),
             bad_body=lambda reason: _error(400, "bad_request", reason),
             rate_limited=_error(429, "too_many_requests", "rate limit exceeded"),
             no_capacity=json_reply({"operation": _NEVER_MADE}),
@@ -157,15 +159,14 @@ class Crusoe(SellerProtocol):
         item = self._wanted(body)
         short = call.loses_capacity or self.seller.free(item) < 1
         detail = {"project": call.parts["project"], "request": body}
-        tariff, units = Tariff(self.seller.price(item)), 0 if short else 1
-        entry = self.seller.sell(item, body["name"], tariff, detail, units=units, fails=short)
+        entry = self.seller.sell(item, body["name"], Tariff(self.seller.price(item)), detail, fails=short)
         return self._started(entry, "CREATE", self.sandbox.durations.boot_s, fails=short)
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
-        for item in self.seller.inventory():
-            if (item.sku, item.region) == (body["type"], body["location"]):
-                return item
-        raise ValueError(f"type {body['type']} is not offered in {body['location']}")
+        item = self.seller.item(sku=body["type"], region=body["location"])
+        if item is None:
+            raise ValueError(f"type {body['type']} is not offered in {body['location']}")
+        return item
 
     def _started(self, entry: Entry, action: str, seconds: float, *, fails: bool) -> Reply:
         row: dict[str, Any] = {
@@ -203,21 +204,13 @@ class Crusoe(SellerProtocol):
             raise Refusal(_error(404, "not_found", "operation not found"))
         return json_reply(self._operation_row(row))
 
-    def _state(self, entry: Entry) -> str:
-        """Creating, running, deleting; empty when it never came to be."""
-        if entry.failed(self.now):
-            return ""
-        if entry.released_at is not None:
-            return "STATE_DELETING"
-        return "STATE_RUNNING" if self.seller.booted(entry) >= 1 else "STATE_CREATING"
-
     def _row(self, entry: Entry) -> dict[str, Any]:
         return {
             "id": entry.instance_id,
             "name": entry.tag,
             "type": entry.sku,
             "location": entry.region,
-            "state": self._state(entry),
+            "state": self.seller.state(entry, _STATES),
             "project_id": entry.detail["project"],
             "billing_type": "On-demand",
             "created_at": zulu(entry.created_at),
@@ -225,8 +218,8 @@ class Crusoe(SellerProtocol):
         }
 
     def _entries(self, call: Call) -> list[Entry]:
-        mine = [e for e in self.seller.kept() if e.detail["project"] == call.parts["project"]]
-        return [entry for entry in mine if self._state(entry)]
+        mine = self.seller.visible(project=call.parts["project"])
+        return [entry for entry in mine if not entry.failed(self.now)]
 
     def _machines(self, call: Call) -> Reply:
         """A page; the token of the next one is the id that the page ends with."""
@@ -239,16 +232,16 @@ class Crusoe(SellerProtocol):
         return json_reply({"items": page, "next_page_token": token, "prev_page_token": ""})
 
     def _known(self, call: Call) -> Entry:
-        for entry in self._entries(call):
-            if entry.instance_id == call.parts["id"]:
-                return entry
-        raise Refusal(_error(404, "not_found", "instance not found"))
+        entry = self.machine(call, project=call.parts["project"])
+        if entry.failed(self.now):
+            raise Refusal(self.errors().no_machine(call))
+        return entry
 
     def _machine(self, call: Call) -> Reply:
         return json_reply(self._row(self._known(call)))
 
     def _delete(self, call: Call) -> Reply:
-        entry = self.seller.give_back(self._known(call))
+        entry = self.seller.release(self._known(call))
         return self._started(entry, "DELETE", self.sandbox.durations.terminate_s, fails=False)
 
 

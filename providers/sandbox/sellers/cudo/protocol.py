@@ -17,13 +17,14 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.cudo.market import IPV4_USD, STORAGE_GIB_USD, cudo_inventory
 
 VCPUS_PER_GPU, GIB_PER_GPU, GPUS_PER_HOST = 24, 96, 8
 _INVALID, _NOT_FOUND, _EXISTS, _EXHAUSTED, _PRECONDITION, _INTERNAL, _UNAUTHENTICATED = 3, 5, 6, 8, 9, 13, 16
 _HTTP = {3: 400, 5: 404, 6: 409, 8: 429, 9: 400, 13: 500, 16: 401}
 _SHORT = {"PENDING": "init", "STARTING": "boot", "ACTIVE": "runn", "FAILED": "fail", "DELETING": "dele"}
+_STATES = Lifecycle({"PENDING": 0.25, "STARTING": 1}, up="ACTIVE", failed="FAILED", ending="DELETING")
 
 
 class Cudo(SellerProtocol):
@@ -52,9 +53,10 @@ class Cudo(SellerProtocol):
         return ErrorForms(
             no_key=_error(_UNAUTHENTICATED, "missing or invalid api key"),
             no_path=_error(_NOT_FOUND, "Not Found"),
+            no_machine=lambda call: _error(_NOT_FOUND, f"vm {call.parts['id']} not found"),
             bad_body=partial(_error, _INVALID),
             rate_limited=_error(_EXHAUSTED, "rate limit exceeded"),
-            no_capacity=_no_host(),
+            no_capacity=_error(_PRECONDITION, "no suitable host found with the requested resources"),
             failed=_error(_INTERNAL, "internal error"),
         )
 
@@ -121,15 +123,14 @@ class Cudo(SellerProtocol):
         machine = str(body.get("vmId") or "")
         if not machine or not body.get("bootDiskImageId"):
             raise Refusal(_error(_INVALID, "vmId and bootDiskImageId are required"))
-        if self._known(call, machine) is not None:
+        if self.seller.find(machine, project=call.parts["project"]) is not None:
             raise Refusal(_error(_EXISTS, f"vm {machine} already exists"))
         item = self._wanted(body)
         gpus, vcpus, gib = (int(body.get(name) or 0) for name in ("gpus", "vcpus", "memoryGib"))
         units = gpus if item.gpus else 1
         if not 1 <= units <= GPUS_PER_HOST or not 0.25 * gib <= vcpus <= min(gib, VCPUS_PER_GPU * units):
             raise Refusal(_error(_INVALID, "the size is outside of the limits of the machine type"))
-        if self.seller.free(item) < units:
-            raise Refusal(_no_host())
+        self.require_stock(item, units)
         prices = self._prices(item)
         entry = self.seller.sell(
             item,
@@ -150,42 +151,24 @@ class Cudo(SellerProtocol):
         return json_reply({"id": entry.instance_id, "vm": self._row(entry)})
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
-        for item in self.seller.inventory():
-            if (item.sku, item.region) == (body.get("machineType"), body.get("dataCenterId")):
-                return item
-        raise Refusal(_error(_INVALID, "machine type not found in data center"))
-
-    def _known(self, call: Call, machine: str) -> Entry | None:
-        """A machine of the project; one that has ended for good is not known any more."""
-        entry = self.seller.find(machine)
-        return entry if entry and entry.detail["project"] == call.parts["project"] else None
+        item = self.seller.item(sku=body.get("machineType"), region=body.get("dataCenterId"))
+        if item is None:
+            raise Refusal(_error(_INVALID, "machine type not found in data center"))
+        return item
 
     def _found(self, call: Call) -> Entry:
-        entry = self._known(call, call.parts["id"])
-        if entry is None:
-            raise Refusal(_error(_NOT_FOUND, f"vm {call.parts['id']} not found"))
-        return entry
+        return self.machine(call, project=call.parts["project"])
 
     def _machines(self, call: Call) -> Reply:
-        mine = [e for e in self.seller.kept() if e.detail["project"] == call.parts["project"]]
+        mine = self.seller.visible(project=call.parts["project"])
         return json_reply({"VMs": [self._row(entry) for entry in mine]})
 
     def _machine(self, call: Call) -> Reply:
         entry = self._found(call)
         return json_reply({"VM": self._row(entry), **_bill(entry, "ipv4PriceHr")})
 
-    def _state(self, entry: Entry) -> str:
-        if entry.released_at is not None:
-            return "DELETING"
-        if entry.failed(self.now):
-            return "FAILED"
-        booted = self.seller.booted(entry)
-        if booted < 0.25:
-            return "PENDING"
-        return "STARTING" if booted < 1 else "ACTIVE"
-
     def _row(self, entry: Entry) -> dict[str, Any]:
-        request, state = entry.detail["request"], self._state(entry)
+        request, state = entry.detail["request"], self.seller.state(entry, _STATES)
         return {
             "datacenterId": entry.region,
             "machineType": entry.detail["type"],
@@ -208,10 +191,10 @@ class Cudo(SellerProtocol):
 
     def _terminate(self, call: Call) -> Reply:
         entry = self._found(call)
-        state = self._state(entry)
+        state = self.seller.state(entry, _STATES)
         if state in {"STARTING", "DELETING"}:
             raise Refusal(_error(_PRECONDITION, f"vm cannot be terminated in state {_SHORT[state]}"))
-        self.seller.give_back(entry)
+        self.seller.release(entry)
         return json_reply({})
 
 
@@ -247,7 +230,3 @@ def _money(usd: Decimal) -> dict[str, str]:
 
 def _error(code: int, message: str) -> Reply:
     return json_reply({"code": code, "message": message, "details": []}, _HTTP[code])
-
-
-def _no_host() -> Reply:
-    return _error(_PRECONDITION, "no suitable host found with the requested resources")

@@ -14,27 +14,27 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
-from providers.sandbox.seller import SellerState
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.digitalocean.market import REGIONS, digitalocean_inventory
 
 MOST_ROWS = 200
 MOST_AT_ONCE = 10
 _HOST = "https://api.digitalocean.com"
+_ACTION_STATES = Lifecycle({"in-progress": 1}, up="completed", failed="errored")
 _NO_CAPACITY = "Size is not available in this region."
 
 
-class DigitalOcean(ProtocolHandler):
+class DigitalOcean(SellerProtocol):
     """Sizes, regions, Droplets and their actions."""
 
     name = "digitalocean"
+    ends_at_once = True
 
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
-        self.seller = SellerState(sandbox, self.name, ending_s=0)
         sandbox.market.add(digitalocean_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
@@ -51,38 +51,28 @@ class DigitalOcean(ProtocolHandler):
             Route("DELETE", "/v2/droplets/{id}", "delete", self._delete),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer token."""
-        if call.key() is None:
-            raise Refusal(self._error(401, "unauthorized", "Unable to authenticate you"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return self._not_found()
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that is no JSON object."""
-        return self._error(400, "bad_request", f"Malformed request: {reason}")
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Every error has an id, a message and a request id."""
-        if kind is FaultKind.RATE_LIMITED:
-            limits = {
-                "ratelimit-limit": "5000",
-                "ratelimit-remaining": "0",
-                "ratelimit-reset": str(int(self.now.timestamp())),
-            }
-            return self._error(429, "too_many_requests", "API Rate limit exceeded.").with_headers(limits)
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return self._unprocessable(_NO_CAPACITY)
-        return self._error(500, "server_error", "Unexpected server-side error")
+        missing = self._error(404, "not_found", "The resource you requested could not be found.")
+        limits = {
+            "ratelimit-limit": "5000",
+            "ratelimit-remaining": "0",
+            "ratelimit-reset": str(int(self.now.timestamp())),
+        }
+        limited = self._error(429, "too_many_requests", "API Rate limit exceeded.")
+        return ErrorForms(
+            no_key=self._error(401, "unauthorized", "Unable to authenticate you"),
+            no_path=missing,
+            no_machine=lambda _: missing,
+            bad_body=lambda reason: self._error(400, "bad_request", f"Malformed request: {reason}"),
+            rate_limited=limited.with_headers(limits),
+            no_capacity=self._unprocessable(_NO_CAPACITY),
+            failed=self._error(500, "server_error", "Unexpected server-side error"),
+        )
 
     def _error(self, status: int, error_id: str, message: str) -> Reply:
         request_id = str(UUID(hex=self.sandbox.new_id("digitalocean-request", 32)))
         return json_reply({"id": error_id, "message": message, "request_id": request_id}, status)
-
-    def _not_found(self) -> Reply:
-        return self._error(404, "not_found", "The resource you requested could not be found.")
 
     def _unprocessable(self, message: str) -> Reply:
         return self._error(422, "unprocessable_entity", message)
@@ -143,9 +133,8 @@ class DigitalOcean(ProtocolHandler):
         if not isinstance(name, str) or not name:
             raise Refusal(self._unprocessable("Name can't be blank"))
         item = self._wanted(body)
-        if self.seller.free(item) < 1:
-            raise Refusal(self._unprocessable(_NO_CAPACITY))
-        droplet_id = int(self.sandbox.new_id(self.name, 8), 16)
+        self.require_stock(item)
+        droplet_id = int(self.seller.new_id(8), 16)
         action = int(self.sandbox.new_id("digitalocean-action", 8), 16)
         return self.seller.sell(
             item,
@@ -165,43 +154,32 @@ class DigitalOcean(ProtocolHandler):
         region = body.get("region") or items[0].region
         if region not in REGIONS:
             raise Refusal(self._unprocessable("You specified an invalid region for Droplet creation."))
-        for item in items:
-            if item.region == region:
-                return item
-        raise Refusal(self._unprocessable(_NO_CAPACITY))
+        item = self.seller.item(sku=items[0].sku, region=region)
+        if item is None:
+            raise Refusal(self._unprocessable(_NO_CAPACITY))
+        return item
 
     def _droplets(self, call: Call) -> Reply:
         gpus = call.query.get("type") == "gpus"
         tag, name = call.query.get("tag_name"), call.query.get("name")
-        rows = [self._row(entry) for entry in self.seller.kept() if bool(entry.detail["gpus"]) is gpus]
+        rows = [self._row(entry) for entry in self.seller.visible() if bool(entry.detail["gpus"]) is gpus]
         wanted = [row for row in rows if tag is None or tag in row["tags"]]
         return _page(call, "droplets", [row for row in wanted if name in {None, row["name"]}])
 
-    def _found(self, droplet_id: str) -> Entry:
-        entry = self.seller.find(droplet_id)
-        if entry is None:
-            raise Refusal(self._not_found())
-        return entry
-
     def _droplet(self, call: Call) -> Reply:
-        return json_reply({"droplet": self._row(self._found(call.parts["id"]))})
+        return json_reply({"droplet": self._row(self.machine(call))})
 
     def _droplet_actions(self, call: Call) -> Reply:
-        return _page(call, "actions", [self._action_row(self._found(call.parts["id"]))])
+        return _page(call, "actions", [self._action_row(self.machine(call))])
 
     def _action(self, call: Call) -> Reply:
         for entry in self.sandbox.ledger.entries(self.name):
             if str(entry.detail["action"]) == call.parts["action"]:
                 return json_reply({"action": self._action_row(entry)})
-        raise Refusal(self._not_found())
-
-    def _action_status(self, entry: Entry) -> str:
-        if entry.failed(self.now):
-            return "errored"
-        return "in-progress" if self.seller.booted(entry) < 1 else "completed"
+        raise Refusal(self.errors().no_path)
 
     def _action_row(self, entry: Entry) -> dict[str, Any]:
-        status = self._action_status(entry)
+        status = self.seller.state(entry, _ACTION_STATES)
         return {
             "id": entry.detail["action"],
             "status": status,
@@ -214,15 +192,15 @@ class DigitalOcean(ProtocolHandler):
         }
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._found(call.parts["id"])
-        if self._action_status(entry) == "in-progress":
+        entry = self.machine(call)
+        if self.seller.state(entry, _ACTION_STATES) == "in-progress":
             raise Refusal(self._unprocessable("Droplet already has a pending event."))
-        self.seller.give_back(entry)
+        self.seller.release(entry)
         return Reply(204, b"")
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, item = entry.detail["request"], self.seller.inventory(sku=entry.sku)[0]
-        done = self._action_status(entry) == "completed"
+        done = self.seller.state(entry, _ACTION_STATES) == "completed"
         address = {"ip_address": "203.0.113.50", "netmask": "255.255.255.0", "type": "public"}
         return {
             "id": int(entry.instance_id),
@@ -253,15 +231,14 @@ def _link(entry: Entry) -> dict[str, Any]:
 
 def _page(call: Call, key: str, rows: list[dict[str, Any]]) -> Reply:
     """One page; links name the first, previous, next and last where there are any."""
-    size = min(MOST_ROWS, max(1, int(call.query.get("per_page") or 20)))
-    number = max(1, int(call.query.get("page") or 1))
+    size, number = call.whole("per_page", 20, MOST_ROWS), call.whole("page", 1)
     last = max(1, -(-len(rows) // size))
     pages: dict[str, str] = {}
     if number < last:
         pages |= {"next": _url(call, number + 1, size), "last": _url(call, last, size)}
     if number > 1:
         pages |= {"first": _url(call, 1, size), "prev": _url(call, number - 1, size)}
-    shown = rows[(number - 1) * size : number * size]
+    shown = page_of(rows, number, size)
     return json_reply({key: shown, "links": {"pages": pages} if pages else {}, "meta": {"total": len(rows)}})
 
 

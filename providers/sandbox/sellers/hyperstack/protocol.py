@@ -11,19 +11,19 @@ status ``ERROR`` is not billed. Sources: hyperstack-sdk-python, infrahub-doc.nex
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.hyperstack.market import REGIONS, hyperstack_inventory
 
 BILLING_INCREMENT_S = 60
 FIRST_ID = 400_000
+_STATES = Lifecycle({"CREATING": 0.25, "BUILD": 1}, up="ACTIVE", failed="ERROR", ending="DELETING")
 _SIZES = (1, 2, 4, 8, 10)
 _FLOORS = (200, 100, 25, 10)
 _NEEDED = ("name", "environment_name", "flavor_name", "image_name", "key_name")
@@ -31,7 +31,7 @@ _LONGEST_NAME = 50
 _FREE_ENTRIES = ("CPU", "RAM")
 
 
-class Hyperstack(ProtocolHandler):
+class Hyperstack(SellerProtocol):
     """Price book, stocks, flavors, virtual machines."""
 
     name = "hyperstack"
@@ -54,33 +54,25 @@ class Hyperstack(ProtocolHandler):
             Route("DELETE", "/v1/core/virtual-machines/{id}", "delete", self._delete),
         )
 
-    def authorise(self, call: Call) -> None:
-        """The header ``api_key``."""
-        if not call.headers.get("api_key", "").strip():
-            raise Refusal(_error(401, "unauthorized", "API key is missing or invalid"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "not_found", "The requested URL was not found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that cannot be read."""
-        return _error(400, "bad_request", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Every error has a reason and a message."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "too_many_requests", "Too many requests")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_stock("the flavor")
-        return _error(500, "internal_server_error", "Internal server error")
+        return ErrorForms(
+            no_key=_error(401, "unauthorized", "API key is missing or invalid"),
+            no_path=_error(404, "not_found", "The requested URL was not found"),
+            no_machine=lambda _: _error(404, "not_found", "Virtual machine not found"),
+            bad_body=lambda reason: _error(400, "bad_request", reason),
+            rate_limited=_error(429, "too_many_requests", "Too many requests"),
+            no_capacity=_no_stock("the flavor"),
+            failed=_error(500, "internal_server_error", "Internal server error"),
+        )
 
-    def _inventory(self) -> list[InventoryItem]:
-        return self.sandbox.market.inventory(self.name)
+    def key(self, call: Call) -> str | None:
+        """The header ``api_key``."""
+        return call.headers.get("api_key", "").strip() or None
 
     def _pricebook(self, _: Call) -> Reply:
         prices: dict[str, Decimal] = dict.fromkeys(_FREE_ENTRIES, Decimal(0))
-        for item in self._inventory():
+        for item in self.seller.inventory():
             per_gpu = self._usd_per_gpu(item)
             if item.labels["word"] and per_gpu is not None:
                 prices[item.labels["word"]] = per_gpu
@@ -91,12 +83,9 @@ class Hyperstack(ProtocolHandler):
         price = self.sandbox.market.price(item)
         return price if price is None or item.unit == "gpu" else price / max(1, item.gpus)
 
-    def _free(self) -> dict[str, int]:
-        return self.sandbox.market.free_by_key(self.name, self.now)
-
     def _stocks(self, _: Call) -> Reply:
-        free = self._free()
-        items = [item for item in self._inventory() if item.labels["word"]]
+        free = self.seller.free_by_key()
+        items = [item for item in self.seller.inventory() if item.labels["word"]]
         rows = [
             {
                 "region": region,
@@ -108,14 +97,14 @@ class Hyperstack(ProtocolHandler):
         return json_reply({"stocks": rows})
 
     def _flavors(self, call: Call) -> Reply:
-        free, wanted = self._free(), call.query.get("region")
+        free, wanted = self.seller.free_by_key(), call.query.get("region")
         groups = [
             {
                 "gpu": item.labels["word"],
                 "region_name": item.region,
                 "flavors": [_flavor_row(item, flavor, free[item.key]) for flavor in item.labels["flavors"]],
             }
-            for item in self._inventory()
+            for item in self.seller.inventory()
             if wanted in {None, item.region}
         ]
         return json_reply({"status": True, "message": "Getting flavors successful", "data": groups})
@@ -141,11 +130,11 @@ class Hyperstack(ProtocolHandler):
         if count < 1:
             raise Refusal(_error(400, "bad_request", "count: must be greater than or equal to 1."))
         item, flavor = self._wanted(body)
-        taken = {entry.detail["request"]["name"] for entry in self._live()}
+        taken = {entry.detail["request"]["name"] for entry in self.seller.visible()}
         if body["name"] in taken:
             raise Refusal(_error(409, "conflict", "Virtual machine name already in use"))
         units = _units(item, flavor)
-        if self.sandbox.market.free(item, self.now) < units * count:
+        if self.seller.free(item) < units * count:
             raise Refusal(_no_stock(flavor["name"]))
         names = [body["name"] if count == 1 else f"{body['name']}-{number}" for number in range(count)]
         made = [self._made(call, item, flavor, {**body, "name": name}) for name in names]
@@ -158,7 +147,7 @@ class Hyperstack(ProtocolHandler):
         regions = [region for region in REGIONS if body["environment_name"] == f"default-{region}"]
         if not regions:
             raise Refusal(_error(404, "not_found", "Environment not found"))
-        for item in self._inventory():
+        for item in self.seller.inventory():
             for flavor in item.labels["flavors"]:
                 if (item.region, flavor["name"]) == (regions[0], body["flavor_name"]):
                     return item, flavor
@@ -167,72 +156,41 @@ class Hyperstack(ProtocolHandler):
     def _made(
         self, call: Call, item: InventoryItem, flavor: dict[str, Any], request: dict[str, Any]
     ) -> Entry:
-        now = self.now
-        boots_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
         usd = (self._usd_per_gpu(item) or Decimal(0)) * int(flavor["gpus"])
-        entry = Entry(
-            provider=self.name,
+        return self.seller.sell(
+            item,
+            request["name"],
+            Tariff(usd, BILLING_INCREMENT_S),
+            {"request": request, "flavor": flavor, "word": item.labels["word"]},
             instance_id=str(FIRST_ID + self.sandbox.store.next_number(self.name)),
-            tag=str(request["name"]),
             sku=flavor["name"],
-            region=item.region,
-            zone="",
-            tier=item.tier,
-            nodes=1,
-            units=0 if call.loses_capacity else _units(item, flavor),
-            stock_key=item.stock_key,
-            created_at=now,
-            starts_at=now,
-            failed_at=boots_at if call.loses_capacity else None,
-            tariff=Tariff(usd, BILLING_INCREMENT_S),
-            detail={"request": request, "flavor": flavor, "word": item.labels["word"]},
+            units=_units(item, flavor),
+            fails=call.loses_capacity,
         )
-        return self.sandbox.ledger.write(entry)
-
-    def _live(self) -> list[Entry]:
-        """Machines that are still shown."""
-        entries = self.sandbox.ledger.entries(self.name)
-        return [entry for entry in entries if self._status(entry) != "DELETED"]
 
     def _machines(self, call: Call) -> Reply:
         page, size = int(call.query.get("page", "1")), int(call.query.get("pageSize", "10"))
         wanted = call.query.get("search", "")
-        found = [entry for entry in self._live() if wanted in entry.tag]
-        shown = found[(page - 1) * size : page * size] if page >= 1 and size >= 1 else []
+        found = [entry for entry in self.seller.visible() if wanted in entry.tag]
+        shown = page_of(found, page, size) if page >= 1 and size >= 1 else []
         answer = {"status": True, "message": "Getting VMs successful", "count": len(found)}
         rows = [self._row(entry) for entry in shown]
         return json_reply({**answer, "page": page, "page_size": size, "instances": rows})
 
     def _machine(self, call: Call) -> Reply:
-        row = self._row(self._known(call))
+        row = self._row(self.machine(call))
         return json_reply({"status": True, "message": "Getting VM successful", "instance": row})
 
-    def _known(self, call: Call) -> Entry:
-        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
-        if entry is None or self._status(entry) == "DELETED":
-            raise Refusal(_error(404, "not_found", "Virtual machine not found"))
-        return entry
-
     def _delete(self, call: Call) -> Reply:
-        entry = self._known(call)
-        if entry.released_at is None:
-            self.sandbox.ledger.write(replace(entry, released_at=self.now))
+        self.seller.release(self.machine(call))
         return json_reply({"status": True, "message": "Deleting VM"})
 
-    def _status(self, entry: Entry) -> str:
-        durations, now = self.sandbox.durations, self.now
-        if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "DELETING" if now < gone_at else "DELETED"
-        if entry.failed(now):
-            return "ERROR"
-        age_s = (now - entry.created_at).total_seconds()
-        if age_s < durations.boot_s / 4:
-            return "CREATING"
-        return "BUILD" if age_s < durations.boot_s else "ACTIVE"
-
     def _row(self, entry: Entry) -> dict[str, Any]:
-        request, flavor, status = entry.detail["request"], entry.detail["flavor"], self._status(entry)
+        request, flavor, status = (
+            entry.detail["request"],
+            entry.detail["flavor"],
+            self.seller.state(entry, _STATES),
+        )
         is_up = status == "ACTIVE"
         return {
             "id": int(entry.instance_id),

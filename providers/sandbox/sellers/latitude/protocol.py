@@ -18,14 +18,15 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.latitude.market import PLANS, SITES, latitude_inventory
 
 MEDIA_TYPE = "application/vnd.api+json"
 MONTH = timedelta(hours=730)
 _CENT = Decimal("0.01")
 _LONGEST_HOSTNAME = 32
+_STATES = Lifecycle({"starting_deploy": 0.25, "deploying": 1}, up="on", failed="failed_deployment")
 _TERMS = {"hourly": "on_demand", "monthly": "committed"}
 _SYSTEMS = ("ubuntu_22_04_x64_lts", "ubuntu_24_04_x64_lts", "ubuntu24_ml_in_a_box", "debian_12", "debian_13")
 
@@ -59,6 +60,7 @@ class Latitude(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "unauthorized", "Unauthorized"),
             no_path=_error(404, "not_found", "Not Found"),
+            no_machine=lambda _: _not_found(),
             bad_body=lambda reason: _error(400, "bad_request", "Bad Request", reason),
             rate_limited=_error(429, "too_many_requests", "Too Many Requests"),
             no_capacity=_out_of_stock(),
@@ -131,8 +133,7 @@ class Latitude(SellerProtocol):
         if len(wish["hostname"]) > _LONGEST_HOSTNAME:
             raise Refusal(_invalid(f"hostname is too long (maximum is {_LONGEST_HOSTNAME} characters)"))
         item = self._wanted(wish)
-        if self.seller.free(item) < 1:
-            raise Refusal(_out_of_stock())
+        self.require_stock(item)
         monthly = item.tier == "committed"
         month = (self.seller.price(item) * 730).quantize(_CENT)
         tariff = Tariff(month / 730, 730 * 3600) if monthly else Tariff(self.seller.price(item), 3600)
@@ -163,33 +164,21 @@ class Latitude(SellerProtocol):
         raise Refusal(_out_of_stock())
 
     def _servers(self, call: Call) -> Reply:
-        rows = [row for row in map(self._row, self.seller.kept()) if _is_meant(row["attributes"], call.query)]
+        rows = [
+            row for row in map(self._row, self.seller.visible()) if _is_meant(row["attributes"], call.query)
+        ]
         size = int(call.query.get("page[size]") or 20)
-        first = (int(call.query.get("page[number]") or 1) - 1) * size
-        if size < 1 or first < 0:
+        number = int(call.query.get("page[number]") or 1)
+        if size < 1 or number < 1:
             raise Refusal(_error(400, "bad_request", "Bad Request", "page is invalid"))
         meta = {"stats": {"total": {"count": len(rows)}}} if "stats[total]" in call.query else {}
-        return _document(rows[first : first + size], meta=meta)
-
-    def _found(self, call: Call) -> Entry:
-        entry = self.seller.find(call.parts["id"])
-        if entry is None:
-            raise Refusal(_not_found())
-        return entry
+        return _document(page_of(rows, number, size), meta=meta)
 
     def _server(self, call: Call) -> Reply:
-        return _document(self._row(self._found(call)))
-
-    def _status(self, entry: Entry) -> str:
-        if entry.failed(self.now):
-            return "failed_deployment"
-        booted = self.seller.booted(entry)
-        if booted < 0.25:
-            return "starting_deploy"
-        return "deploying" if booted < 1 else "on"
+        return _document(self._row(self.machine(call)))
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        request, status = entry.detail["request"], self._status(entry)
+        request, status = entry.detail["request"], self.seller.state(entry, _STATES)
         region = next(name for name, sites in SITES.items() if entry.region in sites)
         attributes = {
             "tags": [],
@@ -220,14 +209,14 @@ class Latitude(SellerProtocol):
         return {"id": entry.instance_id, "type": "servers", "attributes": attributes}
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._found(call)
+        entry = self.machine(call)
         if entry.detail["billing"] == "monthly" and not entry.failed(self.now):
             raise Refusal(_error(422, "unprocessable_entity", "Schedule the deletion of a monthly server"))
-        self.seller.give_back(entry)
+        self.seller.release(entry)
         return Reply(204, b"")
 
     def _schedule(self, call: Call) -> Reply:
-        entry = self._found(call)
+        entry = self.machine(call)
         if entry.detail["billing"] != "monthly":
             raise Refusal(_error(422, "unprocessable_entity", "Only monthly servers are scheduled"))
         paid_until = entry.ends_at or _paid_until(entry, self.now)
@@ -236,7 +225,7 @@ class Latitude(SellerProtocol):
         return _document({"id": entry.instance_id, "type": "schedule_deletion", "attributes": schedule}, 201)
 
     def _unschedule(self, call: Call) -> Reply:
-        self.sandbox.ledger.write(replace(self._found(call), ends_at=None))
+        self.sandbox.ledger.write(replace(self.machine(call), ends_at=None))
         return Reply(204, b"")
 
 

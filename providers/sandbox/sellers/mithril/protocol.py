@@ -53,8 +53,8 @@ class Mithril(SellerProtocol):
             Route("GET", "/v2/ssh-keys", "other", lambda _: json_reply([])),
             Route("POST", "/v2/spot/bids", "create", self._bid),
             Route("GET", "/v2/spot/bids", "get", self._bids),
-            Route("GET", "/v2/spot/bids/{fid}", "get", self._one_bid),
-            Route("DELETE", "/v2/spot/bids/{fid}", "delete", self._cancel),
+            Route("GET", "/v2/spot/bids/{id}", "get", self._one_bid),
+            Route("DELETE", "/v2/spot/bids/{id}", "delete", self._cancel),
             Route("POST", "/v2/reservation", "create", self._reserve),
             Route("GET", "/v2/reservation", "get", self._reservations),
         )
@@ -64,9 +64,10 @@ class Mithril(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "Not authenticated"),
             no_path=_error(404, "Not Found"),
+            no_machine=lambda call: _error(404, f"Bid {call.parts['id']} not found"),
             bad_body=lambda reason: _invalid("__root__", reason),
             rate_limited=_error(429, "Rate limit exceeded"),
-            no_capacity=_no_capacity(),
+            no_capacity=_error(400, "Insufficient capacity for the requested window or instances"),
             failed=_error(500, "Internal Server Error"),
         )
 
@@ -201,19 +202,20 @@ class Mithril(SellerProtocol):
         return _page(call, [row for row in rows if wanted in {None, row["name"]}])
 
     def _one_bid(self, call: Call) -> Reply:
-        return json_reply(self._bid_row(self._known(call.parts["fid"])))
+        return json_reply(self._bid_row(self._known(call)))
 
-    def _known(self, fid: str) -> Entry:
-        entry = self.sandbox.ledger.find(self.name, fid)
-        if entry is None or not fid.startswith("bid_"):
-            raise Refusal(_error(404, f"Bid {fid} not found"))
+    def _known(self, call: Call) -> Entry:
+        """A bid, also one that ended."""
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
+        if entry is None or not entry.instance_id.startswith("bid_"):
+            raise Refusal(self.errors().no_machine(call))
         return entry
 
     def _cancel(self, call: Call) -> Reply:
-        entry = self._known(call.parts["fid"])
+        entry = self._known(call)
         if entry.released_at is not None:
             raise Refusal(_error(404, f"Bid {entry.instance_id} is not active"))
-        self.seller.give_back(entry)
+        self.seller.release(entry)
         return Reply(204, b"")
 
     # Reservations
@@ -228,28 +230,21 @@ class Mithril(SellerProtocol):
         if start < now.replace(minute=0, second=0, microsecond=0):
             raise Refusal(_invalid("start_time", "start_time must not be in the past"))
         if not is_free(self.sandbox, item, start, end, quantity):
-            raise Refusal(_no_capacity())
-        lost = call.loses_capacity
+            raise Refusal(self.errors().no_capacity)
         unit = self.seller.price(item)
-        entry = Entry(
-            provider=self.name,
+        entry = self.seller.sell(
+            item,
+            body["name"],
+            Tariff(upfront_usd=unit * quantity * int(hours)),
+            {"request": body, "unit_usd": str(unit)},
             instance_id=f"res_{self.sandbox.new_id('mithril-res', 16)}",
-            tag=str(body["name"]),
-            sku=item.sku,
-            region=item.region,
-            zone="",
-            tier=item.tier,
             nodes=quantity,
-            units=0 if lost else quantity,
-            stock_key=item.stock_key,
-            created_at=now,
             starts_at=start,
             ends_at=end,
-            failed_at=now + timedelta(seconds=self.sandbox.durations.boot_s) if lost else None,
-            tariff=Tariff(upfront_usd=unit * quantity * int(hours)),
-            detail={"request": body, "unit_usd": str(unit)},
+            fails=call.loses_capacity,
+            fails_at=self.now + timedelta(seconds=self.sandbox.durations.boot_s),
         )
-        return json_reply(self._reservation_row(self.sandbox.ledger.write(entry)), 201)
+        return json_reply(self._reservation_row(entry), 201)
 
     def _reservation_status(self, entry: Entry) -> str:
         now = self.now
@@ -316,7 +311,7 @@ def _held_row(entry: Entry) -> dict[str, Any]:
 def _page(call: Call, rows: list[dict[str, Any]]) -> Reply:
     """One page; the cursor is the number of the first row of the next."""
     first = int(call.query.get("next_cursor", "0"))
-    size = max(1, min(int(call.query.get("limit", str(_PAGE))), _PAGE))
+    size = call.whole("limit", _PAGE, _PAGE)
     more = first + size < len(rows)
     return json_reply(
         {"data": rows[first : first + size], "next_cursor": str(first + size) if more else None}
@@ -348,10 +343,6 @@ def _instant(values: Any, name: str) -> datetime:
         return instant_of(values.get(name))
     except ValueError:
         raise Refusal(_invalid(name, "Input should be a valid datetime")) from None
-
-
-def _no_capacity() -> Reply:
-    return _error(400, "Insufficient capacity for the requested window or instances")
 
 
 def _invalid(name: str, message: str, *, place: str = "body") -> Reply:

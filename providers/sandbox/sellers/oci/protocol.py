@@ -11,29 +11,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.oci import signing as oci_signing
 from providers.sandbox.sellers.oci.market import DOMAINS, OTHER_PARTS, PARTS, PREFIX, Part, oci_inventory
 
 RETRY_TOKEN_LIFE = timedelta(hours=24)
 BILLING_SLICE_S = 3600
 LONGEST_PAGE = 1000
+_STATES = Lifecycle({"CREATING": 1}, up="ACTIVE", failed="DELETED", ending="DELETING", gone="DELETED")
 _KEYS, _TOKENS = "oci_key", "oci_token"
 _HOST = re.compile(r"(?:iaas|identity)\.([a-z0-9-]+)\.(?:oci\.)?oraclecloud\.com")
+_UNSIGNED = "The required information to complete authentication was not provided"
 _MISSING = "Authorization failed or requested resource not found."
 
 
-class Oci(ProtocolHandler):
+class Oci(SellerProtocol):
     """Prices for everybody; reports and reservations for signed calls."""
 
     name = "oci"
@@ -65,28 +66,25 @@ class Oci(ProtocolHandler):
         try:
             oci_signing.check(call, self._uploaded_key)
         except oci_signing.BadSignature as error:
-            message = f"The required information to complete authentication was not provided: {error}"
-            raise Refusal(_error(401, "NotAuthenticated", message)) from error
+            raise Refusal(_error(401, "NotAuthenticated", f"{_UNSIGNED}: {error}")) from error
 
     def _uploaded_key(self, fingerprint: str) -> RSAPublicKey | None:
         known = self.sandbox.store.document(_KEYS, fingerprint)
         return None if known is None else oci_signing.public_key(known["pem"])
 
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "NotFound", "The requested path does not exist")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that cannot be read."""
-        return _error(400, "CannotParseRequest", f"Incorrectly formatted request: {reason}")
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Every error has a code and a message."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "TooManyRequests", "Too many requests for the user")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_capacity()
-        return _error(500, "InternalServerError", "An internal server error occurred.")
+        return ErrorForms(
+            no_key=_error(401, "NotAuthenticated", _UNSIGNED),
+            no_path=_error(404, "NotFound", "The requested path does not exist"),
+            no_machine=lambda _: _error(404, "NotAuthorizedOrNotFound", _MISSING),
+            bad_body=lambda reason: _error(
+                400, "CannotParseRequest", f"Incorrectly formatted request: {reason}"
+            ),
+            rate_limited=_error(429, "TooManyRequests", "Too many requests for the user"),
+            no_capacity=_error(500, "InternalError", "Out of host capacity."),
+            failed=_error(500, "InternalServerError", "An internal server error occurred."),
+        )
 
     def _products(self, call: Call) -> Reply:
         if call.query.get("currencyCode", "USD") != "USD":
@@ -101,8 +99,8 @@ class Oci(ProtocolHandler):
 
     def _usd_per_gpu_hour(self, part: Part) -> Decimal:
         """What the market asks for the part's shapes; a shape whose price was changed decides for all."""
-        items = [item for item in self.sandbox.market.inventory(self.name) if item.sku in part.shapes]
-        prices = [(self.sandbox.market.price(item) or Decimal(0), item) for item in items]
+        items = [item for item in self.seller.inventory() if item.sku in part.shapes]
+        prices = [(self.seller.price(item), item) for item in items]
         changed = [(usd, item) for usd, item in prices if usd != item.usd_per_hour]
         usd, item = (changed or prices)[0]
         return usd / item.gpus
@@ -145,7 +143,7 @@ class Oci(ProtocolHandler):
 
     def _inventory(self, call: Call, domain: str | None) -> list[InventoryItem]:
         region = _region(call)
-        items = [item for item in self.sandbox.market.inventory(self.name) if item.region == region]
+        items = self.seller.inventory(region=region)
         return [item for item in items if domain in {None, item.zone}]
 
     def _shapes(self, call: Call) -> Reply:
@@ -161,7 +159,7 @@ class Oci(ProtocolHandler):
         domain = str(_needed(body, "availabilityDomain"))
         self._require_domain(call, domain)
         items = {item.sku: item for item in self._inventory(call, domain)}
-        free = self.sandbox.market.free_by_key(self.name, self.now)
+        free = self.seller.free_by_key()
         rows = []
         for wanted in _needed(body, "shapeAvailabilities"):
             item = items.get(wanted["instanceShape"])
@@ -221,46 +219,23 @@ class Oci(ProtocolHandler):
         if known is None or self.now - datetime.fromisoformat(known["at"]) > RETRY_TOKEN_LIFE:
             return None
         entry = self.sandbox.ledger.find(self.name, known["id"])
-        if entry is None or self._state(entry) in {"DELETING", "DELETED"}:
+        if entry is None or self.seller.state(entry, _STATES) in {"DELETING", "DELETED"}:
             message = "The provided retry token was used in an earlier request whose resource has changed."
             raise Refusal(_error(409, "InvalidatedRetryToken", message))
         return entry
 
     def _reserve(self, call: Call, body: dict[str, Any], item: InventoryItem, count: int) -> Entry:
-        now = self.now
-        if self.sandbox.market.free(item, now) < count:
-            raise Refusal(_no_capacity())
+        self.require_stock(item, count)
         part = next(part for part in PARTS if item.sku in part.shapes)
-        lost_at = now + timedelta(seconds=self.sandbox.durations.boot_s) if call.loses_capacity else None
-        return self.sandbox.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=f"ocid1.capacityreservation.oc1..{self.sandbox.new_id(self.name, 60)}",
-                tag=str(body.get("displayName", "")),
-                sku=item.sku,
-                region=item.region,
-                zone=item.zone,
-                tier=item.tier,
-                nodes=count,
-                units=0 if call.loses_capacity else count,
-                stock_key=item.stock_key,
-                created_at=now,
-                starts_at=now,
-                failed_at=lost_at,
-                tariff=Tariff(self._usd_per_gpu_hour(part) * item.gpus * count, BILLING_SLICE_S),
-                detail={"request": body},
-            )
+        return self.seller.sell(
+            item,
+            body.get("displayName", ""),
+            Tariff(self._usd_per_gpu_hour(part) * item.gpus * count, BILLING_SLICE_S),
+            {"request": body},
+            instance_id=f"ocid1.capacityreservation.oc1..{self.seller.new_id(60)}",
+            nodes=count,
+            fails=call.loses_capacity,
         )
-
-    def _state(self, entry: Entry) -> str:
-        durations, now = self.sandbox.durations, self.now
-        if entry.failed(now):
-            return "DELETED"
-        if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "DELETING" if now < gone_at else "DELETED"
-        ready_at = entry.created_at + timedelta(seconds=durations.boot_s)
-        return "CREATING" if now < ready_at else "ACTIVE"
 
     def _shown(self, entry: Entry) -> Reply:
         request = entry.detail["request"]
@@ -284,7 +259,7 @@ class Oci(ProtocolHandler):
             "displayName": request.get("displayName", ""),
             "definedTags": request.get("definedTags") or {},
             "freeformTags": request.get("freeformTags") or {},
-            "lifecycleState": self._state(entry),
+            "lifecycleState": self.seller.state(entry, _STATES),
             "availabilityDomain": entry.zone,
             "reservedInstanceCount": entry.nodes,
             "usedInstanceCount": 0,
@@ -309,14 +284,14 @@ class Oci(ProtocolHandler):
     def _page(self, call: Call, rows: list[dict[str, Any]]) -> Reply:
         """``limit`` rows from where ``page`` says; the next page's token is in a header."""
         start = int(call.query.get("page", "0"))
-        end = start + min(LONGEST_PAGE, max(1, int(call.query.get("limit", "100"))))
+        end = start + call.whole("limit", 100, LONGEST_PAGE)
         headers = {"opc-next-page": str(end)} if end < len(rows) else {}
         return json_reply(rows[start:end], headers={**headers, "opc-request-id": self._request_id()})
 
     def _find(self, call: Call) -> Entry:
         entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None or entry.region != _region(call):
-            raise Refusal(_error(404, "NotAuthorizedOrNotFound", _MISSING))
+            raise Refusal(self.errors().no_machine(call))
         return entry
 
     def _reservation(self, call: Call) -> Reply:
@@ -324,12 +299,12 @@ class Oci(ProtocolHandler):
 
     def _delete(self, call: Call) -> Reply:
         entry = self._find(call)
-        state = self._state(entry)
+        state = self.seller.state(entry, _STATES)
         if state == "DELETED":
-            raise Refusal(_error(404, "NotAuthorizedOrNotFound", _MISSING))
+            raise Refusal(self.errors().no_machine(call))
         if state != "ACTIVE":
             raise Refusal(_error(409, "IncorrectState", f"The capacity reservation is {state}."))
-        self.sandbox.ledger.write(replace(entry, released_at=self.now))
+        self.seller.release(entry)
         work = f"ocid1.coreservicesworkrequest.oc1..{self.sandbox.new_id('oci-work', 60)}"
         return Reply(204, b"", headers={"opc-work-request-id": work, "opc-request-id": self._request_id()})
 
@@ -383,10 +358,6 @@ def _needed(values: Any, name: str) -> Any:
     if not values.get(name):
         raise Refusal(_error(400, "MissingParameter", f"{name} is missing"))
     return values[name]
-
-
-def _no_capacity() -> Reply:
-    return _error(500, "InternalError", "Out of host capacity.")
 
 
 def _error(status: int, code: str, message: str) -> Reply:

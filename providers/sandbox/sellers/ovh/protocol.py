@@ -19,7 +19,7 @@ from uuid import NAMESPACE_URL, uuid5
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.ovh.market import BY_NAME, REGIONS, USD_PER_EUR, Flavor, ovh_inventory
 
 KNOWN_KEY = "sandbox"
@@ -27,6 +27,7 @@ HOURS_A_MONTH = 360
 """A month costs so many hours' price (illustrative)."""
 _UNIT = Decimal(10) ** 8
 _IMAGES = ("Ubuntu 22.04", "Ubuntu 24.04", "Debian 12")
+_STATES = Lifecycle({"BUILD": 1}, up="ACTIVE", failed="ERROR", ending="DELETING")
 _SIGNATURE = re.compile(r"\$1\$[0-9a-f]{40}")
 
 
@@ -62,6 +63,7 @@ class Ovh(SellerProtocol):
         return ErrorForms(
             no_key=_error(403, "Client::Forbidden", "You must login first", "NOT_CREDENTIAL"),
             no_path=_error(404, "Client::NotFound", "Got an invalid (or empty) URL"),
+            no_machine=lambda _: _error(404, "Client::NotFound", "Instance does not exist"),
             bad_body=lambda reason: _error(400, "Client::BadRequest", reason),
             rate_limited=_error(429, "Client::TooManyRequests", "Too many requests"),
             no_capacity=_error(400, "Client::BadRequest", "No more capacity for this flavor in the region"),
@@ -153,8 +155,8 @@ class Ovh(SellerProtocol):
             raise Refusal(_error(404, "Client::NotFound", "Image does not exist"))
         short = call.loses_capacity or self.seller.free(item) < 1
         detail = {"request": body, "project": call.parts["project"]}
-        tariff, units = Tariff(self.seller.price(item), 3600), 0 if short else 1
-        entry = self.seller.sell(item, body["name"], tariff, detail, units=units, fails=short)
+        tariff = Tariff(self.seller.price(item), 3600)
+        entry = self.seller.sell(item, body["name"], tariff, detail, fails=short)
         return json_reply(self._single(entry))
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
@@ -162,14 +164,6 @@ class Ovh(SellerProtocol):
             if _flavor_id(item.sku, item.region) == body["flavorId"] and item.region == body["region"]:
                 return item
         raise Refusal(_error(404, "Client::NotFound", "Flavor does not exist in this region"))
-
-    def _status(self, entry: Entry) -> str:
-        """BUILD, then ACTIVE or ERROR; DELETING, then gone."""
-        if entry.released_at is not None:
-            return "DELETING"
-        if entry.failed(self.now):
-            return "ERROR"
-        return "ACTIVE" if self.seller.booted(entry) >= 1 else "BUILD"
 
     def _listed(self, entry: Entry) -> dict[str, Any]:
         """An instance in the list: its flavor and image by their ids alone."""
@@ -187,32 +181,26 @@ class Ovh(SellerProtocol):
             "id": entry.instance_id,
             "name": entry.tag,
             "region": entry.region,
-            "status": self._status(entry),
+            "status": self.seller.state(entry, _STATES),
             "created": zulu(entry.created_at),
             "planCode": f"{entry.sku}.consumption",
             "ipAddresses": [],
             "monthlyBilling": None,
         }
 
-    def _entries(self, call: Call) -> list[Entry]:
-        return [e for e in self.seller.kept() if e.detail["project"] == call.parts["project"]]
-
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("region")
-        rows = [self._listed(entry) for entry in self._entries(call)]
+        rows = [self._listed(entry) for entry in self.seller.visible(project=call.parts["project"])]
         return json_reply([row for row in rows if wanted in {None, row["region"]}])
 
     def _known(self, call: Call) -> Entry:
-        for entry in self._entries(call):
-            if entry.instance_id == call.parts["id"]:
-                return entry
-        raise Refusal(_error(404, "Client::NotFound", "Instance does not exist"))
+        return self.machine(call, project=call.parts["project"])
 
     def _instance(self, call: Call) -> Reply:
         return json_reply(self._single(self._known(call)))
 
     def _delete(self, call: Call) -> Reply:
-        self.seller.give_back(self._known(call))
+        self.seller.release(self._known(call))
         return json_reply(None)
 
 

@@ -10,20 +10,19 @@ hours here). Sources: Prime Intellect's OpenAPI description and its command line
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.prime_intellect.market import USD_PER_EUR, prime_intellect_inventory
 
 BILLING_INCREMENT_S = 3600
 LARGEST_PAGE = 100
+_STATES = Lifecycle({"PROVISIONING": 0.5}, up="ACTIVE", failed="ERROR", ending="DELETING", gone="TERMINATED")
 _NEEDED = ("cloudId", "gpuType", "socket", "gpuCount")
 _NOTHING = dict.fromkeys(
     (
@@ -38,7 +37,7 @@ _NOTHING = dict.fromkeys(
 )
 
 
-class PrimeIntellect(ProtocolHandler):
+class PrimeIntellect(SellerProtocol):
     """Availability and pods."""
 
     name = "prime_intellect"
@@ -59,43 +58,31 @@ class PrimeIntellect(ProtocolHandler):
             Route("DELETE", "/api/v1/pods/{id}", "delete", self._delete),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer key."""
-        if call.key() is None:
-            raise Refusal(_error(401, "Authorization failed"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "Not Found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """422 for a body that cannot be read."""
-        return _invalid("body", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """A sentence, without a code."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "Too Many Requests")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_capacity()
-        return _error(500, "Internal Server Error")
+        return ErrorForms(
+            no_key=_error(401, "Authorization failed"),
+            no_path=_error(404, "Not Found"),
+            no_machine=lambda _: _error(404, "Pod not found"),
+            bad_body=lambda reason: _invalid("body", reason),
+            rate_limited=_error(429, "Too Many Requests"),
+            no_capacity=_error(400, "Not enough capacity: the requested GPU is no longer available"),
+            failed=_error(500, "Internal Server Error"),
+        )
 
     def _gpus(self, call: Call) -> Reply:
-        return self._page(call, [item for item in self._inventory() if item.labels["nodes"] == 1])
+        return self._page(call, [item for item in self.seller.inventory() if item.labels["nodes"] == 1])
 
     def _multi_node(self, call: Call) -> Reply:
-        return self._page(call, [item for item in self._inventory() if item.labels["nodes"] > 1])
-
-    def _inventory(self) -> list[InventoryItem]:
-        return self.sandbox.market.inventory(self.name)
+        return self._page(call, [item for item in self.seller.inventory() if item.labels["nodes"] > 1])
 
     def _page(self, call: Call, items: list[InventoryItem]) -> Reply:
         page, size = int(call.query.get("page", "1")), int(call.query.get("page_size", "100"))
         if page < 1 or not 1 <= size <= LARGEST_PAGE:
             raise Refusal(_invalid("page_size", f"Input should be from 1 to {LARGEST_PAGE}"))
-        free = self.sandbox.market.free_by_key(self.name, self.now)
+        free = self.seller.free_by_key()
         wanted = [item for item in items if _is_wanted(item, call)]
-        shown = wanted[(page - 1) * size : page * size]
+        shown = page_of(wanted, page, size)
         rows = [self._row(item, free[item.key] // item.labels["nodes"]) for item in shown]
         return json_reply({"items": rows, "totalCount": len(wanted)})
 
@@ -142,7 +129,7 @@ class PrimeIntellect(ProtocolHandler):
 
     def _usd(self, item: InventoryItem) -> Decimal:
         """Dollars per hour of the whole configuration."""
-        return (self.sandbox.market.price(item) or Decimal(0)) * int(item.labels["nodes"])
+        return self.seller.price(item) * int(item.labels["nodes"])
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
@@ -153,30 +140,20 @@ class PrimeIntellect(ProtocolHandler):
             if not pod.get(name):
                 raise Refusal(_invalid(f"pod.{name}", "Field required"))
         item = self._wanted(pod, str(provider.get("type")))
-        now, nodes = self.now, int(item.labels["nodes"])
-        boots_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
-        entry = Entry(
-            provider=self.name,
-            instance_id=self.sandbox.new_id(self.name, 32),
-            tag=str(pod.get("name") or ""),
-            sku=item.sku,
-            region=item.region,
-            zone=item.zone,
-            tier=item.tier,
-            nodes=nodes,
-            units=0 if call.loses_capacity else nodes,
-            stock_key=item.stock_key,
-            created_at=now,
-            starts_at=now,
-            failed_at=boots_at if call.loses_capacity else None,
-            tariff=Tariff(self._usd(item), BILLING_INCREMENT_S, int(item.labels["prepaid"]) * 3600),
-            detail={"request": pod, "provider": item.labels["provider"]},
+        entry = self.seller.sell(
+            item,
+            pod.get("name") or "",
+            Tariff(self._usd(item), BILLING_INCREMENT_S, int(item.labels["prepaid"]) * 3600),
+            {"request": pod, "provider": item.labels["provider"]},
+            instance_id=self.seller.new_id(32),
+            nodes=int(item.labels["nodes"]),
+            fails=call.loses_capacity,
         )
-        return json_reply(self._shown(self.sandbox.ledger.write(entry)))
+        return json_reply(self._shown(entry))
 
     def _wanted(self, pod: dict[str, Any], provider: str) -> InventoryItem:
         """The dearest configuration that the pod's words and ``maxPrice`` allow, if it has stock."""
-        known = [item for item in self._inventory() if _is_meant(item, pod, provider)]
+        known = [item for item in self.seller.inventory() if _is_meant(item, pod, provider)]
         if not known:
             raise Refusal(_invalid("pod.cloudId", "no such configuration"))
         limit = pod.get("maxPrice")
@@ -184,14 +161,12 @@ class PrimeIntellect(ProtocolHandler):
         if not payable:
             raise Refusal(_error(400, "The price exceeds maxPrice"))
         item = max(payable, key=self._usd)
-        if self.sandbox.market.free(item, self.now) < item.labels["nodes"]:
-            raise Refusal(_no_capacity())
+        self.require_stock(item, item.labels["nodes"])
         return item
 
     def _pods(self, call: Call) -> Reply:
         offset, limit = int(call.query.get("offset", "0")), int(call.query.get("limit", "100"))
-        rows = [self._shown(entry) for entry in self.sandbox.ledger.entries(self.name)]
-        shown = [row for row in rows if row["status"] != "TERMINATED"]
+        shown = [self._shown(entry) for entry in self.seller.visible()]
         page = {"total_count": len(shown), "offset": offset, "limit": limit}
         return json_reply({**page, "data": shown[offset : offset + limit], "status": "ok"})
 
@@ -204,33 +179,15 @@ class PrimeIntellect(ProtocolHandler):
         return json_reply({"data": data, "status": "ok"})
 
     def _pod(self, call: Call) -> Reply:
-        return json_reply(self._shown(self._known(call)))
-
-    def _known(self, call: Call) -> Entry:
-        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
-        if entry is None or self._status(entry) == "TERMINATED":
-            raise Refusal(_error(404, "Pod not found"))
-        return entry
+        return json_reply(self._shown(self.machine(call)))
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._known(call)
-        if entry.released_at is None:
-            entry = self.sandbox.ledger.write(replace(entry, released_at=self.now))
+        self.seller.release(self.machine(call))
         return json_reply({"status": "TERMINATED"})
 
-    def _status(self, entry: Entry) -> str:
-        durations, now = self.sandbox.durations, self.now
-        if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "DELETING" if now < gone_at else "TERMINATED"
-        if entry.failed(now):
-            return "ERROR"
-        age_s = (now - entry.created_at).total_seconds()
-        return "PROVISIONING" if age_s < durations.boot_s / 2 else "ACTIVE"
-
     def _shown(self, entry: Entry) -> dict[str, Any]:
-        request, status = entry.detail["request"], self._status(entry)
-        booted = self.now >= entry.created_at + timedelta(seconds=self.sandbox.durations.boot_s)
+        request, status = entry.detail["request"], self.seller.state(entry, _STATES)
+        booted = self.seller.booted(entry) >= 1
         address = "198.51.100.60" if status == "ACTIVE" else None
         return {
             "id": entry.instance_id,
@@ -299,10 +256,6 @@ def _installation(status: str, booted: bool) -> str:
     if status in {"ERROR", "TERMINATED"}:
         return status
     return "FINISHED" if booted else "PENDING"
-
-
-def _no_capacity() -> Reply:
-    return _error(400, "Not enough capacity: the requested GPU is no longer available")
 
 
 def _error(status: int, detail: str) -> Reply:

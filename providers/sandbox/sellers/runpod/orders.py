@@ -9,13 +9,15 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import SandboxState
-from providers.sandbox.seller import SellerState
+from providers.sandbox.seller import Lifecycle, SellerState
 from providers.sandbox.sellers.runpod.market import GPU_TYPES
 
 NO_MACHINE = (
     "There are no longer any instances available with the requested specifications."
     " Please refresh and try again."
 )
+
+_STATES = Lifecycle({"PROVISIONING": 0.5, "STARTING": 1}, up="RUNNING", failed="ERROR")
 
 
 class CannotDeploy(Exception):
@@ -40,9 +42,8 @@ class PodOrder:
 class PodOrders:
     """Items, stock and held pods of one account."""
 
-    def __init__(self, sandbox: SandboxState) -> None:
-        self._sandbox = sandbox
-        self._seller = SellerState(sandbox, "runpod", ending_s=0)
+    def __init__(self, sandbox: SandboxState, seller: SellerState) -> None:
+        self._sandbox, self._seller = sandbox, seller
 
     def all_items(self) -> list[InventoryItem]:
         """Every (type, place, cloud, tier)."""
@@ -84,7 +85,7 @@ class PodOrders:
             order.name,
             Tariff(usd_per_hour),
             {"kind": kind, "image": order.image, "gpus": order.gpus},
-            instance_id=self._sandbox.new_id("runpod", 14),
+            instance_id=self._seller.new_id(14),
             nodes=order.pods,
             units=order.gpus * order.pods,
             fails=loses_capacity,
@@ -92,20 +93,15 @@ class PodOrders:
 
     def held(self, kind: str) -> list[Entry]:
         """Pods or clusters that were not deleted."""
-        return [entry for entry in self._seller.kept() if entry.detail["kind"] == kind]
+        return self._seller.visible(kind=kind)
 
     def status(self, entry: Entry) -> str:
         """PROVISIONING, STARTING, RUNNING; ERROR where capacity was lost."""
-        if entry.failed(self._sandbox.clock.now()):
-            return "ERROR"
-        booted = self._seller.booted(entry)
-        if booted < 0.5:
-            return "PROVISIONING"
-        return "STARTING" if booted < 1 else "RUNNING"
+        return self._seller.state(entry, _STATES)
 
     def release(self, entry: Entry) -> None:
         """Ends a pod or a cluster."""
-        self._seller.give_back(entry)
+        self._seller.release(entry)
 
     def age_s(self, entry: Entry) -> float:
         """Seconds since it was bought."""

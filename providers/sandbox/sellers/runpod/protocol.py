@@ -44,11 +44,12 @@ class RunPod(SellerProtocol):
     """Catalogue, pods and clusters, over both surfaces."""
 
     name = "runpod"
+    ends_at_once = True
 
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
         sandbox.market.add(runpod_inventory(sandbox.seed))
-        self._orders = PodOrders(sandbox)
+        self._orders = PodOrders(sandbox, self.seller)
         self._graphql_fields = GraphQLFields(self._orders)
 
     def make_routes(self) -> Iterable[Route]:
@@ -82,6 +83,9 @@ class RunPod(SellerProtocol):
         return ErrorForms(
             no_key=_problem(401, "Unauthorized", "Missing or invalid API key."),
             no_path=_problem(404, "Not Found", "No such resource."),
+            no_machine=lambda call: _problem(
+                404, "Not Found", f"{'pod' if call.path.startswith('/v2/pods') else 'cluster'} not found."
+            ),
             bad_body=lambda reason: _problem(
                 422, "Unprocessable Entity", f"The body cannot be used: {reason}"
             ),
@@ -217,32 +221,26 @@ class RunPod(SellerProtocol):
         except CannotDeploy as reason:
             raise Refusal(_problem(400, "Bad Request", str(reason))) from reason
 
-    def _find(self, instance_id: str, kind: str) -> Entry:
-        for entry in self._orders.held(kind):
-            if entry.instance_id == instance_id:
-                return entry
-        raise Refusal(_problem(404, "Not Found", f"{kind} not found."))
-
     def _pods(self, _: Call) -> Reply:
         return json_reply({"pods": [self._pod_row(entry) for entry in self._orders.held("pod")]})
 
     def _pod(self, call: Call) -> Reply:
-        return json_reply(self._pod_row(self._find(call.parts["id"], "pod")))
+        return json_reply(self._pod_row(self.machine(call, kind="pod")))
 
     def _delete_pod(self, call: Call) -> Reply:
-        return self._released(call.parts["id"], "pod")
+        return self._released(call, "pod")
 
     def _clusters(self, _: Call) -> Reply:
         return json_reply({"clusters": [self._cluster_row(entry) for entry in self._orders.held("cluster")]})
 
     def _cluster(self, call: Call) -> Reply:
-        return json_reply(self._cluster_row(self._find(call.parts["id"], "cluster")))
+        return json_reply(self._cluster_row(self.machine(call, kind="cluster")))
 
     def _delete_cluster(self, call: Call) -> Reply:
-        return self._released(call.parts["id"], "cluster")
+        return self._released(call, "cluster")
 
-    def _released(self, instance_id: str, kind: str) -> Reply:
-        self._orders.release(self._find(instance_id, kind))
+    def _released(self, call: Call, kind: str) -> Reply:
+        self.seller.release(self.machine(call, kind=kind))
         return Reply(204, b"")
 
     def _pod_row(self, entry: Entry) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.scaleway.market import ZONES, scaleway_inventory
 
 MOST_ROWS = 100
@@ -35,7 +35,7 @@ def _kind_of_action(call: Call) -> str:
     return "delete" if b"terminate" in call.body else "other"
 
 
-class Scaleway(ProtocolHandler):
+class Scaleway(SellerProtocol):
     """Types, stock, servers and their actions, block volumes."""
 
     name = "scaleway"
@@ -62,28 +62,31 @@ class Scaleway(ProtocolHandler):
             Route("DELETE", "/block/v1/zones/{zone}/volumes/{id}", "other", self._delete_volume),
         )
 
-    def authorise(self, call: Call) -> None:
+    def errors(self) -> ErrorForms:
+        """Every error has a type; a missing stock names its resource."""
+        return ErrorForms(
+            no_key=_error(
+                401, "denied_authentication", "authentication is denied", method="api_key", reason=""
+            ),
+            no_path=_error(404, "unknown_resource", "resource is not found"),
+            no_machine=lambda call: _error(404, "unknown_resource", f'"{call.parts["id"]}" not found'),
+            bad_body=lambda reason: _error(
+                400, "invalid_request_error", f"Validation Error: {reason}", fields={}
+            ),
+            rate_limited=_error(429, "too_many_requests", "too many requests"),
+            no_capacity=_out_of_stock(""),
+            failed=_error(500, "internal_error", "internal error"),
+        )
+
+    def key(self, call: Call) -> str | None:
         """A secret key in the header X-Auth-Token."""
-        if not call.headers.get("x-auth-token", "").strip():
-            raise Refusal(
-                _error(401, "denied_authentication", "authentication is denied", method="api_key", reason="")
-            )
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "unknown_resource", "resource is not found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that is no JSON object."""
-        return _error(400, "invalid_request_error", f"Validation Error: {reason}", fields={})
+        return call.headers.get("x-auth-token", "").strip() or None
 
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """Every error has a type; a missing stock names its resource."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "too_many_requests", "too many requests")
+        """A missing stock names the commercial type of the order."""
         if kind is FaultKind.OUT_OF_CAPACITY:
             return _out_of_stock(str(_body(call).get("commercial_type", "")))
-        return _error(500, "internal_error", "internal error")
+        return super().refusal(kind, call)
 
     def _zone(self, call: Call) -> str:
         zone = call.parts["zone"]
@@ -91,15 +94,14 @@ class Scaleway(ProtocolHandler):
             raise Refusal(_error(404, "unknown_resource", f'zone "{zone}" not found'))
         return zone
 
-    def _inventory(self, zone: str) -> list[InventoryItem]:
-        return [item for item in self.sandbox.market.inventory(self.name) if item.zone == zone]
-
     def _types(self, call: Call) -> Reply:
-        rows = {item.sku: self._type(item) for item in self._inventory(self._zone(call))}
+        rows = {item.sku: self._type(item) for item in self.seller.inventory(zone=self._zone(call))}
         return _page(call, "servers", list(rows.items()), keyed=True)
 
     def _type(self, item: InventoryItem) -> dict[str, Any]:
-        euros = (self._price(item) / Decimal(item.labels["dollars_per_euro"])).quantize(Decimal("0.000001"))
+        euros = (self.seller.price(item) / Decimal(item.labels["dollars_per_euro"])).quantize(
+            Decimal("0.000001")
+        )
         gpu = {
             "gpu_manufacturer": "NVIDIA",
             "gpu_name": item.labels["gpu_name"],
@@ -124,12 +126,9 @@ class Scaleway(ProtocolHandler):
             "end_of_service": False,
         }
 
-    def _price(self, item: InventoryItem) -> Decimal:
-        return self.sandbox.market.price(item) or Decimal(0)
-
     def _availability(self, call: Call) -> Reply:
-        free = self.sandbox.market.free_by_key(self.name, self.now)
-        items = self._inventory(self._zone(call))
+        free = self.seller.free_by_key()
+        items = self.seller.inventory(zone=self._zone(call))
         rows = [(item.sku, {"availability": _level(free[item.key])}) for item in items]
         return _page(call, "servers", rows, keyed=True)
 
@@ -139,40 +138,28 @@ class Scaleway(ProtocolHandler):
             if not isinstance(body.get(name), str) or not body[name]:
                 details = [{"argument_name": name, "reason": "required"}]
                 raise Refusal(_error(400, "invalid_arguments", "invalid argument(s)", details=details))
-        sku, now = body["commercial_type"], self.now
-        item = next((item for item in self._inventory(zone) if item.sku == sku), None)
+        sku = body["commercial_type"]
+        item = self.seller.item(zone=zone, sku=sku)
         if item is None:
             raise Refusal(_error(404, "unknown_resource", f'commercial type "{sku}" not found'))
-        if self.sandbox.market.free(item, now) < 1:
+        if self.seller.free(item) < 1:
             raise Refusal(_out_of_stock(sku))
-        server_id = self._new_uuid()
-        entry = Entry(
-            provider=self.name,
-            instance_id=server_id,
-            tag=str(body.get("name") or f"srv-{server_id[:8]}"),
-            sku=sku,
-            region=item.region,
-            zone=zone,
-            tier=item.tier,
-            nodes=1,
-            units=1,
-            stock_key=item.stock_key,
-            created_at=now,
-            starts_at=now,
-            tariff=Tariff(Decimal(0)),
-            detail={
+        server_id = self.seller.new_uuid()
+        entry = self.seller.sell(
+            item,
+            body.get("name") or f"srv-{server_id[:8]}",
+            Tariff(),
+            {
                 "request": body,
-                "volume": self._new_uuid(),
-                "usd_per_hour": str(self._price(item)),
-                "changed_at": now.isoformat(),
+                "volume": self.seller.new_uuid(),
+                "usd_per_hour": str(self.seller.price(item)),
+                "changed_at": self.now.isoformat(),
                 "powered": False,
                 "loses_capacity": call.loses_capacity,
             },
+            instance_id=server_id,
         )
-        return json_reply({"server": self._row(self.sandbox.ledger.write(entry))}, 201)
-
-    def _new_uuid(self) -> str:
-        return str(UUID(hex=self.sandbox.new_id(self.name, 32)))
+        return json_reply({"server": self._row(entry)}, 201)
 
     def _servers(self, call: Call) -> Reply:
         zone = self._zone(call)
@@ -197,7 +184,7 @@ class Scaleway(ProtocolHandler):
     def _found(self, call: Call) -> Entry:
         entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None or entry.zone != self._zone(call) or not self._is_here(entry):
-            raise Refusal(_error(404, "unknown_resource", f'"{call.parts["id"]}" not found'))
+            raise Refusal(self.errors().no_machine(call))
         return entry
 
     def _server(self, call: Call) -> Reply:
@@ -240,7 +227,7 @@ class Scaleway(ProtocolHandler):
 
     def _task(self, entry: Entry, action: str) -> dict[str, Any]:
         return {
-            "id": self._new_uuid(),
+            "id": self.seller.new_uuid(),
             "description": f"server_{action}",
             "progress": 0,
             "status": "pending",
@@ -276,9 +263,8 @@ class Scaleway(ProtocolHandler):
         wanted = set(filter(None, call.query.get("tags", "").split(",")))
         rows = [self._volume(entry) for entry in self._kept_volumes(self._zone(call))]
         found = [row for row in rows if not wanted or wanted & set(row["tags"])]
-        size = min(MOST_ROWS, max(1, int(call.query.get("page_size") or 50)))
-        start = (max(1, int(call.query.get("page") or 1)) - 1) * size
-        return json_reply({"volumes": found[start : start + size], "total_count": len(found)})
+        shown = page_of(found, call.whole("page", 1), call.whole("page_size", 50, MOST_ROWS))
+        return json_reply({"volumes": shown, "total_count": len(found)})
 
     def _volume(self, entry: Entry) -> dict[str, Any]:
         created = entry.created_at.isoformat()
@@ -373,9 +359,7 @@ def _level(free: int) -> str:
 
 def _page(call: Call, key: str, rows: list[Any], *, keyed: bool = False) -> Reply:
     """One page, as a list or as an object by name."""
-    size = min(MOST_ROWS, max(1, int(call.query.get("per_page") or 50)))
-    start = (max(1, int(call.query.get("page") or 1)) - 1) * size
-    shown = rows[start : start + size]
+    shown = page_of(rows, call.whole("page", 1), call.whole("per_page", 50, MOST_ROWS))
     total = str(len(rows))
     return json_reply({key: dict(shown) if keyed else shown}, headers={"X-Total-Count": total})
 

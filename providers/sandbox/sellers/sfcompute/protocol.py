@@ -59,6 +59,7 @@ class SFCompute(SellerProtocol):
         return ErrorForms(
             no_key=sfc_error(401, "authentication_error", "Missing or invalid authorization token"),
             no_path=sfc_error(404, "not_found", "Not found"),
+            no_machine=lambda _: sfc_error(404, "not_found", "Not found"),
             bad_body=lambda reason: sfc_error(400, "invalid_request_error", reason),
             rate_limited=sfc_error(429, "rate_limited", "Too many requests"),
             no_capacity=sfc_error(422, "unprocessable_entity", "no_availability"),

@@ -16,11 +16,18 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.shadeform.market import shadeform_inventory
 
 BILLING_INCREMENT_S = 3600
 _NEEDED = ("cloud", "region", "shade_instance_type", "shade_cloud", "name")
+
+_STATES = Lifecycle(
+    {"creating": 1 / 3, "pending_provider": 2 / 3, "pending": 1},
+    up="active",
+    failed="error",
+    ending="deleting",
+)
 
 
 class Shadeform(SellerProtocol):
@@ -50,6 +57,7 @@ class Shadeform(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "UNAUTHORIZED", "Missing or invalid API key"),
             no_path=_error(404, "NOT_FOUND", "path not found"),
+            no_machine=lambda _: _error(404, "NOT_FOUND", "Instance not found"),
             bad_body=lambda reason: _error(400, "INVALID_REQUEST", reason),
             rate_limited=_error(429, "RATE_LIMITED", "Too many requests"),
             no_capacity=_out_of_stock(),
@@ -98,59 +106,38 @@ class Shadeform(SellerProtocol):
         if missing:
             raise Refusal(_error(400, "INVALID_REQUEST", f"{missing[0]} is required"))
         item = self._wanted(body)
-        if self.seller.free(item) < 1:
-            raise Refusal(_out_of_stock())
+        self.require_stock(item)
         tags = body.get("tags") or []
         entry = self.seller.sell(
             item,
             tags[0] if tags else body["name"],
             Tariff(Decimal(self._cents(item)) / 100, BILLING_INCREMENT_S),
             {"request": body, "configuration": _configuration(item)},
-            units=0 if call.loses_capacity else 1,
             fails=call.loses_capacity,
         )
         return json_reply({"id": entry.instance_id})
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
         sku = f"{body['cloud']}_{body['shade_instance_type']}"
-        known = self.seller.inventory(sku=sku)
-        if not known:
+        if not self.seller.inventory(sku=sku):
             raise Refusal(_error(400, "INVALID_REQUEST", f"no instance type {sku}"))
-        for item in known:
-            if item.region == body["region"]:
-                return item
-        raise Refusal(_error(400, "INVALID_REQUEST", f"{sku} is not sold in {body['region']}"))
+        item = self.seller.item(sku=sku, region=body["region"])
+        if item is None:
+            raise Refusal(_error(400, "INVALID_REQUEST", f"{sku} is not sold in {body['region']}"))
+        return item
 
     def _instances(self, _: Call) -> Reply:
-        return json_reply({"instances": [self._row(entry) for entry in self.seller.kept()]})
+        return json_reply({"instances": [self._row(entry) for entry in self.seller.visible()]})
 
     def _instance(self, call: Call) -> Reply:
-        return json_reply(self._row(self._known(call)))
-
-    def _known(self, call: Call) -> Entry:
-        """The instance that is meant, unless it is deleted."""
-        entry = self.seller.find(call.parts["id"])
-        if entry is None:
-            raise Refusal(_error(404, "NOT_FOUND", "Instance not found"))
-        return entry
+        return json_reply(self._row(self.machine(call)))
 
     def _delete(self, call: Call) -> Reply:
-        self.seller.give_back(self._known(call))
+        self.seller.release(self.machine(call))
         return Reply(200, b"")
 
-    def _status(self, entry: Entry) -> str:
-        """creating, pending_provider, pending, then active or error; deleting."""
-        if entry.released_at is not None:
-            return "deleting"
-        if entry.failed(self.now):
-            return "error"
-        booted = self.seller.booted(entry)
-        if booted >= 1:
-            return "active"
-        return ("creating", "pending_provider", "pending")[min(2, int(booted * 3))]
-
     def _row(self, entry: Entry) -> dict[str, Any]:
-        request, status = entry.detail["request"], self._status(entry)
+        request, status = entry.detail["request"], self.seller.state(entry, _STATES)
         cloud, _, shade_type = entry.sku.partition("_")
         return {
             "id": entry.instance_id,

@@ -15,10 +15,11 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.tensordock.market import tensordock_inventory
 
 _PORTS = [22022, 22080, 22443]
+_STATES = Lifecycle({"queued": 0.25, "deploying": 1}, up="running", failed="error", ending="deleting")
 
 
 class TensorDock(SellerProtocol):
@@ -48,6 +49,7 @@ class TensorDock(SellerProtocol):
         return ErrorForms(
             no_key=text_reply("Unauthorized", 401),
             no_path=text_reply("Not Found", 404),
+            no_machine=lambda _: text_reply("Not Found", 404),
             bad_body=lambda reason: _error(f"Invalid request: {reason}"),
             rate_limited=text_reply("Too Many Requests", 429),
             no_capacity=_error("Hostnode unavailable"),
@@ -155,9 +157,9 @@ class TensorDock(SellerProtocol):
         if vcpus < 2 or ram < 2 or disk < 100:
             raise Refusal(_error("At least 2 vCPUs, 2 GB of RAM and 100 GB of storage are required"))
         most_vcpus, most_ram = item.labels["per_gpu"]
-        too_large = vcpus > most_vcpus * gpus or ram > most_ram * gpus
-        if too_large or self.seller.free(item) < gpus:
+        if vcpus > most_vcpus * gpus or ram > most_ram * gpus:
             raise Refusal(_error("Hostnode unavailable"))
+        self.require_stock(item, gpus)
         parts = zip((vcpus, ram, disk), item.labels["parts"], strict=True)
         usd = gpus * self.seller.price(item) + sum((units * price for units, price in parts), Decimal(0))
         entry = self.seller.sell(
@@ -188,30 +190,14 @@ class TensorDock(SellerProtocol):
         return fitting[0], gpus
 
     def _machines(self, _: Call) -> Reply:
-        rows = [self._row(entry) for entry in self.seller.kept()]
+        rows = [self._row(entry) for entry in self.seller.visible()]
         return json_reply({"data": {"instances": rows}})
 
-    def _found(self, call: Call) -> Entry:
-        entry = self.seller.find(call.parts["id"])
-        if entry is None:
-            raise Refusal(text_reply("Not Found", 404))
-        return entry
-
     def _machine(self, call: Call) -> Reply:
-        return json_reply({"data": self._row(self._found(call))})
-
-    def _status(self, entry: Entry) -> str:
-        if entry.released_at is not None:
-            return "deleting"
-        if entry.failed(self.now):
-            return "error"
-        booted = self.seller.booted(entry)
-        if booted < 0.25:
-            return "queued"
-        return "deploying" if booted < 1 else "running"
+        return json_reply({"data": self._row(self.machine(call))})
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        status = self._status(entry)
+        status = self.seller.state(entry, _STATES)
         return {
             "id": entry.instance_id,
             "name": entry.tag,
@@ -223,10 +209,10 @@ class TensorDock(SellerProtocol):
         }
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._found(call)
+        entry = self.machine(call)
         if entry.released_at is not None:
             raise Refusal(_error("Instance already deleted"))
-        self.seller.give_back(entry)
+        self.seller.release(entry)
         return json_reply({"success": True})
 
 

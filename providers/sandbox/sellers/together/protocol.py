@@ -50,9 +50,12 @@ class Together(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "Missing API key", "authentication_error"),
             no_path=_error(404, "Not found", "invalid_request_error"),
+            no_machine=lambda call: _error(404, f"cluster {call.parts['id']} not found", "not_found_error"),
             bad_body=lambda reason: _error(400, reason, "invalid_request_error"),
             rate_limited=_error(429, "Rate limit exceeded", "rate_limit"),
-            no_capacity=_no_capacity(),
+            no_capacity=_error(
+                400, "Not enough capacity for this GPU type in the region", "invalid_request_error"
+            ),
             failed=_error(500, "Internal server error", "server_error"),
         )
 
@@ -88,34 +91,24 @@ class Together(SellerProtocol):
         now = self.now
         start, end = _times(body, now)
         item = self._item(body, WINDOW if end else "on_demand")
-        lost = call.loses_capacity
-        if not lost and self.seller.free(item) < nodes:
-            raise Refusal(_no_capacity())
-        entry = Entry(
-            provider=self.name,
-            instance_id=self.seller.new_uuid(),
-            tag=str(body["cluster_name"]),
-            sku=item.sku,
-            region=item.region,
-            zone="",
-            tier=item.tier,
+        if not call.loses_capacity and self.seller.free(item) < nodes:
+            raise Refusal(self.errors().no_capacity)
+        return self.seller.sell(
+            item,
+            body["cluster_name"],
+            self._tariff(item, nodes, start, end),
+            {"request": body},
             nodes=nodes,
-            units=0 if lost else nodes,
-            stock_key=item.stock_key,
-            created_at=now,
             starts_at=start,
             ends_at=end,
-            failed_at=start + timedelta(seconds=self.sandbox.durations.boot_s) if lost else None,
-            tariff=self._tariff(item, nodes, start, end),
-            detail={"request": body},
+            fails=call.loses_capacity,
         )
-        return self.sandbox.ledger.write(entry)
 
     def _item(self, body: dict[str, Any], tier: str) -> InventoryItem:
-        for item in self.seller.inventory():
-            if (item.region, item.sku, item.tier) == (body["region"], body["gpu_type"], tier):
-                return item
-        raise ValueError(f"{body['gpu_type']} is not supported in region {body['region']}")
+        item = self.seller.item(region=body["region"], sku=body["gpu_type"], tier=tier)
+        if item is None:
+            raise ValueError(f"{body['gpu_type']} is not supported in region {body['region']}")
+        return item
 
     def _tariff(self, item: InventoryItem, nodes: int, start: datetime, end: datetime | None) -> Tariff:
         """By the hour on demand; a window whole and upfront, at the recorded price of its length."""
@@ -182,21 +175,15 @@ class Together(SellerProtocol):
         }
 
     def _clusters(self, _: Call) -> Reply:
-        return json_reply({"clusters": [self._row(entry) for entry in self.seller.kept()]})
-
-    def _known(self, call: Call) -> Entry:
-        entry = self.seller.find(call.parts["id"])
-        if entry is None:
-            raise Refusal(_error(404, f"cluster {call.parts['id']} not found", "not_found_error"))
-        return entry
+        return json_reply({"clusters": [self._row(entry) for entry in self.seller.visible()]})
 
     def _cluster(self, call: Call) -> Reply:
-        return json_reply(self._row(self._known(call)))
+        return json_reply(self._row(self.machine(call)))
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._known(call)
+        entry = self.machine(call)
         if entry.is_live(self.now):
-            self.seller.give_back(entry)
+            self.seller.release(entry)
         return json_reply({"cluster_id": entry.instance_id})
 
 
@@ -233,10 +220,6 @@ def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100_000:
         raise ValueError(f"{value!r} must be a whole number above zero")
     return value
-
-
-def _no_capacity() -> Reply:
-    return _error(400, "Not enough capacity for this GPU type in the region", "invalid_request_error")
 
 
 def _error(status: int, message: str, kind: str) -> Reply:

@@ -21,7 +21,7 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.vast.market import vast_inventory
 
 _GPU_RAM_MIB = {
@@ -54,6 +54,11 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "in": lambda found, wanted: found in wanted,
     "notin": lambda found, wanted: found not in wanted,
 }
+_STATES: Lifecycle[tuple[str | None, str]] = Lifecycle(
+    {(None, ""): 0.5, ("loading", "loading image"): 1},
+    up=("running", "success"),
+    failed=("exited", "Error: host could not start the instance, no capacity"),
+)
 _NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "select_cols", "q", "offset"})
 
 
@@ -87,6 +92,7 @@ class Vast(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "auth_error", "This action requires login"),
             no_path=_error(404, "not_found", "no such endpoint"),
+            no_machine=lambda call: _error(404, "no_such_instance", f"Instance {call.parts['id']} not found"),
             bad_body=lambda reason: _error(400, "invalid_args", reason),
             rate_limited=text_reply("API requests too frequent: endpoint threshold=3.0", 429),
             no_capacity=_error(
@@ -237,11 +243,11 @@ class Vast(SellerProtocol):
         return json_reply({"success": True, "new_contract": int(contract), "instance_api_key": key})
 
     def _ask(self, offer_id: str) -> InventoryItem:
-        for item in self.seller.inventory():
-            if item.zone == offer_id:
-                return item
-        words = f"error 404/3603: no_such_ask Instance type by id {offer_id} is not available."
-        raise Refusal(_error(404, "invalid_args", words))
+        item = self.seller.item(zone=offer_id)
+        if item is None:
+            words = f"error 404/3603: no_such_ask Instance type by id {offer_id} is not available."
+            raise Refusal(_error(404, "invalid_args", words))
+        return item
 
     def _sell(
         self,
@@ -278,7 +284,9 @@ class Vast(SellerProtocol):
 
     def _instances_by_page(self, call: Call) -> Reply:
         """By id; 5 rows a page unless more are asked for, 25 at most. The token names the last row shown."""
-        rows = sorted((self._instance_row(entry) for entry in self.seller.kept()), key=lambda row: row["id"])
+        rows = sorted(
+            (self._instance_row(entry) for entry in self.seller.visible()), key=lambda row: row["id"]
+        )
         try:
             filters = json.loads(call.query.get("select_filters") or "{}").items()
             asked = int(call.query.get("limit") or 0)
@@ -302,16 +310,10 @@ class Vast(SellerProtocol):
         )
 
     def _instance(self, call: Call) -> Reply:
-        return json_reply({"instances": self._instance_row(self._held(call.parts["id"]))})
-
-    def _held(self, contract: str) -> Entry:
-        entry = self.seller.find(contract)
-        if entry is None:
-            raise Refusal(_error(404, "no_such_instance", f"Instance {contract} not found"))
-        return entry
+        return json_reply({"instances": self._instance_row(self.machine(call))})
 
     def _destroy(self, call: Call) -> Reply:
-        self.seller.give_back(self._held(call.parts["id"]))
+        self.seller.release(self.machine(call))
         return json_reply({"success": True})
 
     def _user(self, _: Call) -> Reply:
@@ -319,14 +321,9 @@ class Vast(SellerProtocol):
 
     def _status(self, entry: Entry) -> tuple[str | None, str]:
         """``actual_status`` and a message: null, loading, running; exited for good when it failed."""
-        if entry.failed(self.now):
-            return "exited", "Error: host could not start the instance, no capacity"
-        if entry.detail["stopped"]:
+        if entry.detail["stopped"] and not entry.failed(self.now):
             return "exited", "outbid"
-        booted = self.seller.booted(entry)
-        if booted < 0.5:
-            return None, ""
-        return ("loading", "loading image") if booted < 1 else ("running", "success")
+        return self.seller.state(entry, _STATES)
 
     def _instance_row(self, entry: Entry) -> dict[str, Any]:
         actual, message = self._status(entry)

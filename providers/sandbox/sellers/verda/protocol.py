@@ -17,13 +17,20 @@ from uuid import NAMESPACE_URL, uuid5
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.verda.market import verda_inventory
 
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
 _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
 _LOCATIONS = {"FIN-01": "Finland", "FIN-02": "Finland", "FIN-03": "Finland"}
+_STATES = Lifecycle(
+    {"ordered": 0.25, "provisioning": 1},
+    up="running",
+    failed="no_capacity",
+    ending="deleting",
+    gone="discontinued",
+)
 
 
 class Verda(SellerProtocol):
@@ -60,9 +67,12 @@ class Verda(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "unauthorized_request", "Access token is missing or invalid"),
             no_path=_error(404, "not_found", "Not Found"),
+            no_machine=lambda _: _error(404, "not_found", "Instance not found"),
             bad_body=lambda reason: _error(400, "invalid_request", reason),
             rate_limited=_error(429, "too_many_requests", "Too many requests"),
-            no_capacity=_no_capacity(),
+            no_capacity=_error(
+                503, "service_unavailable", "Not enough resources to deploy the requested instance"
+            ),
             failed=_error(500, "server_error", "Internal Server Error"),
         )
 
@@ -169,22 +179,20 @@ class Verda(SellerProtocol):
         item = self._wanted(body)
         short = call.loses_capacity or self.seller.free(item) < 1
         tariff = Tariff(Decimal(self._price(item)), BILLING_SLICE_S)
-        units = 0 if short else 1
-        entry = self.seller.sell(item, body["hostname"], tariff, {"request": body}, units=units, fails=short)
+        entry = self.seller.sell(item, body["hostname"], tariff, {"request": body}, fails=short)
         return text_reply(entry.instance_id, 202)
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
         location = body.get("location_code", "FIN-01")
         tier = "spot" if body.get("is_spot") else "on_demand"
-        known = self.seller.inventory(sku=body["instance_type"])
-        if not known:
+        if not self.seller.inventory(sku=body["instance_type"]):
             raise Refusal(_error(400, "invalid_request", "Invalid instance type"))
         if location not in _LOCATIONS:
             raise Refusal(_error(400, "invalid_request", "Invalid location code"))
-        for item in known:
-            if (item.region, item.tier) == (location, tier):
-                return item
-        raise Refusal(_no_capacity())
+        item = self.seller.item(sku=body["instance_type"], region=location, tier=tier)
+        if item is None:
+            raise Refusal(self.errors().no_capacity)
+        return item
 
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("status")
@@ -197,25 +205,14 @@ class Verda(SellerProtocol):
     def _instance(self, call: Call) -> Reply:
         entry = self.sandbox.ledger.find(self.name, call.parts["id"])
         if entry is None:
-            raise Refusal(_error(404, "not_found", "Instance not found"))
+            raise Refusal(self.errors().no_machine(call))
         return json_reply(self._row(entry))
-
-    def _status(self, entry: Entry) -> str:
-        """ordered, provisioning, then running or no_capacity; deleting, then discontinued."""
-        if entry.released_at is not None:
-            return "discontinued" if self.seller.is_gone(entry) else "deleting"
-        if entry.failed(self.now):
-            return "no_capacity"
-        booted = self.seller.booted(entry)
-        if booted < 0.25:
-            return "ordered"
-        return "provisioning" if booted < 1 else "running"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request = entry.detail["request"]
-        status = self._status(entry)
+        status = self.seller.state(entry, _STATES)
         spot = entry.tier == "spot"
-        item = next(item for item in self.seller.inventory(sku=entry.sku))
+        item = self.seller.inventory(sku=entry.sku)[0]
         return {
             **_hardware(item),
             "id": entry.instance_id,
@@ -262,12 +259,12 @@ class Verda(SellerProtocol):
         entry = self.sandbox.ledger.find(self.name, instance_id)
         if entry is None:
             return "Invalid instance id"
-        status = self._status(entry)
+        status = self.seller.state(entry, _STATES)
         if status in {"ordered", "provisioning"}:
             return "Can't discontinue a provisioning instance"
         if status in {"deleting", "discontinued"}:
             return "Can't discontinue a discontinued instance"
-        self.seller.give_back(entry)
+        self.seller.release(entry)
         return ""
 
 
@@ -286,11 +283,6 @@ def _hardware(item: InventoryItem) -> dict[str, Any]:
         "memory": {"description": f"{memory_gb}GB RAM", "size_in_gigabytes": memory_gb},
         "storage": {"description": "dynamic"},
     }
-
-
-def _no_capacity() -> Reply:
-    message = "Not enough resources to deploy the requested instance"
-    return _error(503, "service_unavailable", message)
 
 
 def _tier(call: Call) -> str:

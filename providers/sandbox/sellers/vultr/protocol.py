@@ -18,7 +18,7 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
-from providers.sandbox.seller import ErrorForms, SellerProtocol
+from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.vultr.market import (
     METAL,
     PLANS,
@@ -32,6 +32,10 @@ from providers.sandbox.sellers.vultr.market import (
 MOST_ROWS = 500
 _KINDS = {"instance": ("instances", PLANS), "bare_metal": ("bare_metals", METAL)}
 _SOLD_OUT = "plan is not available in the selected region"
+_STATES = Lifecycle(
+    {("pending", "none"): 0.25, ("pending", "locked"): 1}, up=("active", "ok"), failed=("failed", "none")
+)
+"""``status`` and ``server_status``."""
 
 
 class Vultr(SellerProtocol):
@@ -70,6 +74,9 @@ class Vultr(SellerProtocol):
         return ErrorForms(
             no_key=_error(401, "Invalid API token."),
             no_path=_error(404, "Invalid resource."),
+            no_machine=lambda call: _error(
+                404, "Invalid bare metal." if call.path.startswith("/v2/bare-metals") else "Invalid instance."
+            ),
             bad_body=lambda reason: _error(400, f"Unable to parse the request: {reason}"),
             rate_limited=_error(429, "Rate limit exceeded"),
             no_capacity=_error(400, _SOLD_OUT),
@@ -134,8 +141,7 @@ class Vultr(SellerProtocol):
     def _create(self, call: Call, kind: str) -> Reply:
         body = call.json_object()
         item = self._wanted(body, _KINDS[kind][1])
-        if self.seller.free(item) < 1:
-            raise Refusal(_error(400, _SOLD_OUT))
+        self.require_stock(item)
         entry = self.seller.sell(
             item,
             body.get("label") or "",
@@ -161,42 +167,27 @@ class Vultr(SellerProtocol):
 
     def _machines(self, call: Call, kind: str) -> Reply:
         wanted = call.query.get("label")
-        here = [entry for entry in self.seller.kept() if entry.detail["kind"] == kind]
+        here = self.seller.visible(kind=kind)
         rows = [self._row(entry) for entry in here if entry.released_at is None]
         return _page(call, _KINDS[kind][0], [row for row in rows if wanted in {None, row["label"]}])
 
-    def _found(self, call: Call, kind: str) -> Entry:
-        entry = self.seller.find(call.parts["id"])
-        if entry is None or entry.detail["kind"] != kind:
-            raise Refusal(_error(404, f"Invalid {kind.replace('_', ' ')}."))
-        return entry
-
     def _machine(self, call: Call, kind: str) -> Reply:
-        return json_reply({kind: self._row(self._found(call, kind))})
+        return json_reply({kind: self._row(self.machine(call, kind=kind))})
 
     def _delete(self, call: Call, kind: str) -> Reply:
-        entry = self._found(call, kind)
+        entry = self.machine(call, kind=kind)
         if entry.released_at is not None:
             message = "Unable to destroy server: Server is already pending destruction."
             raise Refusal(_error(400, message))
-        if self._status(entry) == ("pending", "none"):
+        if self.seller.state(entry, _STATES) == ("pending", "none"):
             message = "Unable to destroy server: Unable to remove VM: Server is currently locked"
             raise Refusal(_error(500, message))
-        self.seller.give_back(entry)
+        self.seller.release(entry)
         return Reply(204, b"")
-
-    def _status(self, entry: Entry) -> tuple[str, str]:
-        """``status`` and ``server_status``: locked and pending first, then booting, then ok."""
-        if entry.failed(self.now):
-            return "failed", "none"
-        booted = self.seller.booted(entry)
-        if booted < 0.25:
-            return "pending", "none"
-        return ("pending", "locked") if booted < 1 else ("active", "ok")
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, kind = entry.detail["request"], entry.detail["kind"]
-        status, server_status = self._status(entry)
+        status, server_status = self.seller.state(entry, _STATES)
         row: dict[str, Any] = {
             "id": entry.instance_id,
             "os": "Ubuntu 24.04 LTS x64",
@@ -234,7 +225,7 @@ def _number(amount: Decimal) -> float:
 
 def _page(call: Call, key: str, rows: list[dict[str, Any]]) -> Reply:
     """One page: ``per_page`` rows from where the cursor says."""
-    size = min(MOST_ROWS, max(1, int(call.query.get("per_page") or 100)))
+    size = call.whole("per_page", 100, MOST_ROWS)
     start = _offset(call.query.get("cursor") or "")
     after, before = start + size, max(0, start - size)
     links = {
