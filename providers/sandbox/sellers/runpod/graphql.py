@@ -5,11 +5,21 @@ Errors come with status 200. One ``lowestPrice`` answers for one (count × place
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.graphql import Field, GraphQLError, parse, project
+from graphql import (
+    DocumentNode,
+    FieldNode,
+    GraphQLError,
+    OperationDefinitionNode,
+    SelectionSetNode,
+    parse,
+    value_from_ast_untyped,
+)
+
 from providers.sandbox.ledger import Entry, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Reply, json_reply
@@ -41,6 +51,64 @@ _PLAIN_POD: Mapping[str, Any] = {
     "volumeMountPath": "/runpod-volume",
 }
 """Fields of a pod that RunPod's own client asks for and no order here sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One asked field; ``key`` is its name in the answer."""
+
+    key: str
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    fields: tuple[Field, ...] = ()
+
+
+def asked_fields(document: str, variables: Mapping[str, Any]) -> tuple[str, tuple[Field, ...]]:
+    """The operation's kind ("query" or "mutation") and its fields, variables filled in.
+
+    GraphQLError for a syntax error, for several operations, and for fragments, which are not served.
+    """
+    operation = _operation(parse(document))
+    values = {
+        definition.variable.name.value: value_from_ast_untyped(definition.default_value)
+        for definition in operation.variable_definitions or ()
+        if definition.default_value is not None
+    }
+    return operation.operation.value, tuple(_fields(operation.selection_set, {**values, **variables}))
+
+
+def _operation(document: DocumentNode) -> OperationDefinitionNode:
+    operation, *others = document.definitions
+    if others or not isinstance(operation, OperationDefinitionNode):
+        raise GraphQLError("Syntax Error: one operation a document, without fragments.")
+    return operation
+
+
+def _fields(selection: SelectionSetNode | None, variables: dict[str, Any]) -> Iterator[Field]:
+    for node in selection.selections if selection is not None else ():
+        if not isinstance(node, FieldNode):
+            raise GraphQLError("Syntax Error: one operation a document, without fragments.")
+        name = node.name.value
+        arguments = {a.name.value: value_from_ast_untyped(a.value, variables) for a in node.arguments or ()}
+        inner = tuple(_fields(node.selection_set, variables))
+        yield Field(node.alias.value if node.alias else name, name, arguments, inner)
+
+
+def project(value: Any, fields: tuple[Field, ...]) -> Any:
+    """``value`` cut to ``fields``; GraphQLError for a field that it does not have."""
+    if not fields or value is None:
+        return value
+    if isinstance(value, list):
+        return [project(item, fields) for item in value]
+    found: dict[str, Any] = {}
+    for asked in fields:
+        if asked.name == "__typename":
+            continue
+        if asked.name not in value:
+            raise GraphQLError(f'Cannot query field "{asked.name}".')
+        inner = value[asked.name]
+        found[asked.key] = project(inner(asked.arguments) if callable(inner) else inner, asked.fields)
+    return found
 
 
 class GraphQLFields:
@@ -226,7 +294,7 @@ def graphql_operation(call: Call) -> str:
     """What a GraphQL call is counted as: by its mutation; public fields are the market."""
     try:
         body = call.json_object()
-        kind, fields = parse(str(body.get("query") or ""), body.get("variables") or {})
+        kind, fields = asked_fields(str(body.get("query") or ""), body.get("variables") or {})
     except (ValueError, GraphQLError):
         return "other"
     names = {field.name for field in fields}

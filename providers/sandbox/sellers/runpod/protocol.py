@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from graphql import GraphQLError
+
 from providers.sandbox.faults import FaultKind
-from providers.sandbox.graphql import GraphQLError, parse
 from providers.sandbox.ledger import Entry, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
@@ -20,6 +21,7 @@ from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.runpod.graphql import (
     PUBLIC_FIELDS,
     GraphQLFields,
+    asked_fields,
     graphql_errors,
     graphql_operation,
 )
@@ -280,13 +282,13 @@ class RunPod(SellerProtocol):
     def _graphql(self, call: Call) -> Reply:
         body = call.json_object()
         try:
-            kind, fields = parse(str(body.get("query") or ""), body.get("variables") or {})
+            kind, fields = asked_fields(str(body.get("query") or ""), body.get("variables") or {})
             if any(field.name not in PUBLIC_FIELDS for field in fields):
                 self.authorise(call)
             answers = self._graphql_fields
             data = {field.key: answers.resolved(kind, field, call.loses_capacity) for field in fields}
         except GraphQLError as error:
-            raise Refusal(graphql_errors(str(error), 400)) from error
+            raise Refusal(graphql_errors(error.message, 400)) from error
         except CannotDeploy as reason:
             raise Refusal(graphql_errors(str(reason), 200)) from reason
         return json_reply({"data": data})
