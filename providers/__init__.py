@@ -1,1 +1,1 @@
-"""The engine that talks to providers: one file each, one contract for all."""
+"""The adapters of the sellers: one module or package per seller, and one contract that all of them keep."""

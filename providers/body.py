@@ -1,7 +1,7 @@
-"""Bodies of answers, taken piece by piece within bounds, whatever a server sends.
+"""Response bodies, read in pieces and within size limits, whatever a server sends.
 
-Compressed bodies are unpacked here and not by the HTTP client, which would unpack a whole chunk of a
-bomb before anybody could count it.
+Compressed bodies are unpacked here. The HTTP client would unpack a whole chunk of a decompression bomb
+before anybody could count its bytes.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
 ENCODINGS = "gzip, deflate"
-"""What may be asked for: everything that ``unpacked`` knows."""
+"""Content encodings that ``unpacked`` can read, and that requests therefore accept."""
 PIECE_BYTES = 64 * 1024
 MOST_LINE_BYTES = 1024 * 1024
 _WRAPPED, _BARE = 32 + zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
 class BodyRefused(Exception):
-    """This body is not read any further; the text says why."""
+    """A body over a limit or broken; the text says why."""
 
 
 class _Inflate(Protocol):
-    """What ``zlib.decompressobj`` gives."""
+    """The interface of ``zlib.decompressobj``."""
 
     @property
     def eof(self) -> bool:
@@ -31,7 +31,7 @@ class _Inflate(Protocol):
 
     @property
     def unconsumed_tail(self) -> bytes:
-        """What of the last ``data`` waits for the next call."""
+        """Input that the last call left unread, because the output limit was reached."""
         ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
@@ -39,14 +39,14 @@ class _Inflate(Protocol):
         ...
 
     def flush(self) -> bytes:
-        """What is left."""
+        """The remaining output."""
         ...
 
 
 async def unpacked(raw: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
-    """``raw`` by its ``Content-Encoding``; pieces of packed bodies have at most ``PIECE_BYTES``.
+    """Decompresses ``raw`` by its ``Content-Encoding``, in pieces of at most ``PIECE_BYTES``.
 
-    BodyRefused for a body that is packed in another way, is broken, or ends too early.
+    BodyRefused for an unknown encoding, broken data, or an early end.
     """
     word = encoding.strip().lower()
     if word in {"", "identity"}:
@@ -72,20 +72,20 @@ async def unpacked(raw: AsyncIterator[bytes], encoding: str) -> AsyncIterator[by
 
 
 def _is_bare(start: bytes) -> bool:
-    """Whether a body starts neither as gzip nor as zlib: some servers send bare deflate."""
+    """Whether a body is bare deflate: some servers send it without the zlib header."""
     zlib_header = start[0] & 0x0F == 8 and int.from_bytes(start[:2]) % 31 == 0
     return not (zlib_header or start.startswith(b"\x1f\x8b"[: len(start)]))
 
 
 def _pieces(inflate: _Inflate, chunk: bytes) -> Iterator[bytes]:
-    """What ``chunk`` unpacks to; what follows the end of the packed stream is not looked at."""
+    """The decompressed pieces of ``chunk``; data after the end of the stream is ignored."""
     while chunk and not inflate.eof:
         yield inflate.decompress(chunk, PIECE_BYTES)
         chunk = inflate.unconsumed_tail
 
 
 async def whole(pieces: AsyncIterator[bytes], most_bytes: int) -> bytes:
-    """All of a body; BodyRefused as soon as it is larger than ``most_bytes``."""
+    """A whole body; BodyRefused as soon as it is larger than ``most_bytes``."""
     body = bytearray()
     async for piece in pieces:
         body += piece
@@ -95,10 +95,9 @@ async def whole(pieces: AsyncIterator[bytes], most_bytes: int) -> bytes:
 
 
 async def lines(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[str]:
-    """The lines of a body in UTF-8 as they come, without holding more than one and a piece.
+    """The lines of a UTF-8 body as they arrive, with one line and one piece in memory.
 
-    BodyRefused for a body larger than ``most_bytes``, and for a line larger than ``MOST_LINE_BYTES``
-    before it ends.
+    BodyRefused for a body larger than ``most_bytes``, and for a line larger than ``MOST_LINE_BYTES``.
     """
     pending = b""
     async for piece in pieces:

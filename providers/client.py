@@ -1,8 +1,8 @@
-"""What the clients of sellers have in common; an adapter adds its seller's paths, bodies and words.
+"""The base class of the sellers' clients; an adapter adds paths, request bodies and the seller's error words.
 
-``SellerClient`` is the one base, and it stays one level deep: it opens the connection, sends every call
-through ``_call``, and knows that giving back what is gone is a success. What an order has just become
-(``ordered``) and lists of several pages (``all_pages``) are functions beside it, for whoever needs them.
+``SellerClient`` stays one level deep: it opens the connection, sends every call through ``_call``, and
+treats the release of a lease that is already gone as success. The functions ``ordered`` (the lease of a new
+order) and ``all_pages`` (pagination) stand beside it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Query = Mapping[str, str]
 
 
 def bearer(settings: ProviderSettings, credential: str) -> dict[str, str]:
-    """The header of a bearer key; none where there is no key (open feeds)."""
+    """The authorization header of a bearer key; none without a key (open feeds)."""
     key = settings.secret(credential)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
@@ -42,9 +42,9 @@ Listing = Callable[P, Coroutine[Any, Any, Told]]
 
 
 def tells_all_or_fails(list_leases: Listing[P, Told]) -> Listing[P, Told]:
-    """Marks what reads a list of leases: an answer that is no list never means that leases are gone.
+    """Decorates a function that lists leases, so that an unreadable list never looks like an empty one.
 
-    Raises LeasesUnreadable, with endpoint and answer, for a list that is not found, refused or unreadable.
+    Raises LeasesUnreadable, with endpoint and answer, when the list is not found, refused or unreadable.
     """
 
     @wraps(list_leases)
@@ -68,12 +68,12 @@ def _unreadable(error: ProviderError) -> LeasesUnreadable:
 
 
 class Seller(ABC):
-    """What every seller's client can say of orders, prices and names.
+    """Properties of every seller's client.
 
-    ``tells_price``: its leases by the hour carry what they are charged at. A seller whose list is long
-    overrides ``quote`` with a shorter question. ``longest_tag``: characters that it keeps of a name, 63 (a
-    DNS label) where more are allowed or nothing is said. ``missing``: settings without which some or all of
-    its orders are refused here; what is held there is still seen and released.
+    ``tells_price``: its hourly leases carry the price that is charged. A seller with a long list of offers
+    overrides ``quote`` with a narrower request. ``longest_tag``: how many characters of a name it keeps; 63
+    (a DNS label) where more are allowed or nothing is documented. ``missing``: settings without which some
+    or all orders are refused here; leases can still be listed and released.
     """
 
     missing: tuple[Missing, ...] = ()
@@ -81,13 +81,13 @@ class Seller(ABC):
     longest_tag = 63
 
     def barred(self, offer: Offer) -> str:
-        """Why no order of ``offer`` is sent as the seller is configured; empty where one is."""
+        """Why the current settings prevent an order of ``offer``; empty when they do not."""
         lacking = [str(one) for one in self.missing if one.bars(offer)]
         return f"nothing was ordered, a setting is missing: {'; '.join(lacking)}" if lacking else ""
 
     @abstractmethod
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Everything on sale now."""
+        """Every offer on sale now."""
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
         """``offer`` as it is on sale now; None when it is not."""
@@ -95,15 +95,15 @@ class Seller(ABC):
 
 
 def found_again(offer: Offer, batch: OfferBatch) -> Offer | None:
-    """What ``batch`` shows under the id of ``offer``; None when it does not."""
+    """The offer of ``batch`` with the id of ``offer``; None without one."""
     return next((found for found in batch.offers if found.offer_id == offer.offer_id), None)
 
 
 class SellerClient(Seller):
     """One seller's connection and settings, and the calls that every adapter makes.
 
-    Subclasses set ``provider``. A seller whose calls need a signature or a token, or that hides errors
-    behind HTTP 200, overrides ``_call``: everything goes through it.
+    Subclasses set ``provider``. Every call goes through ``_call``: a seller whose calls need a signature or
+    a token, or that hides errors behind HTTP 200, overrides it.
     """
 
     provider: str
@@ -128,11 +128,11 @@ class SellerClient(Seller):
         )
 
     async def aclose(self) -> None:
-        """Closes its connections."""
+        """Closes the connections."""
         await self._http.aclose()
 
     def paused_until(self) -> Mapping[str, datetime]:
-        """Until when its breakers send nothing, by kind of call."""
+        """Until when the circuit breakers hold back calls, by kind of call."""
         return self._http.paused_until()
 
     async def _call(
@@ -146,7 +146,7 @@ class SellerClient(Seller):
         json: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """One call; raises what ``classify`` makes of an error."""
+        """Sends one call; raises the error that ``classify`` makes of an error answer."""
         return await self._http.request(
             method,
             path,
@@ -158,33 +158,33 @@ class SellerClient(Seller):
         )
 
     async def _on_sale(self, path: str, params: Mapping[str, Any] | None = None) -> Reply:
-        """What is on sale."""
+        """Reads what is on sale."""
         return await self._call("GET", path, Operation.OFFERS, params=params)
 
     async def _held(self, path: str, params: Mapping[str, Any] | None = None) -> Reply:
-        """What is held."""
+        """Reads what is held."""
         return await self._call("GET", path, Operation.LEASES, params=params)
 
     async def _order(self, path: str, body: Any) -> Reply:
-        """An order, sent at most once."""
+        """Sends an order, at most once."""
         return await self._call("POST", path, Operation.ORDER, json=body)
 
     async def _end(self, method: str, path: str, body: Any = None) -> Reply:
-        """A call that ends something; doing it twice changes nothing more."""
+        """Sends a call that ends something; repeating it changes nothing."""
         return await self._call(method, path, Operation.RELEASE, repeatable=True, json=body)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one machine."""
+        """One: a call creates one machine."""
         return 1
 
     async def release(self, lease: Lease) -> None:
-        """Gives back; what the seller does not know (any more) is gone, a success."""
+        """Releases a lease; one that the seller does not know (any more) counts as released."""
         with contextlib.suppress(LeaseNotFound):
             await self._give_back(lease)
 
     @abstractmethod
     async def _give_back(self, lease: Lease) -> None:
-        """Ends one lease; LeaseNotFound when it is gone."""
+        """Ends one lease; LeaseNotFound when it is already gone."""
 
 
 def ordered(
@@ -193,7 +193,7 @@ def ordered(
     state: LeaseState = LeaseState.PROVISIONING,
     window: Window | None = None,
 ) -> Lease:
-    """The lease that ``order`` has just become, where the answer says little more than its id."""
+    """The new lease of ``order``, for sellers that answer with little more than its id."""
     return Lease(
         provider=order.offer.provider,
         reference=reference,
@@ -212,10 +212,10 @@ async def all_pages(
     first: Query,
     most_pages: int,
 ) -> list[Reply]:
-    """Every page of a list; ``first`` is the query of its first page.
+    """Every page of a list, from the query ``first`` on.
 
-    ``following``: of a page and how many there are by then, what changes in the query for the next one;
-    None after the last. Raises what ``Reply.unreadable`` gives when a query comes again, or after
+    ``following`` takes a page and the number of rows so far, and returns the query changes for the next
+    page; None after the last. Raises what ``Reply.unreadable`` gives when a query repeats, or after
     ``most_pages``.
     """
     pages: list[Reply] = []

@@ -94,7 +94,7 @@ class _SizeRow(PayloadModel):
 
 
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
-    """Offers of one page of ``GET /v2/sizes``: one per size and region that can be made now."""
+    """Offers of one page of ``GET /v2/sizes``: one per size and region that has it now."""
     facts = load_provider_facts(NAME)
     rows = rows_under(NAME, payload, "sizes")
     return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
@@ -160,7 +160,10 @@ _QUOTA = re.compile(r"limit|quota|restricted|billing|payment", re.IGNORECASE)
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"id", "message", "request_id"}``; 422 is capacity, quota or a bad order by its message."""
+    """The typed error of ``{"id", "message", "request_id"}``.
+
+    422 means capacity, quota or a bad order; the message decides.
+    """
     body = reply.json_or_none()
     if not isinstance(body, dict):
         return classify_by_status(reply)
@@ -183,7 +186,8 @@ def _error(reply: Reply, message: str) -> ProviderError:
 
 
 def _wait_s(reply: Reply) -> float | None:
-    """``Retry-After`` (bursts have it), else until ``ratelimit-reset`` by the answer's own clock."""
+    """Seconds to wait: ``Retry-After`` (sent for bursts), else until ``ratelimit-reset`` by the answer's own
+    clock."""
     if reply.retry_after_s is not None:
         return reply.retry_after_s
     with contextlib.suppress(ValueError, TypeError):
@@ -217,7 +221,7 @@ class _Links(PayloadModel):
 
 
 class _Page(PayloadModel):
-    """What every list says about the rest of it; the rows are read elsewhere."""
+    """The pagination fields of every list."""
 
     links: _Links | None = None
 
@@ -270,7 +274,7 @@ class DigitalOcean(SellerClient):
         return join_batches(parse_offers(reply.body, observed_at) for reply in pages)
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one Droplet named and tagged by the tag; capacity may still fail later."""
+        """Creates one Droplet with the tag as name and tag; it may still fail for lack of capacity."""
         refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/v2/droplets", self._order_body(order))
         return _lease(reply.read(_DropletAnswer).droplet)
@@ -287,7 +291,7 @@ class DigitalOcean(SellerClient):
         }
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """One Droplet; while it is new, with the word of its create action."""
+        """One Droplet; while it is ``new``, with the status of its create action."""
         return await self._seen((await self._held(f"/v2/droplets/{reference}")).read(_DropletAnswer).droplet)
 
     @tells_all_or_fails

@@ -1,8 +1,9 @@
-"""Which card a seller's words mean, where the words alone say it: ``A100-80G-SXM4``, ``NVIDIA L40S``.
+"""The GPU that a seller's words mean, if they mean one only: ``A100-80G-SXM4``, ``NVIDIA L40S``.
 
-A word is cut into its product ("A100"), a form (``sxm``, ``pcie``, ``nvl``) and a size of memory in GB.
-Every part must be known: a word that adds one ("RTX 3090 Ti") is another card. A product that exists in
-several forms needs its form, one that exists in several sizes its size; neither is guessed.
+A word is split into its product ("A100"), a form factor (``sxm``, ``pcie``, ``nvl``) and a memory size in
+GB. Every part must be known: one more word ("RTX 3090 Ti") means another card. A product that exists in
+several form factors needs the form, one that exists in several memory sizes needs the size; neither is
+guessed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _GLUED = re.compile(r"(?<=rtx)(?=[\da]|pro)|(?<=\d{4})(?=ada)|(?<=pro)(?=\d)|(?<
 
 
 class UnknownCard(ValueError):
-    """Words that name no card, or not one alone; the text says what they leave open, "" when nothing."""
+    """The words name no card, or more than one.
+
+    The text says what is ambiguous; it is "" for an unknown product.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +42,19 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """``form`` None: the product has one form, which its name leaves out."""
+    """A card.
+
+    ``form`` None: the product exists in one form, which its name leaves out.
+    """
 
     spec: GpuSpec
     form: str | None
 
 
 def read_card(word: str, memory_gb: float | None = None) -> str:
-    """The canonical name of the card that ``word`` names; ``memory_gb``: of one card, where that is stated.
+    """The canonical name of the card that ``word`` names; ``memory_gb``: stated memory of one card.
 
-    UnknownCard says whether the product is unknown, or its form or its size is not told.
+    UnknownCard says whether the product is unknown, or whether its form or size is missing.
     """
     read = _read(word)
     product = _rules()["short"].get(" ".join(read.product), read.product)
@@ -72,12 +79,12 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
 
 
 def form_words(name: str) -> str:
-    """The words of a form in the name of an instance type, as part of a word for ``read_card``."""
+    """The words of a form factor in an instance type's name, as input for ``read_card``."""
     return " ".join(part for part in _parts(name) if _FORM.fullmatch(part))
 
 
 def is_memory_of(size_gb: float, nominal_gb: float) -> bool:
-    """Whether a stated size is a card's: within ``MEMORY_TOLERANCE``."""
+    """Whether a stated memory size fits a card: within ``MEMORY_TOLERANCE``."""
     return abs(size_gb - nominal_gb) <= MEMORY_TOLERANCE * nominal_gb
 
 
@@ -124,7 +131,7 @@ def _product(parts: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def _cards() -> Mapping[tuple[str, ...], tuple[_Card, ...]]:
-    """Cards by the words of their product: the canonical name without form and size."""
+    """Cards by the words of their product (the canonical name without form and size)."""
     found: dict[tuple[str, ...], tuple[_Card, ...]] = {}
     for spec in load_gpus().values():
         parts = [part for part in _parts(spec.gpu) if not _SIZE.fullmatch(part)]
@@ -136,6 +143,6 @@ def _cards() -> Mapping[tuple[str, ...], tuple[_Card, ...]]:
 
 @cache
 def _of_several_forms() -> frozenset[tuple[str, ...]]:
-    """Products whose canonical names tell forms apart, so that a word must too."""
+    """Products that exist in several form factors, so that a word must name the form."""
     named = {product for product, cards in _cards().items() if any(card.form for card in cards)}
     return frozenset(named - set(_rules()["forms"]))

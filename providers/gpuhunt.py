@@ -46,7 +46,7 @@ POLICY = HttpPolicy(concurrency=4, max_bytes=16 * 1024 * 1024)
 COLUMNS = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot")
 MOST_CSV_BYTES = 128 * 1024 * 1024
 MOST_RATIO = 200
-"""How much larger a file may be than its packed form; repetitive price lists reach about 50."""
+"""The largest accepted ratio of a file to its compressed size; repetitive price lists reach about 50."""
 _VERSION = re.compile(r"(?P<day>\d{8})-\d{1,9}")
 _CLOUD = re.compile(r"[a-z0-9_-]{1,40}")
 _RECORDED = re.compile(r"(?P<cloud>[a-z0-9_]+)(-(?P<version>\d{8}-\d+))?\.(?P<form>zip|csv)")
@@ -86,7 +86,7 @@ def _read(listed: HostedList, cloud: str, body: bytes, seen_at: datetime) -> Non
 
 
 def collected_at(version: str, observed_at: datetime) -> datetime:
-    """Noon of a version's day, never after ``observed_at``; PayloadUnreadable for one without a date."""
+    """Noon of a version's day, at most ``observed_at``; PayloadUnreadable for a version without a date."""
     found = _VERSION.fullmatch(version)
     try:
         day = datetime.strptime(found["day"] if found else "", "%Y%m%d").replace(tzinfo=UTC).date()
@@ -96,7 +96,7 @@ def collected_at(version: str, observed_at: datetime) -> datetime:
 
 
 def unpacked(catalogue: Catalogue) -> bytes:
-    """The CSV file in a packed catalogue, no larger than allowed; PayloadUnreadable for anything else."""
+    """The CSV file in a compressed catalogue; PayloadUnreadable when it is too large or not a catalogue."""
     cloud, packed = catalogue.cloud, catalogue.packed
     most = min(MOST_CSV_BYTES, MOST_RATIO * max(1, len(packed)))
     try:
@@ -148,7 +148,7 @@ def _listed(seller: str, name: str, gpus: int, row: Mapping[str, str]) -> Listed
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded catalogues: ``<cloud>-<version>`` or, seen when they are read, ``<cloud>``; .zip or .csv."""
+    """Offers of recorded catalogues, named ``<cloud>-<version>`` or ``<cloud>`` (.zip or .csv)."""
     listed = HostedList(NAME, f"GET {CATALOG_PATH}")
     for name, body in payloads:
         match = _RECORDED.fullmatch(name)
@@ -162,14 +162,14 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
 
 
 def name_of_cloud(cloud: str, name: str) -> str:
-    """The name that ``parse`` takes for the catalogue of ``cloud`` in the file ``name``."""
+    """The file name that ``parse`` expects for the catalogue of ``cloud`` in the file ``name``."""
     version = re.search(r"\d{8}-\d+", name)
     stem = f"{cloud}-{version[0]}" if version else cloud
     return f"{stem}{'.csv' if name.endswith('.csv') else '.zip'}"
 
 
 class GpuHunt:
-    """Reads the catalogues of the configured clouds; one that did not change is not fetched again."""
+    """Reads the catalogues of the configured clouds; an unchanged one is not downloaded again."""
 
     provider = NAME
 
@@ -184,7 +184,7 @@ class GpuHunt:
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Prices of every cloud, each of its newest version; one without files is reported as rejected."""
+        """Prices of every cloud's newest version; a cloud without files is a rejected row."""
         found: list[Catalogue] = []
         missing: list[RejectedRow] = []
         for cloud in self._clouds:

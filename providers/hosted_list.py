@@ -1,9 +1,9 @@
-"""What the hosted price lists have in common: other sellers' prices in CSV files, by instance type.
+"""Common reader of the hosted price lists: CSV files with other sellers' prices by instance type.
 
-Such a list names the GPU without its form ("H100"). A row becomes an offer when (seller, instance type)
-stands in the list's own configuration, when the seller's configuration has the type, or when the GPU's word
-and the form in the type's own name ("H100", "gpu-h100-sxm") mean one card. It says a price, never whether
-the type is in stock; nothing can be ordered from it.
+Such a list names the GPU without its form factor ("H100"). A row becomes an offer in one of three cases:
+the list's own configuration has (seller, instance type), the seller's configuration has the type, or the
+GPU's word together with the form in the type's name ("H100", "gpu-h100-sxm") identifies one card. A row has
+a price and no stock, and nothing can be ordered from it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ZONE = re.compile(r"(.+\d)-[a-z]")
 
 
 class FileMissing(PayloadUnreadable):
-    """There is no file for a cloud."""
+    """A cloud has no file."""
 
 
 def classify(reply: Reply) -> ProviderError:
-    """Public files: the status says all, and S3 calls a key that is not there forbidden."""
+    """The typed error of a public file: the status decides, and S3 answers 403 for a missing file."""
     if reply.status in {403, 404}:
         return FileMissing(reply.provider, f"HTTP {reply.status}: there is no such file")
     return classify_by_status(reply)
@@ -45,7 +45,10 @@ def classify(reply: Reply) -> ProviderError:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One price of one instance type, as it is written. ``gpu_memory_gb``: of one GPU, where it is said."""
+    """One price of one instance type, as written.
+
+    ``gpu_memory_gb``: of one GPU, where it is stated.
+    """
 
     seller: str
     instance_type: str
@@ -61,12 +64,15 @@ class Listed:
 
     @property
     def name(self) -> str:
-        """What a rejected row is called: the type, whichever of its many rows it was."""
+        """The name of a rejected row: the type, for all of its rows."""
         return f"{self.seller} {self.instance_type}"[:120]
 
 
 class HostedList:
-    """Collects the rows of one list (``provider``) into offers; rejected ones by type and reason."""
+    """Collects the rows of one list (``provider``) into offers.
+
+    Rejected rows are counted by type and reason.
+    """
 
     def __init__(self, provider: str, source: str) -> None:
         self._provider, self._source = provider, source
@@ -75,7 +81,7 @@ class HostedList:
         self._rejected: Counter[tuple[str, str]] = Counter()
 
     def add(self, row: Listed, observed_at: datetime) -> None:
-        """An offer of ``row``, or the reason why there is none."""
+        """Adds an offer of ``row``, or the reason why there is none."""
         try:
             offer = self._offer(row, observed_at)
             before = self._offers.get(offer.offer_id)
@@ -91,7 +97,7 @@ class HostedList:
         self._rejected[name, reason] += 1
 
     def batch(self) -> OfferBatch:
-        """Everything so far."""
+        """The offers and rejected rows so far."""
         rejected = (
             RejectedRow(name if count == 1 else f"{name}: {count} rows", reason)
             for (name, reason), count in self._rejected.items()
@@ -99,7 +105,7 @@ class HostedList:
         return OfferBatch(tuple(self._offers.values()), tuple(rejected))
 
     def node(self, seller: str, instance_type: str) -> NodeFacts | None:
-        """What is known of an instance type, here or in its seller's own configuration."""
+        """The node of an instance type, from this list's or its seller's own configuration."""
         key = f"{seller}/{instance_type}"
         spaceless = key.replace(" ", "_")
         for provider in (self._provider, *self._facts.search.get("tables", ())):
@@ -138,7 +144,7 @@ class HostedList:
         )
 
     def _kind(self, row: Listed) -> str:
-        """The type as part of an id; with the number of GPUs where the type does not fix it."""
+        """The type as part of an id, with the number of GPUs where the type does not determine it."""
         node = self.node(row.seller, row.instance_type)
         is_fixed = node is not None and node.gpus_per_node is not None
         return slug(row.instance_type) if is_fixed else f"{row.gpus}x-{slug(row.instance_type)}"
@@ -166,7 +172,7 @@ class HostedList:
         )
 
     def _named_card(self, row: Listed) -> str:
-        """The card of a type that is not known, by its word and by the form in the type's name."""
+        """The card of an unconfigured type, by its word and the form factor in the type's name."""
         fractional = (
             load_provider_facts(row.seller).search.get("fractional", ()) if self._has_own(row) else ()
         )
@@ -175,7 +181,7 @@ class HostedList:
         return named_card(f"{row.gpu} {form_words(row.instance_type)}".strip(), row.gpu_memory_gb)
 
     def _has_own(self, row: Listed) -> bool:
-        """Whether the seller has a configuration of its own that this list reads."""
+        """Whether the seller's own configuration can be used."""
         return row.seller in self._facts.search.get("sellers_tables", ())
 
     def _country(self, row: Listed) -> str | None:
@@ -186,7 +192,7 @@ class HostedList:
 
 
 def read_csv(provider: str, name: str, body: bytes, needed: Sequence[str]) -> Iterator[Mapping[str, str]]:
-    """The rows by column name; a row of another length is empty. PayloadUnreadable for another file."""
+    """The rows by column name; a row of another length is empty. PayloadUnreadable for other files."""
     reader = csv.reader(io.StringIO(body.decode("utf-8-sig", "replace"), newline=""))
     try:
         header = next(reader, [])
@@ -201,7 +207,7 @@ def read_csv(provider: str, name: str, body: bytes, needed: Sequence[str]) -> It
 
 
 def number(text: str, what: str) -> Decimal | None:
-    """A number as it is written, None for an empty cell; RowRejected for anything else."""
+    """A number as written, None for an empty cell; RowRejected otherwise."""
     if not text.strip():
         return None
     if _NUMBER.fullmatch(text.strip()):
@@ -213,7 +219,7 @@ def number(text: str, what: str) -> Decimal | None:
 
 
 def whole(text: str, what: str) -> int:
-    """A count, also when written ``8.0``; an empty cell is none. RowRejected for a part of one."""
+    """A count, also when written ``8.0``; None for an empty cell, RowRejected for a fraction."""
     found = number(text, what) or Decimal(0)
     if found != int(found) or not 0 <= found <= 1024:
         raise RowRejected(f"{what} {text[:40]!r} is not a count")
@@ -227,6 +233,9 @@ def size(text: str, what: str) -> float | None:
 
 
 def region_and_zone(place: str) -> tuple[str, str | None]:
-    """``us-central1-a`` is a zone of ``us-central1``; other places are regions."""
+    """Region and zone of a place: ``us-central1-a`` is a zone of ``us-central1``.
+
+    Other places are regions.
+    """
     found = _ZONE.fullmatch(place)
     return (found[1], place) if found else (place, None)

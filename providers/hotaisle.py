@@ -106,7 +106,7 @@ class _Kind(PayloadModel):
 
 
 def parse_offers(payload: bytes, path: str, observed_at: datetime) -> OfferBatch:
-    """Offers of ``GET …/{path}/available/``, where ``path`` is that of bare metal or of virtual machines."""
+    """Offers of ``GET …/{path}/available/``; ``path`` is that of bare metal or of virtual machines."""
     facts = load_provider_facts(NAME)
     answer = decode_json(NAME, payload)
     rows = [] if answer is None else as_list(NAME, answer, f"{path} available")
@@ -180,7 +180,7 @@ _NO_KEY = re.compile(r"token|credential|api key|authenticat", re.IGNORECASE)
 
 
 def classify(reply: Reply) -> ProviderError:
-    """Bodies are JSON strings, or text; what a status means depends on the call."""
+    """The typed error of a JSON string or text; what a status means depends on the call."""
     body = reply.json_or_none()
     text = body if isinstance(body, str) else reply.text
     if reply.operation is Operation.ORDER:
@@ -230,11 +230,14 @@ _STEPS: Mapping[str, LeaseState] = {
     "installed": LeaseState.ACTIVE,
     "failed": LeaseState.UNKNOWN,
 }
-"""Steps of installing bare metal."""
+"""States while bare metal is being installed."""
 
 
 def _lease(machine: _Machine) -> Lease:
-    """A virtual machine is ready when it is shown; bare metal is when its system is installed."""
+    """A machine as a lease.
+
+    A virtual machine is ready as soon as it is listed, bare metal when its system is installed.
+    """
     step = machine.os_status.os_install_status if machine.os_status else "installed"
     state = _STEPS.get(step, LeaseState.UNKNOWN)
     return Lease(
@@ -287,9 +290,9 @@ class HotAisle(Seller):
         return 1
 
     async def reserve(self, order: Order) -> Lease:
-        """Orders one machine by its specs and describes it by the tag.
+        """Orders one machine by its specs, and writes the tag into its description.
 
-        OutcomeUnknown of a virtual machine names those that nobody described.
+        OutcomeUnknown of a virtual machine names the machines without a description.
         """
         refuse_unless_single(order, NAME, self.longest_tag)
         path, specs = order.offer.reference["path"], json.loads(order.offer.reference["specs"])
@@ -316,7 +319,7 @@ class HotAisle(Seller):
         )
 
     async def _describe(self, name: str, tag: str) -> None:
-        """Writes the tag; a machine that is bought stays bought when this fails."""
+        """Writes the tag into the description; if that fails, the machine stays bought."""
         try:
             await self._http.request(
                 "PATCH",
@@ -329,7 +332,7 @@ class HotAisle(Seller):
             log.warning("machine_not_described", provider=NAME, machine=name, tag=tag, error=str(error))
 
     async def _undescribed(self) -> str:
-        """The virtual machines that carry no tag, in words: a lost order made one of them, or none."""
+        """The names of virtual machines without a tag: one may come from an unanswered order."""
         try:
             names = [lease.reference for lease in await self._machines(VIRTUAL) if lease.tag is None]
         except ProviderError as error:
@@ -337,7 +340,7 @@ class HotAisle(Seller):
         return f"virtual machines without a description: {', '.join(names) or 'none yet'}"
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """One machine, looked for among virtual ones first."""
+        """One machine; the list of virtual machines is read first."""
         try:
             return await self._machine(VIRTUAL, reference)
         except LeaseNotFound:
@@ -357,7 +360,7 @@ class HotAisle(Seller):
         return [_lease(row) for row in reply.rows(path, _Machine)]
 
     async def release(self, lease: Lease) -> None:
-        """Deletes, whichever kind it is; what is gone is a success."""
+        """Deletes a machine of either kind; one that is already gone counts as success."""
         for path in (VIRTUAL, METAL):
             with suppress(LeaseNotFound):
                 await self._http.request(

@@ -1,15 +1,12 @@
-"""The one user of httpx: one client per provider, and what every call to a provider has in common.
+"""The only module that uses httpx: one client per provider, with retries, pace and circuit breakers.
 
-A call is *repeatable* (reads, and releases: doing it twice changes nothing more) or not (orders).
-Repeatable calls are tried again with backoff and end in ``ProviderUnavailable``. An order is sent at
-most once: when it may have reached the provider and the answer was lost, the call ends in
-``OutcomeUnknown``; when it surely did not (no connection), in ``ProviderUnavailable``.
-
-After too many failed calls in a row nothing is sent for a while. Bodies are bounded unpacked, and in time.
-
-A large file comes line by line (``read_lines``): it is tried again until its first line has come, and only
-where it is no longer the version that the caller knows. Known secrets are struck out of error bodies before
-anything reads them.
+A call is *repeatable* (reads, and releases: repeating them changes nothing) or not (orders). Repeatable
+calls are retried with back-off and finally raise ``ProviderUnavailable``. An order is sent at most once. If
+it may have reached the provider but the answer was lost, it raises ``OutcomeUnknown``; if no connection was
+made, ``ProviderUnavailable``. After too many failed calls in a row, the circuit breaker holds back calls
+for a while. The size of an unpacked body and the time to read it are limited. A large file is read line by
+line (``read_lines``): it is retried until the first line has arrived, and skipped when the caller already
+has this version. Known secrets are removed from error bodies before anything reads them.
 """
 
 from __future__ import annotations
@@ -55,16 +52,16 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 HEARD_LINES = 2000
-"""Lines of a large file that whoever listens is told."""
+"""How many lines of a large file are passed to a listener."""
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpPolicy:
-    """How patient, how fast and how large.
+    """Limits of a provider's calls.
 
-    ``interval_s``: least seconds between two calls of an operation; ``any_interval_s``: between any
-    two calls. ``total_s`` bounds one attempt including its body. ``attempts`` counts the first try.
+    ``interval_s``: least seconds between two calls of one operation; ``any_interval_s``: between any two
+    calls. ``total_s`` limits one attempt including its body. ``attempts`` includes the first try.
     """
 
     connect_s: float = 5.0
@@ -81,31 +78,32 @@ class HttpPolicy:
     breaker_open_s: float = 20.0
 
     def with_interval(self, seconds: float) -> HttpPolicy:
-        """The policy with every pace that it has set to ``seconds``."""
+        """The policy with each interval that it has changed to ``seconds``."""
         paced = dict.fromkeys(self.interval_s, seconds)
         return replace(self, interval_s=paced, any_interval_s=min(self.any_interval_s, seconds))
 
     def with_timeout(self, seconds: float) -> HttpPolicy:
-        """The policy with ``seconds`` for connecting, for each read and in all."""
+        """The policy with ``seconds`` as the limit of connecting, of each read and of a whole attempt."""
         return replace(self, connect_s=min(self.connect_s, seconds), read_s=seconds, total_s=seconds)
 
 
 class NotModified(Exception):
-    """The file is still the version that the caller knows."""
+    """The file still has the version that the caller knows."""
 
 
 @dataclass(slots=True)
 class FileVersion:
-    """Which version of a file was read, as its ``ETag`` names it; empty: none, or a server without them."""
+    """The ``ETag`` of the file that was read; empty: none read yet, or the server sends no ETag."""
 
     etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One call and its answer. ``sent``: its query, its action and its body, to tell calls of one path apart.
+    """One call and its answer.
 
-    Of a file that comes line by line the answer holds the first lines.
+    ``sent``: query, action and body, to distinguish calls of one path. Of a file that is read line by line,
+    the answer holds the first lines.
     """
 
     sent: str
@@ -113,15 +111,15 @@ class Exchange:
 
 
 class Hears(Protocol):
-    """Looks on at calls."""
+    """A listener to calls."""
 
     def __call__(self, exchange: Exchange) -> Reply:
-        """Takes note of an exchange; gives the reply that is read in its place (``Reply.noted``)."""
+        """Receives an exchange; returns the reply to use in its place (``Reply.noted``)."""
         ...
 
 
 class HttpFactory(Protocol):
-    """Makes the client of one provider. ``ProviderHttp`` itself is the one for production."""
+    """Creates the client of one provider; in production this is ``ProviderHttp``."""
 
     def __call__(
         self,
@@ -133,12 +131,12 @@ class HttpFactory(Protocol):
         headers: Mapping[str, str] | None = None,
         secrets: tuple[str, ...] = (),
     ) -> ProviderHttp:
-        """A client whose relative paths start at ``base_url`` (a host root, or a sandbox prefix)."""
+        """A client whose relative paths start at ``base_url`` (a host's root, or a path of a sandbox)."""
         ...
 
 
 def is_loopback(url: str) -> bool:
-    """Whether ``url`` names this machine: then no pace is kept and no proxy is used."""
+    """Whether ``url`` is on this machine: then calls are not paced and use no proxy."""
     host = urlsplit(url).hostname or ""
     with contextlib.suppress(ValueError):
         return ip_address(host).is_loopback
@@ -146,7 +144,10 @@ def is_loopback(url: str) -> bool:
 
 
 class ProviderHttp:
-    """One provider's client. Lives in one event loop; ``aclose`` ends it."""
+    """One provider's client.
+
+    It belongs to one event loop; ``aclose`` ends it.
+    """
 
     def __init__(
         self,
@@ -187,13 +188,16 @@ class ProviderHttp:
         await self._client.aclose()
 
     def paused_until(self) -> Mapping[str, datetime]:
-        """Until when open breakers send nothing, by kind of call; to look changes nothing."""
+        """Until when open circuit breakers hold back calls, by kind of call.
+
+        This does not change their state.
+        """
         now, wall = self._monotonic(), self._wall()
         left = {str(operation): breaker.left_s(now) for operation, breaker in self._breakers.items()}
         return {name: wall + timedelta(seconds=wait_s) for name, wait_s in left.items() if wait_s > 0}
 
     def add_secret(self, secret: str) -> None:
-        """A secret learnt at run time (a token) that must not appear in errors."""
+        """Adds a secret learnt at run time (a token), which must not appear in errors."""
         self._secrets.add(secret)
 
     async def request(
@@ -210,10 +214,10 @@ class ProviderHttp:
         max_bytes: int | None = None,
         total_s: float | None = None,
     ) -> Reply:
-        """One call; ``path`` is relative to the base URL, or an absolute URL.
+        """Sends one call; ``path`` is relative to the base URL, or an absolute URL.
 
-        ``repeatable`` defaults to True for GET and HEAD alone. Raises the typed error of every answer
-        from 300 on, and of every fault of the transport.
+        ``repeatable`` defaults to True for GET and HEAD only. Raises the typed error of every answer with
+        status 300 and above, and of every transport failure.
         """
         safe = method in {"GET", "HEAD"} if repeatable is None else repeatable
         built = self._client.build_request(
@@ -224,7 +228,7 @@ class ProviderHttp:
             return await self._with_retries(built, operation, safe, limits)
 
     def error(self, reply: Reply) -> ProviderError:
-        """The typed error of an answer, also of one that hides it behind a status of 200."""
+        """The typed error of an answer, including one that a status of 200 hides."""
         cleaned = replace(reply, body=self._redacted(reply.body))
         error = self._classify(cleaned)
         if isinstance(error, ProviderUnavailable) and not reply.repeatable:
@@ -245,11 +249,11 @@ class ProviderHttp:
         total_s: float | None = None,
         version: FileVersion | None = None,
     ) -> AsyncGenerator[str, None]:
-        """The lines of a large text file as they come, for files that should not lie in memory whole.
+        """The lines of a large text file as they arrive, so that the whole file is never in memory.
 
-        Tried again until the first line has come; what breaks off later is the caller's to begin anew.
-        ``version``: the one that the caller knows; NotModified when the file is still that one, else it
-        holds the new one. Raises the typed errors of ``request``.
+        Retried until the first line has arrived; after that, the caller has to start again. ``version`` is
+        the version that the caller knows. NotModified when the file still has it; otherwise ``version`` is
+        updated. Raises the typed errors of ``request``.
         """
         headers = {"If-None-Match": version.etag} if version is not None and version.etag else {}
         request = self._client.build_request("GET", self._url(path), params=params, headers=headers)
@@ -309,7 +313,7 @@ class ProviderHttp:
 
     @contextlib.contextmanager
     def _breaker(self, operation: Operation) -> Iterator[None]:
-        """Counts how the call within ends; after too many failures refuses it without sending anything."""
+        """Runs a call under the circuit breaker, which refuses it after too many failures."""
         breaker = self._breakers[operation]
         if wait_s := breaker.wait_s(self._monotonic()):
             until = self._wall() + timedelta(seconds=wait_s)
@@ -342,7 +346,7 @@ class ProviderHttp:
             attempt += 1
 
     async def _keep_pace(self, operation: Operation) -> None:
-        """Takes the next free start time before waiting for it, so that callers queue up."""
+        """Reserves the next free start time before waiting for it, so that callers queue."""
         now, paces = self._monotonic(), (self._pace[operation], self._any_pace)
         start = max(now, *(pace.free_at for pace in paces))
         for pace in paces:
@@ -381,7 +385,7 @@ class ProviderHttp:
             raise reply.unreadable(str(error)) from None
 
     def _made(self, response: httpx.Response, operation: Operation, safe: bool) -> Reply:
-        """The reply before its body is read."""
+        """The reply without its body."""
         path = self._redacted(response.request.url.path.encode()).decode()
         return Reply(
             provider=self._provider,
@@ -407,7 +411,8 @@ class ProviderHttp:
             self._heard(response.request, replace(reply, body=body))
 
     def _note_retirement(self, reply: Reply) -> None:
-        """Warns, once for each, of endpoints that are to go (``Deprecation``, ``Sunset``) or went (410)."""
+        """Logs a warning, once per endpoint, when it is to be retired (``Deprecation``, ``Sunset``) or is
+        gone (410)."""
         told = reply.retirement
         news = (reply.operation, reply.status if reply.is_gone else 0, *told.values())
         if (told or reply.is_gone) and news not in self._retirements:
@@ -428,7 +433,8 @@ class ProviderHttp:
         return OutcomeUnknown(self._provider, f"the order was sent and its answer was lost ({kind})")
 
     def _wait_s(self, error: ProviderError, attempt: int) -> float:
-        """The provider's own wish, else exponential backoff with up to half as much again in jitter."""
+        """Seconds to wait: the provider's ``Retry-After``, else exponential back-off with jitter (up to 50
+        %)."""
         if isinstance(error, RateLimited) and error.retry_after_s is not None:
             return error.retry_after_s
         return self._policy.backoff_s * float(2 ** (attempt - 1)) * (1 + 0.5 * self._jitter())

@@ -126,7 +126,7 @@ def _sku(kind: _InstanceType, facts: ProviderFacts) -> Sku:
 
 
 def _gpu(kind: _InstanceType, facts: ProviderFacts) -> str:
-    """The card by its description; without one by the type's name, which Lambda sells with one card alone."""
+    """The card by its description; without one, by the type's name, which Lambda uses for one card only."""
     if kind.gpu_description:
         return canonical_gpu(facts, kind.gpu_description, _stated_memory_gb(kind.gpu_description))
     known = facts.nodes.get(kind.name)
@@ -150,7 +150,8 @@ _ERRORS: Mapping[str, type[ProviderError]] = {
 
 
 def classify(reply: Reply) -> ProviderError:
-    """Capacity, quota and bad requests are all HTTP 400: the body's ``code`` tells them apart."""
+    """The typed error of an answer: capacity, quota and bad requests are all HTTP 400 and differ in
+    ``code``."""
     body = reply.json_or_none()
     error = body.get("error") if isinstance(body, dict) else None
     if reply.status == 429 or not isinstance(error, dict):
@@ -206,7 +207,7 @@ _STATES: Mapping[str, LeaseState] = {
 
 
 def _lease(instance: _Instance) -> Lease:
-    """The type of an instance carries its price, which the launch does not tell."""
+    """An instance as a lease, with the price of its type; the launch answer has no price."""
     cents = instance.instance_type.price_cents_per_hour if instance.instance_type else None
     return Lease(
         provider=NAME,

@@ -1,7 +1,7 @@
-"""The sandbox market's clock, so that a broker on the sandbox lives in the market's time.
+"""The sandbox market's clock, for a broker that runs on the sandbox's time.
 
-``POST /_sandbox/clock`` moves that time; days of windows pass in seconds. The offset to this
-machine's clock is asked for, then kept: ``now()`` itself never waits.
+``POST /_sandbox/clock`` moves that time, so that days pass in seconds. ``refresh`` reads the offset to this
+machine's clock and keeps it; ``now()`` never waits.
 """
 
 from __future__ import annotations

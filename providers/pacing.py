@@ -1,4 +1,5 @@
-"""When the next call to a provider may be sent; no clock and no waiting in here."""
+"""When the next call to a provider may be sent: pace and circuit breaker, without a clock and without
+waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def retry_after_s(value: str, date: str) -> float | None:
 
 
 class Pace:
-    """Start times at least an interval apart."""
+    """Call start times that are at least an interval apart."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -29,7 +30,7 @@ class Pace:
 
 
 class Breaker:
-    """Open for a while after too many failed calls in a row; then one call may try."""
+    """A circuit breaker: it opens after too many failed calls in a row and later lets one call try."""
 
     def __init__(self, failures: int, open_s: float) -> None:
         self._failures, self._open_s = failures, open_s
@@ -37,7 +38,10 @@ class Breaker:
         self._opened_at: float | None = None
 
     def wait_s(self, now: float) -> float:
-        """How long nothing may be sent; at zero a call is let through, and holds the next ones back."""
+        """How long nothing may be sent.
+
+        At zero, one call is let through, and later calls wait for its outcome.
+        """
         if self._opened_at is None:
             return 0.0
         left = self._opened_at + self._open_s - now
@@ -47,7 +51,7 @@ class Breaker:
         return 0.0
 
     def left_s(self, now: float) -> float:
-        """How long nothing may be sent, without letting anything through."""
+        """How long nothing may be sent; this lets no call through."""
         return 0.0 if self._opened_at is None else max(0.0, self._opened_at + self._open_s - now)
 
     def note(self, failed: bool, now: float) -> None:

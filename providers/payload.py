@@ -1,7 +1,7 @@
-"""From a provider's bytes to rows, and from rows to a batch: nothing is dropped without a word.
+"""From a provider's bytes to rows, and from rows to a batch of offers; nothing is dropped silently.
 
-``PayloadUnreadable`` is for a payload as a whole; a row that cannot be sold raises ``RowRejected``
-(or fails its model) and is listed with its reason.
+``PayloadUnreadable`` concerns a payload as a whole. A row that cannot be sold raises ``RowRejected`` (or
+fails its model) and is listed with its reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _instant(value: object) -> datetime | None:
 
 READ_AS_INSTANT = BeforeValidator(_instant)
 Instant = Annotated[datetime | None, READ_AS_INSTANT]
-"""A time beside the point of its answer: one that cannot be read is as good as none. In UTC."""
+"""A time that is not essential to its answer: None if it is unreadable. In UTC."""
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 GpuCount = Annotated[int, Field(ge=0, le=1024)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
@@ -70,7 +70,7 @@ def _exact(text: str) -> Decimal:
 
 
 def _written(value: Any) -> Any:
-    """``value`` with every half of a surrogate pair replaced: such text can be neither stored nor shown."""
+    """``value`` with unpaired surrogates replaced, because such text can be neither stored nor shown."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
@@ -128,7 +128,10 @@ def _short(text: str) -> str:
 def collect(
     rows: Iterable[tuple[str, Any]], build: Callable[[Any], Iterable[Offer | RejectedRow]]
 ) -> OfferBatch:
-    """Builds every (name, row); what fails, and what has no id of its own, is rejected by name."""
+    """Builds every (name, row).
+
+    A row that fails, has an unusable id, or repeats the id of another row is rejected by name.
+    """
     offers: dict[str, Offer] = {}
     rejected: list[RejectedRow] = []
     for name, row in rows:
@@ -157,10 +160,10 @@ def collect(
 
 
 def dearer(one: Offer, other: Offer) -> tuple[Offer, Offer]:
-    """Two rows of one offer, whatever their order: the one that stands, and the one that does not.
+    """Orders two rows with the same offer id: first the one that is kept, then the other.
 
-    Nothing tells which of two prices is charged, so plans count on the higher one, and at one price on the
-    smaller stock.
+    Nothing tells which of two prices is charged. So the more expensive one is kept and, at equal prices,
+    the one with less stock.
     """
     kept, left = sorted((one, other), key=_rank, reverse=True)
     return kept, left
@@ -178,7 +181,7 @@ def _rank(offer: Offer) -> tuple[Any, ...]:
 
 
 def second_row(kept: Offer, other: Offer) -> str:
-    """Why ``other`` is not sold beside ``kept``, which has the same id."""
+    """The reason for rejecting ``other`` in favour of ``kept``, which has the same id."""
     price, second = kept.price_usd_per_node_hour, other.price_usd_per_node_hour
     if price == second:
         return f"second row of offer {kept.offer_id}"
@@ -186,14 +189,14 @@ def second_row(kept: Offer, other: Offer) -> str:
 
 
 def join_batches(batches: Iterable[OfferBatch]) -> OfferBatch:
-    """Several batches as one; of two offers with one id the dearer stays, the other is rejected."""
+    """Several batches as one; of two offers with one id, the cheaper one is rejected."""
     taken = tuple(batches)
     every = collect((((o.offer_id, o)) for batch in taken for o in batch.offers), lambda offer: (offer,))
     return OfferBatch(every.offers, (*(r for batch in taken for r in batch.rejected), *every.rejected))
 
 
 def require_price(value: Decimal | None, name: str = "price") -> Decimal:
-    """A price that can be paid: present, above zero, finite and not absurd."""
+    """Raises RowRejected unless the price is present, above zero, finite and plausible."""
     if value is None:
         raise RowRejected(f"{name} is null")
     if not value.is_finite() or value < 0 or value > MOST_USD_PER_HOUR:
@@ -204,20 +207,21 @@ def require_price(value: Decimal | None, name: str = "price") -> Decimal:
 
 
 def without_noise(price: Decimal) -> Decimal:
-    """A price that its seller reckoned in floating point (1.6567999999999998), to five digits."""
+    """A price with floating-point noise (1.6567999999999998), rounded to five digits."""
     exponent = price.as_tuple().exponent
     return price.quantize(_FIVE_DIGITS) if isinstance(exponent, int) and exponent < -5 else price
 
 
 def require_sold(facts: ProviderFacts, sku: str, tier: Tier) -> None:
-    """RowRejected for a tier of a type that is priced but not sold (``search.not_sold`` of its seller)."""
+    """Raises RowRejected for a tier of a type that is priced but not sold (``search.not_sold`` in its
+    configuration)."""
     for kind in facts.search.get("not_sold", ()):
         if kind["tier"] == tier and sku in kind["types"]:
             raise RowRejected(kind["says"])
 
 
 def usd_of(amount: Decimal, currency: str, day: date) -> tuple[Decimal, str]:
-    """Dollars of ``amount`` at the table's rate of ``day``, and the rate in words ("" for dollars).
+    """Dollars of ``amount`` at the exchange rate of ``day``, and the rate as text ("" for dollars).
 
     RowRejected when the table has no such currency.
     """
@@ -231,18 +235,18 @@ def usd_of(amount: Decimal, currency: str, day: date) -> tuple[Decimal, str]:
 
 
 def require_gpus(count: int | None) -> int:
-    """A node with at least one GPU."""
+    """Raises RowRejected for a node without a GPU."""
     if not count:
         raise RowRejected("no GPU")
     return count
 
 
 def canonical_gpu(facts: ProviderFacts, word: str, memory_gb: float | None = None) -> str:
-    """The canonical name of a provider's GPU word, checked against the memory that it states.
+    """The canonical name of a provider's GPU word, checked against the stated memory.
 
-    A word sold in several sizes stands in ``silicon`` as ``<word> <GB>GB``; what does not stand there is read
-    by ``read_card``. RowRejected when the words name no card, or not one alone, or when the memory is another
-    card's.
+    A word that is sold in several sizes stands in ``silicon`` as ``<word> <GB>GB``; other words are read by
+    ``read_card``. RowRejected when the word names no card, or several, or when the memory is that of
+    another card.
     """
     known = [facts.silicon[word]] if word in facts.silicon else _by_size(facts, word)
     if not known:
@@ -256,7 +260,7 @@ def canonical_gpu(facts: ProviderFacts, word: str, memory_gb: float | None = Non
 
 
 def named_card(word: str, memory_gb: float | None = None) -> str:
-    """The card that ``word`` alone names; RowRejected says what the words leave open."""
+    """The card that ``word`` alone names; RowRejected says what is ambiguous."""
     try:
         return read_card(word, memory_gb)
     except UnknownCard as error:

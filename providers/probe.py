@@ -1,10 +1,10 @@
-"""A probe of one seller: its harmless calls, and each answer against what its adapter declares.
+"""Probes a seller: makes its harmless calls and compares each answer with what its adapter declares.
 
-Lists are asked for: what is on sale and what is held. Where a seller has dry runs (``RunsDry``), an order of
-each tier by the hour is sent as one. The adapter makes its own calls through a client that listens, so that
-every seller is probed by the same few lines; nothing is bought, changed or released. A seller that takes a
-dry run for an order is found out: the list of what is held is read after it.
-Answers to calls for tokens are not kept, and known secrets are struck out of what is reported.
+The probe lists what is on sale and what is held. Where a seller has dry runs (``RunsDry``), it sends one
+order of each hourly tier as a dry run. The adapter makes the calls through a client that records them, so
+the same few lines probe every seller; nothing is bought, changed or released. If a seller executes a dry
+run, the list of what is held, which is read afterwards, shows it. Answers to token calls are not kept, and
+known secrets are removed from the report.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from providers.shapes import Differences, blocked_at, compare_model, compare_row
 from providers.spec import Missing, ProviderAdapter, ProviderSettings, ProviderSpec, RunsDry
 
 TAG = "broker-probe"
-"""The name that an order would have which is sent as a dry run."""
+"""The tag of the orders that are sent as dry runs."""
 LISTS = frozenset({Operation.OFFERS, Operation.LEASES})
 MOST_BYTES = 512 * 1024 * 1024
-"""Answers beyond that many bytes in all are not kept, and so not compared."""
+"""Answers beyond this many bytes in total are not kept, and so not compared."""
 MOST_FINDINGS = 200
 MOST_CHARACTERS = 300
 _ID = re.compile(r"(?!v\d)(?=.*\d).{8,}|\*{3}")
-"""A part of a path with digits in it, and what was struck out as a secret."""
+"""A part of a path that contains digits or a removed secret."""
 
 
 @dataclass(slots=True)
 class _Heard:
-    """One answer, and the models that the adapter read it as."""
+    """One answer, and the models by which the adapter read it."""
 
     exchange: Exchange
     models: list[type[BaseModel]] = field(default_factory=list)
@@ -62,7 +62,10 @@ class _Heard:
 
 
 class Recorder:
-    """Hears the calls of one adapter. ``http_factory`` makes its clients."""
+    """Records the calls of one adapter.
+
+    ``http_factory`` makes its clients.
+    """
 
     def __init__(self, made: Callable[..., ProviderHttp] = ProviderHttp) -> None:
         self.http_factory: HttpFactory = partial(made, hears=self._hear)
@@ -83,7 +86,10 @@ class Recorder:
 async def probe(
     settings: ProviderSettings, at: datetime, made: Callable[..., ProviderHttp] = ProviderHttp
 ) -> ProbeReport:
-    """Asks a seller and compares; no error of the seller escapes, each is a finding."""
+    """Probes a seller.
+
+    No error of the seller escapes: each becomes a finding.
+    """
     spec, recorder = find_spec(settings.provider), Recorder(made)
     adapter = spec.build(settings, recorder.http_factory)
     failed: list[Finding] = []
@@ -116,9 +122,9 @@ async def probe(
 
 
 def dry_orders(offers: Sequence[Offer], missing: Sequence[Missing]) -> list[Order]:
-    """An order of one node of the first offer of each tier by the hour that is not sold out.
+    """For each hourly tier, an order of one node of its first offer in stock.
 
-    What lacks a setting is left out: it is known that its orders would be refused.
+    Offers whose orders lack a setting are left out, because such an order is refused anyway.
     """
     found: dict[Tier, Order] = {}
     for offer in offers:
@@ -129,12 +135,12 @@ def dry_orders(offers: Sequence[Offer], missing: Sequence[Missing]) -> list[Orde
 
 
 def dry_run(order: Order) -> str:
-    """What a dry run of ``order`` is called in a report."""
+    """The name of a dry run of ``order`` in a report."""
     return f"an order {order.offer.tier.value.replace('_', ' ')}, as a dry run"
 
 
 async def _run_dry(seller: RunsDry, order: Order) -> Finding | None:
-    """What is to be told of a dry run. No capacity and no quota are answers that orders may have."""
+    """The findings of a dry run; lack of capacity or quota is an ordinary answer to an order."""
     try:
         await seller.dry_run(order)
     except (InsufficientCapacity, QuotaExceeded):
@@ -163,7 +169,7 @@ def _failed(error: ProviderError, asked: str) -> Finding:
 
 
 def _cleaned(finding: Finding, secrets: tuple[str, ...]) -> Finding:
-    """Without secrets, and no longer than can be shown."""
+    """The text without secrets, cut to the length that can be shown."""
     texts = [finding.call, finding.field, finding.says]
     for secret in filter(None, secrets):
         texts = [text.replace(secret, "***") for text in texts]
@@ -172,9 +178,9 @@ def _cleaned(finding: Finding, secrets: tuple[str, ...]) -> Finding:
 
 
 def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall, ...], tuple[Finding, ...]]:
-    """Every answer against the schema of its rows; where none is declared, the models that it was read as.
+    """Compares every answer with the schema of its rows, or else with the models by which it was read.
 
-    Where rows of what is held stand is the adapter's to tell: it may read several forms of a list.
+    Only the adapter knows where rows of held resources stand, since it may read several forms of a list.
     """
     findings: dict[Finding, None] = {}
     for one in heard:
@@ -213,13 +219,13 @@ def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall
 
 
 def _without_ids(endpoint: str) -> str:
-    """An endpoint without the names of instances, regions and accounts in it, so that it stays the same."""
+    """The endpoint without names of instances, regions and accounts, so that it stays the same."""
     method, _, path = endpoint.partition(" ")
     return f"{method} {'/'.join('{…}' if _ID.fullmatch(part) else part for part in path.split('/'))}"
 
 
 def _value(reply: Reply, has_tables: bool) -> Any:
-    """An answer as data; None for what is none. Only sellers of tables and XML send anything but JSON."""
+    """An answer as data; None if unreadable. Only sellers of tables and XML send anything but JSON."""
     try:
         return decoded(reply.provider, reply.body) if has_tables else reply.json_or_none()
     except PayloadUnreadable:
@@ -227,12 +233,12 @@ def _value(reply: Reply, has_tables: bool) -> Any:
 
 
 def _objects(value: object) -> list[dict[str, object]]:
-    """An answer that is an object, or the objects of one that is a list."""
+    """The objects of an answer: itself, or the objects in its list."""
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
 
 
 def _at(at: str, answer: object) -> str:
-    """Where rows stand; tables and XML become lists of rows."""
+    """The place of the rows; tables and XML become lists of rows."""
     return "[]" if not at and isinstance(answer, list) else at
 
 
@@ -254,10 +260,10 @@ def _notices(reply: Reply) -> list[Finding]:
 
 
 def is_call(call: str, exchange: Exchange) -> bool:
-    """Whether an exchange is a call as ``Rows.call`` writes it.
+    """Whether an exchange matches ``Rows.call``.
 
-    ``GET /a/{x}/b`` (``…`` for any way, a comma between several paths); after ``?`` or ``: `` a word that the
-    call sends; a single word is the name of an action that it sends; words in brackets are for people.
+    The form is ``GET /a/{x}/b`` (``…`` for any prefix, a comma between several paths). Text after ``?`` or
+    ``: `` must be part of the call; a single word is the name of an action; words in brackets are comments.
     """
     written = call.partition(" (")[0]
     method, _, paths = written.partition(" ")
@@ -277,7 +283,7 @@ def _is_path(method: str, path: str, exchange: Exchange) -> bool:
 
 @cache
 def _pattern(path: str) -> re.Pattern[str]:
-    """A path as it is written in the schema, as the end of a path that was called."""
+    """A regular expression for the end of a called path, from its form in the schema."""
     known = path.rpartition("…")[2].rstrip("/")
     parts = (re.escape(part) for part in re.split(r"\{[^}]*\}", known))
     return re.compile("[^/]+".join(parts) + "$")

@@ -1,4 +1,4 @@
-"""The one list of providers, and which of them an environment configures."""
+"""The list of providers, and which of them an environment configures."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SPECS: Mapping[str, ProviderSpec] = MappingProxyType(
 )
 """Every provider by its key."""
 PRICE_LISTS = frozenset(name for name, spec in SPECS.items() if Capability.RESERVE not in spec.capabilities)
-"""Those that say what others ask: nothing can be ordered there."""
+"""Price lists: they state other sellers' prices, and nothing can be ordered from them."""
 
 
 def find_spec(name: str) -> ProviderSpec:
@@ -96,8 +96,8 @@ def configured(
 ) -> Mapping[str, ProviderSettings]:
     """Settings of every provider that ``environ`` configures, by key.
 
-    ``sandbox_url`` stands in where ``BROKER_SANDBOX_URL`` is not set; ``keyless`` adds the providers
-    whose feeds are open.
+    ``sandbox_url`` is the default of ``BROKER_SANDBOX_URL``; ``keyless`` adds the providers whose feeds are
+    open.
     """
     sandbox = environ.get("BROKER_SANDBOX_URL") or sandbox_url
     found = {
@@ -123,7 +123,7 @@ def build_adapters(
 
 
 def missing_settings(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tuple[Missing, ...]]:
-    """What is missing at the sellers that take not every order as they are configured, by key."""
+    """The missing settings of sellers that, as configured, refuse some orders, by provider key."""
     found = {
         name: find_spec(name).missing(each) for name, each in settings.items() if name not in PRICE_LISTS
     }
@@ -131,13 +131,16 @@ def missing_settings(settings: Mapping[str, ProviderSettings]) -> Mapping[str, t
 
 
 def not_orderable(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tuple[Missing, ...]]:
-    """What is missing at the sellers that take no order at all as they are configured, by key."""
+    """The missing settings of sellers that, as configured, take no order at all, by provider key."""
     found = missing_settings(settings)
     return {name: missing for name, missing in found.items() if any(one.only is None for one in missing)}
 
 
 def can_be_ordered(settings: Mapping[str, ProviderSettings]) -> Callable[[Offer], bool]:
-    """Tells of an offer of a seller that takes orders whether it takes one of this offer."""
+    """Returns a test of offers: whether the seller takes orders of this offer.
+
+    It ignores sellers that take no orders at all (``not_orderable``).
+    """
     parts = {
         name: missing
         for name, missing in missing_settings(settings).items()
@@ -152,9 +155,9 @@ def is_orderable(name: str, settings: Mapping[str, ProviderSettings]) -> bool:
 
 
 def not_planned(settings: Mapping[str, ProviderSettings]) -> frozenset[str]:
-    """Providers whose offers no plan is made of: price lists, and sellers that take no order as configured.
+    """Providers whose offers are not used in plans: price lists, and sellers that take no orders.
 
-    Where no seller takes one, plans show what could be had: only the price lists are left out then.
+    If no seller takes orders, only the price lists are left out, so that plans show what could be had.
     """
     closed = frozenset(not_orderable(settings))
     is_open = any(name not in closed | PRICE_LISTS for name in settings)
@@ -162,11 +165,14 @@ def not_planned(settings: Mapping[str, ProviderSettings]) -> frozenset[str]:
 
 
 def poll_intervals(settings: Mapping[str, ProviderSettings]) -> Mapping[str, timedelta]:
-    """Feeds that are asked less often than in every poll; none on a sandbox, whose prices change at once."""
+    """Poll intervals of feeds that are not read in every poll.
+
+    None on a sandbox, whose prices change at once.
+    """
     slow = {name: find_spec(name).poll_every_s for name, each in settings.items() if not each.sandbox}
     return {name: timedelta(seconds=seconds) for name, seconds in slow.items() if seconds}
 
 
 def sellers(feeds: Mapping[str, Feed]) -> Mapping[str, ProviderAdapter]:
-    """Those of ``feeds`` that can be bought from."""
+    """The feeds that sell."""
     return {name: feed for name, feed in feeds.items() if isinstance(feed, ProviderAdapter)}

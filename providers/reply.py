@@ -1,7 +1,7 @@
-"""An answer of a provider as every adapter reads it, and what its status alone says.
+"""A provider's answer as every adapter reads it, and what its status alone means.
 
-What an error answer means is each adapter's own knowledge: its ``Classify`` function reads status and
-body; ``classify_by_status`` is what it falls back on.
+Each adapter's ``Classify`` function knows its error answers by status and body; ``classify_by_status`` is
+the default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Operation(StrEnum):
-    """Classes of calls: pace and breaker are kept for each."""
+    """Kinds of calls; each has its own pace and circuit breaker."""
 
     OFFERS = "offers"
     LEASES = "leases"
@@ -48,9 +48,10 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer with its body read in full. ``headers`` have lower-case names.
+    """An answer with its whole body.
 
-    ``endpoint``: method and path of its call. ``noted``: is told the models that it is read as.
+    ``headers`` have lower-case names. ``endpoint``: method and path of the call. ``noted`` is called with
+    each model by which the answer is read.
     """
 
     provider: str
@@ -74,7 +75,7 @@ class Reply:
 
     @property
     def answered_at(self) -> datetime:
-        """The seller's own time of the answer (its ``Date``); this machine's where it says none."""
+        """The seller's time of the answer (its ``Date`` header), else this machine's."""
         try:
             return parsedate_to_datetime(self.headers.get("date", "")).astimezone(UTC)
         except (TypeError, ValueError):
@@ -86,7 +87,7 @@ class Reply:
         return retry_after_s(self.headers.get("retry-after", ""), self.headers.get("date", ""))
 
     def json(self) -> Any:
-        """The body as JSON with exact decimals; raises what ``unreadable`` gives."""
+        """The body as JSON with exact decimals; raises the error of ``unreadable``."""
         try:
             return decode_json(self.provider, self.body)
         except PayloadUnreadable as error:
@@ -100,7 +101,7 @@ class Reply:
             return None
 
     def read(self, model: type[Model]) -> Model:
-        """The body as ``model``; raises what ``unreadable`` gives."""
+        """The body as ``model``; raises the error of ``unreadable``."""
         if self.noted is not None:
             self.noted(model)
         try:
@@ -109,7 +110,7 @@ class Reply:
             raise self.unreadable(str(error).removeprefix(f"{self.provider}: ")) from error
 
     def rows(self, what: str, model: type[Model]) -> list[Model]:
-        """The rows of an answer that is a list of ``model``; raises what ``unreadable`` gives."""
+        """The rows of an answer that is a list of ``model``; raises the error of ``unreadable``."""
         if self.noted is not None:
             self.noted(model)
         with self.being_read():
@@ -118,22 +119,22 @@ class Reply:
 
     @property
     def retirement(self) -> Mapping[str, str]:
-        """What it says of its endpoint's end: ``deprecation`` and ``sunset``, as far as it names them."""
+        """The ``deprecation`` and ``sunset`` of the endpoint, as far as the answer names them."""
         return {name: self.headers[name] for name in ("deprecation", "sunset") if name in self.headers}
 
     @property
     def is_gone(self) -> bool:
-        """Whether its endpoint went (410); a 410 to an order speaks of what was ordered."""
+        """Whether the endpoint is retired (410); a 410 answer to an order concerns the ordered item."""
         return self.status == 410 and self.operation is not Operation.ORDER
 
     def unreadable(self, message: str) -> ProviderError:
-        """The error for an answer that makes no sense: after an order nobody knows what happened."""
+        """The error of an unreadable answer; after an order it is OutcomeUnknown."""
         kind = PayloadUnreadable if self.repeatable else OutcomeUnknown
         return self.named(kind(self.provider, message, request_id=self.request_id))
 
     @contextlib.contextmanager
     def being_read(self) -> Iterator[None]:
-        """While its rows are read: what is unreadable in them is so in this answer."""
+        """A context in which unreadable rows raise the error of this answer."""
         try:
             yield
         except PayloadUnreadable as error:
@@ -141,7 +142,7 @@ class Reply:
             raise
 
     def named(self, error: ProviderError) -> ProviderError:
-        """``error`` as one of this answer: it names the call."""
+        """``error`` with the name of the call."""
         error.endpoint, error.status = self.endpoint or None, self.status
         return error
 
@@ -150,7 +151,7 @@ Classify = Callable[[Reply], ProviderError]
 
 
 def classify_by_status(reply: Reply, message: str = "") -> ProviderError:
-    """The fallback of every ``Classify``: what the status alone says."""
+    """The typed error that the status alone implies: the default of every ``Classify``."""
     text = (message or reply.text)[:_MESSAGE_CHARACTERS].strip() or f"HTTP {reply.status}"
     if reply.status == 429:
         return RateLimited(reply.provider, text, reply.retry_after_s)

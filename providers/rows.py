@@ -1,4 +1,4 @@
-"""Rows of answers, the machines and the times in them: what the parsers of many adapters share."""
+"""Rows, nodes and times of answers: helpers that many parsers share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def gpu_node(
 
 
 def page_by_page(parse_page: Callable[[bytes, datetime], OfferBatch]) -> Parse:
-    """A ``parse`` for recorded answers that are read one by one, whatever their names."""
+    """A ``parse`` function for recorded answers that are read one by one, whatever their file names."""
 
     def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
         return join_batches(parse_page(body, observed_at) for _, body in payloads)
@@ -65,9 +65,9 @@ def page_by_page(parse_page: Callable[[bytes, datetime], OfferBatch]) -> Parse:
 
 
 def rate_of(usd_per_hour: Decimal | None, nodes: int = 1) -> Decimal | None:
-    """USD per node-hour of what ``nodes`` nodes are charged by the hour; None where it is no price.
+    """USD per node-hour of a rate for ``nodes`` nodes; None where it is no price.
 
-    A lease that is being made, or was stopped, may show none, or zero.
+    A lease that is being created, or was stopped, may show none, or zero.
     """
     try:
         return require_price(usd_per_hour) / max(1, nodes)
@@ -76,12 +76,12 @@ def rate_of(usd_per_hour: Decimal | None, nodes: int = 1) -> Decimal | None:
 
 
 def as_utc(instant: datetime) -> datetime:
-    """A time of an answer; one that names no zone is UTC."""
+    """A time in UTC; a time without a zone is taken as UTC."""
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def window_between(start: datetime | None, end: datetime | None) -> Window | None:
-    """The window of an answer; None where one end is not said, or it would be empty."""
+    """The window between two instants; None when one is missing, or when it would be empty."""
     if start is None or end is None or as_utc(end) <= as_utc(start):
         return None
     return Window(as_utc(start), as_utc(end))

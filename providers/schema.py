@@ -1,7 +1,7 @@
-"""What becomes of each field that a seller publishes of what it sells: read, or not read and why.
+"""What happens to each field that a seller publishes: it is read, or it is not read for a stated reason.
 
-Fields that are read follow from the private models of an adapter; the others are listed beside those models.
-``docs/seller-fields.md`` is made of both, so that no field can be added without appearing there.
+The fields that are read follow from an adapter's private models; all others are listed beside those models.
+``docs/seller-fields.md`` is generated from both, so every new field appears there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_OF_A_PRICE = "bears on no price, tier, place, count, time or link"
 
 
 class Fate(StrEnum):
-    """What becomes of a field."""
+    """What happens to a field."""
 
     READ = "read"
     UNREAD = "not read"
@@ -39,10 +39,10 @@ def _as_it_is(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Marks a field of a model (``Annotated``) whose words the adapter knows one by one.
+    """Marks a field (``Annotated``) whose possible words the adapter knows.
 
-    ``known``: gives them; it is a function because tables stand below the models that they are for.
-    ``normal``: how the adapter brings a word into the form of the table before it looks there.
+    ``known`` returns them; it is a function because tables are defined below the models. ``normal``: how
+    the adapter normalizes a word before looking it up.
     """
 
     known: Callable[[], Collection[str]]
@@ -55,7 +55,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One field of a row, with the reason why it is not read."""
+    """One field of a row, with the reason if it is not read."""
 
     name: str
     fate: Fate
@@ -66,12 +66,12 @@ class Told:
 class Rows:
     """One kind of row that a seller publishes.
 
-    ``call``: which call answers with it; ``at``: where rows stand in the answer, "" for columns and for XML
-    (``data.*`` every value of an object, ``sizes[]`` every item of a list). ``read``: the adapter's model of
-    a row, or names of what is read; ``also_read``: names that the adapter reads beside its model.
-    ``unread`` and ``unknown`` (what could not be looked up): dotted names with the reason; a name stands for
-    all below it. ``at_times``: names that are read where they are sent, and that whole answers may lack;
-    None: any but those that the model has no default for.
+    ``call``: the call whose answer has it; ``at``: where rows stand in the answer, "" for columns and for
+    XML (``data.*`` every value of an object, ``sizes[]`` every item of a list). ``read``: the adapter's
+    model of a row, or names of the fields that are read; ``also_read``: names read beside the model.
+    ``unread`` and ``unknown`` (fields that could not be looked up): dotted names with the reason; a name
+    includes everything below it. ``at_times``: names that whole answers may lack; None: those for which the
+    model has a default.
     """
 
     call: str
@@ -83,7 +83,7 @@ class Rows:
     at_times: tuple[str, ...] | None = ()
 
     def fields(self) -> tuple[Told, ...]:
-        """Every field: those that are read in the order of the model, then the others."""
+        """Every field: those that are read, in the order of the model, then the others."""
         read = self.read if isinstance(self.read, tuple) else tuple(names_of(self.read))
         return (
             *(Told(name, Fate.READ) for name in (*read, *self.also_read)),
@@ -94,9 +94,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All rows of one seller: of what is on sale, and ``held``: of what is held.
+    """All kinds of rows of one seller: on sale, and ``held``.
 
-    ``held_against``: outside material, with its version or date, and its gaps.
+    ``held_against``: the external material, with version or date, that the schema was compared with, and
+    its gaps.
     """
 
     rows: tuple[Rows, ...]
@@ -105,12 +106,12 @@ class Schema:
 
     @property
     def every(self) -> tuple[Rows, ...]:
-        """Those of what is on sale, then those of what is held."""
+        """Rows on sale, then rows held."""
         return (*self.rows, *self.held)
 
 
 def names_of(model: type[BaseModel]) -> Iterator[str]:
-    """Dotted names of the fields of a model as they stand on the wire; of a nested model its leaves.
+    """Dotted wire names of a model's fields; of a nested model, the names of its leaves.
 
     ``*`` stands for the keys of an object whose values are rows (``location_cost.*.hourly_cost``).
     """
@@ -125,12 +126,12 @@ def names_of(model: type[BaseModel]) -> Iterator[str]:
 
 
 def model_in(info: FieldInfo) -> type[BaseModel] | None:
-    """The model that a field holds: itself, in a list or as the values of an object."""
+    """The model in a field: itself, in a list, or as the values of an object."""
     return next(_models(info.annotation), None)
 
 
 def is_keyed(annotation: Any) -> bool:
-    """Whether an annotation allows an object whose keys are no fields."""
+    """Whether an annotation allows an object whose keys are data."""
     origin = typing.get_origin(annotation)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return True

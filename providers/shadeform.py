@@ -66,7 +66,7 @@ _FORMS = {"vm": Form.VM, "container": Form.CONTAINER, "baremetal": Form.BARE_MET
 
 
 class _Place(PayloadModel):
-    """A region stands once for each way in which the type is rented there; an older answer names none."""
+    """A region appears once for each way in which the type is rented there; an older answer has no region."""
 
     region: Name
     available: bool = False
@@ -85,7 +85,7 @@ class _Configuration(PayloadModel):
 
 
 class _BootTime(PayloadModel):
-    """From the order to an instance that runs, in seconds."""
+    """Seconds from the order to a running instance."""
 
     min_boot_in_sec: Amount = 0
     max_boot_in_sec: Amount = 0
@@ -104,7 +104,7 @@ class _Type(PayloadModel):
 
     @property
     def launch(self) -> NodeLaunch | None:
-        """The middle of the range that the row states."""
+        """The middle of the stated range, as a time to launch."""
         boot = self.boot_time
         if boot is None or boot.max_boot_in_sec == 0:
             return None
@@ -167,7 +167,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
 
 
 def _country(facts: ProviderFacts, region: str) -> str | None:
-    """The country of ``city-country-number``, or of a region of the older form."""
+    """The country of ``city-country-number``, or of a region in the older form."""
     found = re.fullmatch(r".+-([a-z]+)-\d+", region)
     return facts.country_of(found.group(1) if found and found.group(1) in facts.countries else region)
 
@@ -191,7 +191,8 @@ def _sku(kind: _Type, facts: ProviderFacts) -> Sku:
 
 
 def _intra_node(gpu: str, count: int, nvlink: bool | None) -> IntraNode | None:
-    """What the GPU's form implies, unless ``nvlink`` denies a switch or adds a bridge between two cards."""
+    """The link that the GPU's form implies, unless ``nvlink`` excludes a switch or adds a bridge between two
+    cards."""
     implied, spec = infer_intra_node(gpu, count), load_gpus()[gpu]
     if implied is None or nvlink is None:
         return implied
@@ -210,7 +211,7 @@ _GONE = re.compile(r"not[ _]found|does not exist|already (been )?delet|is delet"
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"error_code", "error"}``, mostly 409 whatever went wrong: the code and the words tell."""
+    """The typed error of ``{"error_code", "error"}``; the status is mostly 409, so code and words decide."""
     body = reply.json_or_none()
     if reply.status in {401, 403, 429} or reply.status >= 500 or not isinstance(body, dict):
         return classify_by_status(reply)
@@ -292,7 +293,7 @@ class Shadeform(SellerClient):
         return parse_offers((await self._on_sale("/v1/instances/types")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one instance that has the tag as its name and first tag; it may still fail afterwards."""
+        """Creates one instance with the tag as name and first tag; it may still fail for lack of capacity."""
         refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/v1/instances/create", self._create_body(order))
         return ordered(order, reply.read(_Created).id)

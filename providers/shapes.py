@@ -1,7 +1,7 @@
-"""The form of answers against what their adapter declares: which fields are new, gone or of another type.
+"""Compares answers with what their adapter declares: fields that are new, missing, or of another type.
 
-Pure. A field is told once for a call, however many rows have it. Values of fields stand in no finding, but
-for words of enumerations.
+Pure functions. A field is reported once per call, however many rows have it. Findings contain no values,
+except words of enumerations.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from providers.payload import READ_AS_INSTANT, decode_json
 from providers.schema import Rows, Words, is_keyed, model_in
 
 MOST_NAMED = 60
-"""Characters of a name or a word of a seller that are shown."""
+"""How many characters of a seller's name or word are shown."""
 PEEK_BYTES = 256 * 1024
-"""How much of each file in an archive is looked at."""
+"""How many bytes of each file in an archive are read."""
 LEAST_COLUMNS = 5
 """A line of a table with fewer cells is a remark above its header."""
 _KINDS: tuple[tuple[type, frozenset[str]], ...] = (
@@ -45,12 +45,12 @@ _KINDS: tuple[tuple[type, frozenset[str]], ...] = (
     (date, frozenset({"text"})),
     (BaseModel, frozenset({"object"})),
 )
-"""What a type is read from. Sellers write numbers as text as well, and adapters read both."""
+"""JSON kinds from which a type can be read: sellers write numbers as text, too, and adapters read both."""
 
 
 @dataclass(slots=True)
 class Differences:
-    """What was found in one call's answers so far; a field is told once for each kind of finding."""
+    """The findings from one call's answers so far; each field is reported once per kind of finding."""
 
     call: str
     _found: dict[tuple[FindingKind, str, str], Finding] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Differences:
 
 
 def rows_at(value: Any, at: str) -> Iterator[Any]:
-    """The rows of a decoded answer at a place as ``Rows.at`` writes it; none where the way ends before."""
+    """The rows of a decoded answer at a place in the form of ``Rows.at``; none where the path ends early."""
     if not at:
         yield value
         return
@@ -86,7 +86,7 @@ def _step(value: Any, head: str) -> list[Any]:
 
 
 def blocked_at(value: Any, at: str) -> tuple[FindingKind, str, str] | None:
-    """Where the way to the rows of an answer ends for another reason than an empty list; None: nowhere."""
+    """Where the path to an answer's rows is blocked by anything but an empty list; None: nowhere."""
     reached, walked = [value], ""
     for head in at.split(".") if at else ():
         name = head.removesuffix("[]")
@@ -105,9 +105,9 @@ def blocked_at(value: Any, at: str) -> tuple[FindingKind, str, str] | None:
 
 
 def compare_rows(declared: Sequence[Rows], rows: Sequence[Any], differences: Differences) -> None:
-    """Compares the rows of one place with all that is declared of them.
+    """Compares the rows of one place with everything that is declared of them.
 
-    Several ``declared`` are several readers of one row: what one of them tells is told.
+    Several ``declared`` are several readers of one row: a field that one of them declares is declared.
     """
     objects = [row for row in rows if isinstance(row, dict)]
     if len(objects) < len(rows):
@@ -133,9 +133,9 @@ def compare_model(
     before: str = "",
     at_times: Sequence[str] | None = None,
 ) -> None:
-    """Compares objects with the model that reads them: what no object has, other types, unknown words.
+    """Compares objects with their model: missing fields, other types, unknown words.
 
-    ``at_times``: what whole answers may lack; None: whatever the model has a default for.
+    ``at_times``: fields that whole answers may lack; None: those with a default in the model.
     """
     for name, info in model.model_fields.items():
         wire = info.alias or name
@@ -171,7 +171,7 @@ def _may_lack(info: FieldInfo, path: str, at_times: Sequence[str] | None) -> boo
 
 
 def below(held: Sequence[Any], info: FieldInfo) -> tuple[list[Mapping[str, Any]], str]:
-    """The objects in the values of a field that holds a model, and what stands for the keys above them."""
+    """The objects in a field that holds a model, and the placeholder for the keys above them."""
     if is_keyed(info.annotation):
         held = [inner for value in held if isinstance(value, dict) for inner in value.values()]
     flat = [item for value in held for item in (value if isinstance(value, list) else [value])]
@@ -196,7 +196,7 @@ _NAMES: tuple[tuple[tuple[type, ...], str], ...] = (
 
 
 def kinds_of(annotation: Any, metadata: Sequence[Any] = ()) -> frozenset[str] | None:
-    """The kinds of values that a field is read from; None where a validator of its own reads it."""
+    """The kinds from which a field can be read; None where a validator of its own reads it."""
     if any(isinstance(one, BeforeValidator) for one in metadata):
         return frozenset({"text", "null"}) if READ_AS_INSTANT in metadata else None
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
@@ -220,9 +220,9 @@ def kinds_of(annotation: Any, metadata: Sequence[Any] = ()) -> frozenset[str] | 
 
 
 def paths_of(value: Any, before: str = "", *, empty: bool = False) -> Iterator[str]:
-    """Dotted names of the fields of a row; of lists of objects those of their items.
+    """Dotted names of the fields of a row; for lists of objects, those of their items.
 
-    ``empty``: also of fields that hold nothing.
+    ``empty``: include fields without a value.
     """
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -244,7 +244,7 @@ def is_within(path: str, name: str) -> bool:
 
 
 def decoded(provider: str, body: bytes) -> Any:
-    """An answer as data, whatever its form: JSON as it is; XML and tables as a list of rows of texts.
+    """An answer as data: JSON as it is; XML and tables as a list of rows of texts.
 
     PayloadUnreadable for anything else.
     """
@@ -271,7 +271,7 @@ def _unpacked(provider: str, body: bytes) -> Iterator[str]:
 
 
 def _table(text: str) -> list[dict[str, str]]:
-    """Rows of a table by column; remarks above the header are left out."""
+    """Rows of a table by column, without remarks above the header."""
     try:
         lines = [cells for cells in csv.reader(io.StringIO(text, newline="")) if len(cells) >= LEAST_COLUMNS]
     except csv.Error:

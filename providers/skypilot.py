@@ -53,7 +53,8 @@ POLICY = HttpPolicy(concurrency=4, max_bytes=64 * 1024 * 1024)
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 LONGEST_GPU_INFO = 1000
 LEAST_MIB = 1024
-"""No card on sale has less than 1 GiB: a smaller ``SizeInMiB`` counts GB (the file of Shadeform)."""
+"""The smallest ``SizeInMiB`` that counts MiB: no card on sale has less than 1 GiB, so smaller numbers count
+GB."""
 _PRICES = ((Tier.ON_DEMAND, "Price"), (Tier.SPOT, "SpotPrice"))
 _NULL = re.compile(r"(?<=: )null(?=[,}])")
 _CLOUD = re.compile(r"[a-z0-9_-]{1,40}")
@@ -63,7 +64,7 @@ _Place = tuple[str, int, str]
 
 
 def parse_offers(files: Mapping[str, bytes], observed_at: datetime) -> OfferBatch:
-    """Offers of ``vms.csv`` by the catalogue's word for the cloud."""
+    """Offers of ``vms.csv``, by the catalogue's name of the cloud."""
     listed = HostedList(NAME, SOURCE)
     for cloud, body in files.items():
         _read(listed, cloud, body, observed_at)
@@ -94,11 +95,11 @@ def _read(listed: HostedList, cloud: str, body: bytes, observed_at: datetime) ->
 
 
 class _NoGpu(RowRejected):
-    """A machine without a GPU, of which a file has thousands."""
+    """A machine without a GPU; a file has thousands of them."""
 
 
 def _prices_of(row: _Row, seller: str) -> Iterator[Listed]:
-    """What a row is sold for, on demand and spot."""
+    """The prices of a row, on demand and spot."""
     name = row["InstanceType"].strip()
     if not row["AcceleratorName"].strip():
         raise _NoGpu("no GPU in the row")
@@ -135,7 +136,7 @@ def _cards(rows: Sequence[_Row]) -> dict[_Place, _Row]:
 
 
 def _with_cards(row: _Row, word: str, listed: HostedList, seller: str, cards: Mapping[_Place, _Row]) -> _Row:
-    """The machine with its GPUs: a tier has a price where both parts have one."""
+    """The machine with its GPUs: a tier is sold where both parts have a price."""
     node = listed.node(seller, row["InstanceType"].strip())
     count = (node.gpus_per_node if node is not None else None) or 0
     card = cards.get((word, count, row.get("AvailabilityZone", "")))
@@ -152,14 +153,17 @@ def _with_cards(row: _Row, word: str, listed: HostedList, seller: str, cards: Ma
 
 
 def _sum(machine: str, cards: str) -> str:
-    """Both parts' price; empty where one of them is missing or zero."""
+    """The sum of both prices; empty where one is missing or zero."""
     prices = [number(text, "price") for text in (machine, cards)]
     return str(sum(filter(None, prices))) if all(prices) else ""
 
 
 @lru_cache(maxsize=4096)
 def _gpu_memory_gb(text: str) -> float | None:
-    """GB of one GPU in a ``GpuInfo``; None when it says none. A literal is read, nothing is run."""
+    """GB of one GPU in a ``GpuInfo``; None when it has none.
+
+    It is parsed as a literal and never executed.
+    """
     if not text.lstrip().startswith("{"):
         return None
     if len(text) > LONGEST_GPU_INFO:

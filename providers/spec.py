@@ -37,13 +37,13 @@ from providers.schema import Schema
 
 EVERY_PROVIDER_HAS = ("base_url", "min_interval_s", "timeout_s")
 NEAR_ENOUGH_TO_REFUSE = 0.88
-"""Likeness of two variables' names above which one is taken for a slip in the other."""
+"""The similarity of two variable names above which one is taken for a misspelling of the other."""
 NamedPayload = tuple[str, bytes]
 """A recorded answer: file name and content."""
 
 
 class Capability(StrEnum):
-    """What an adapter can do; absent means that it cannot."""
+    """A capability of an adapter; an absent one means that it lacks it."""
 
     OFFERS = "offers"
     AVAILABILITY = "availability"
@@ -68,7 +68,7 @@ HOLDING = frozenset(
         Capability.RELEASE,
     }
 )
-"""What every seller can whose API sells, shows and takes back capacity."""
+"""The capabilities of a seller whose API sells, lists and releases capacity."""
 
 METHOD_OF: Mapping[Capability, str] = MappingProxyType(
     {
@@ -80,17 +80,19 @@ METHOD_OF: Mapping[Capability, str] = MappingProxyType(
         Capability.DRY_RUN: "dry_run",
     }
 )
-"""The capabilities that are a method; the others show in offers (tier, stock, fabric, nodes per order), and
-``lease_price`` in leases by the hour."""
+"""The method of each capability that is one.
+
+The others show in offers (tier, stock, fabric, nodes per order), and ``lease_price`` in hourly leases.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A setting that a seller's orders need and that has no default.
+    """A setting without a default that a seller's orders need.
 
-    ``names``: the options that meet it, one is enough. ``says``: what to put there. ``stand_in``: what a test
-    market is sent in its place. ``is_met``: tells of settings that meet it in another way. ``only``: the
-    offers whose orders need it; None: all.
+    ``names``: options, of which one is enough. ``says``: what to enter. ``stand_in``: the value for a test
+    market. ``is_met``: whether settings meet the need in another way. ``only``: the offers whose orders
+    need it; None: all.
     """
 
     names: tuple[str, ...]
@@ -102,7 +104,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Variables of which one has to be set before anything can be ordered, and what to put there.
+    """Variables of which one must be set before anything can be ordered, and what to enter.
 
     ``only``: the offers that cannot be ordered without it; None: all.
     """
@@ -121,7 +123,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Text that never shows itself."""
+    """Text that is hidden in logs and representations."""
 
     value: str = field(repr=False)
 
@@ -131,11 +133,11 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """Where a provider is reached and as whom.
+    """Address and account of a provider.
 
-    ``credentials`` and ``options`` carry the names of the spec. ``min_interval_s`` None: the pace that
-    the provider documents; ``timeout_s`` None: the adapter's own patience. ``keyless``: no credentials,
-    the open feeds alone. ``sandbox``: the market server, where any credential is accepted.
+    ``credentials`` and ``options`` have the names of the spec. ``min_interval_s`` None: the provider's
+    documented pace; ``timeout_s`` None: the adapter's own limits. ``keyless``: no credentials, only open
+    feeds. ``sandbox``: the market server, which accepts any credential.
     """
 
     provider: str
@@ -155,11 +157,11 @@ class ProviderSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """All credentials, for striking them out of errors."""
+        """All credentials, to remove them from errors."""
         return tuple(secret.value for secret in self.credentials.values())
 
     def tuned(self, policy: HttpPolicy) -> HttpPolicy:
-        """``policy`` with the pace and time limit that are set; on this machine no pace is kept."""
+        """``policy`` with the configured pace and timeout; calls to this machine are not paced."""
         if self.timeout_s is not None:
             policy = policy.with_timeout(self.timeout_s)
         if self.min_interval_s is not None:
@@ -168,7 +170,10 @@ class ProviderSettings:
 
 
 class Feed(OfferSource, Protocol):
-    """What ``build`` gives at least: a source of offers. A list of other sellers' prices is no more."""
+    """The least that ``build`` returns: a source of offers.
+
+    A price list is no more.
+    """
 
     async def aclose(self) -> None:
         """Closes its connections."""
@@ -177,39 +182,39 @@ class Feed(OfferSource, Protocol):
 
 @runtime_checkable
 class TellsPauses(Protocol):
-    """A client that says which of its calls are held back after too many failures."""
+    """A client that says which calls its circuit breakers hold back."""
 
     def paused_until(self) -> Mapping[str, datetime]:
-        """Until when nothing is sent, by kind of call; nothing where calls go through."""
+        """Until when nothing is sent, by kind of call; empty where calls are sent."""
         ...
 
 
 @runtime_checkable
 class ProviderAdapter(Feed, Reserver, Protocol):
-    """A source of offers that can be bought from."""
+    """A source of offers that can be ordered."""
 
 
 @runtime_checkable
 class RunsDry(Protocol):
-    """A seller that says what it makes of an order by the hour without taking it."""
+    """A seller that validates an hourly order without accepting it."""
 
     async def dry_run(self, order: Order) -> None:
-        """Sends ``order`` as one that buys nothing; raises what the order would have met with.
+        """Sends ``order`` as a dry run; raises the error that the order would raise.
 
-        OutcomeUnknown where the answer is that of an order that was taken.
+        OutcomeUnknown where the answer is that of an accepted order.
         """
         ...
 
 
 def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
-    """For providers that sell one node a call: OrderRejected for more, or for a tag they would cut."""
+    """For providers that sell one node per call: OrderRejected for more, or for a tag that they would cut."""
     if order.nodes != 1:
         raise OrderRejected(provider, f"one node a call, {order.nodes} were ordered")
     refuse_long_tag(order, provider, longest_tag)
 
 
 def refuse_long_tag(order: Order, provider: str, longest_tag: int) -> None:
-    """OrderRejected for a tag that the provider would cut, so that the lease could not be found by it."""
+    """OrderRejected for a tag that the provider would cut, because then no lease could be found by it."""
     if len(order.tag) > longest_tag:
         raise OrderRejected(provider, f"tag of {len(order.tag)} characters, {longest_tag} are kept")
 
@@ -222,16 +227,15 @@ Parse = Callable[[Sequence[NamedPayload], datetime], OfferBatch]
 class ProviderSpec:
     """One provider.
 
-    ``name``: the key, also the path under a sandbox. ``base_url``: the real host root. ``credentials``:
-    names whose variables are ``BROKER_<KEY>_<NAME>`` in upper case, with what each is; all are needed,
-    ``optional_credentials`` are not. ``options``: the same for settings that are no secret, with their
-    defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
-    ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
-    ``idempotency`` None: nothing can be bought from it. ``needs``: options without a default that orders
-    need. ``schema``: what becomes of each field that the provider publishes. ``poll_every_s``: prices are no
-    newer than that, so
-    it is asked no more often. ``name_of_cloud``: of a catalogue with a file a cloud, the name under which
-    ``parse`` takes one, from the cloud and the file's own name.
+    ``name``: its key, also its path in a sandbox. ``base_url``: the real host. ``credentials``: names whose
+    variables are ``BROKER_<KEY>_<NAME>`` in upper case, each with a description; all are required,
+    ``optional_credentials`` are not. ``options``: settings that are not secret, with their defaults. Every
+    provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``. ``keyless``: ``list_offers``
+    works without credentials. ``adapter``: the class that ``build`` creates. ``idempotency`` None: nothing
+    can be ordered. ``needs``: options without a default that orders need. ``schema``: what happens to each
+    field that the provider publishes. ``poll_every_s``: how often prices change at most, so how often the
+    provider is polled. ``name_of_cloud``: for a catalogue with a file per cloud, the name under which
+    ``parse`` expects one, from the cloud and the file's own name.
     """
 
     name: str
@@ -253,7 +257,7 @@ class ProviderSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every credential and option, as ``variable`` takes them."""
+        """Every credential and option, by the names that ``variable`` accepts."""
         return (*self.credentials, *self.optional_credentials, *self.options, *EVERY_PROVIDER_HAS)
 
     def variable(self, name: str) -> str:
@@ -262,11 +266,11 @@ class ProviderSpec:
 
     @property
     def stand_ins(self) -> Mapping[str, str]:
-        """The options with which a test market takes orders: the defaults, and something for each need."""
+        """Options with which a test market accepts orders: the defaults, and a value for each need."""
         return {**self.options, **{need.names[0]: need.stand_in for need in self.needs}}
 
     def missing(self, settings: ProviderSettings) -> tuple[Missing, ...]:
-        """What keeps orders from being sent as configured; nothing where they can be sent."""
+        """What prevents orders as configured; empty where they can be sent."""
         if settings.keyless:
             return tuple(Missing((self.variable(name),), says) for name, says in self.credentials.items())
         return tuple(
@@ -281,9 +285,9 @@ def settings_from_environment(
 ) -> ProviderSettings | None:
     """Settings of ``spec``, or None when the provider is not configured.
 
-    Credentials (or a base URL) of its own come first; without them the sandbox is used where one is
-    named; without that, and only when ``keyless`` is wished and possible, the open feeds. InputError for what
-    is given but empty: an empty credential is none, but nothing else may be empty.
+    Its own credentials (or base URL) take precedence, then the sandbox, if one is named, then the open
+    feeds, if ``keyless`` is requested and possible. InputError for an empty setting, except for a
+    credential, which then counts as missing.
     """
     _refuse_empty(spec, environ)
     _refuse_slips(spec, environ)
@@ -310,7 +314,7 @@ def settings_from_environment(
 
 
 def _refuse_empty(spec: ProviderSpec, environ: Mapping[str, str]) -> None:
-    """An empty base URL would reach the real seller; an empty half of a credential would be a sandbox."""
+    """Refuses empty settings: an empty URL would mean the real seller, an empty credential the sandbox."""
     given = {
         name: environ[spec.variable(name)].strip() for name in spec.names if spec.variable(name) in environ
     }
@@ -326,7 +330,7 @@ def _refuse_empty(spec: ProviderSpec, environ: Mapping[str, str]) -> None:
 
 
 def _without(spec: ProviderSpec, name: str) -> str:
-    """What holds without the setting ``name``."""
+    """What happens without the setting ``name``."""
     if name in spec.credentials:
         return f"and the rest of the credentials of {spec.name} to do without that provider"
     default = spec.base_url if name == "base_url" else spec.options.get(name)
@@ -334,7 +338,8 @@ def _without(spec: ProviderSpec, name: str) -> str:
 
 
 def _refuse_slips(spec: ProviderSpec, environ: Mapping[str, str]) -> None:
-    """A slip in a name would leave its default in force: another account's project, the real seller."""
+    """Refuses misspelled names, which would leave a default in force: another account's project, the real
+    seller."""
     prefix, known = spec.variable(""), [spec.variable(name) for name in spec.names]
     strange = sorted(name for name in environ if name.startswith(prefix) and name not in known)
     near = {
@@ -346,7 +351,7 @@ def _refuse_slips(spec: ProviderSpec, environ: Mapping[str, str]) -> None:
 
 
 def _credentials(spec: ProviderSpec, environ: Mapping[str, str]) -> Mapping[str, Secret] | None:
-    """Credentials of its own, or None when one that is needed is missing."""
+    """The provider's own credentials, or None when a required one is missing."""
     names = (*spec.credentials, *spec.optional_credentials)
     found = {name: Secret(environ.get(spec.variable(name), "").strip()) for name in names}
     if not spec.credentials or not all(found[name].value for name in spec.credentials):

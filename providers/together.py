@@ -71,7 +71,7 @@ class _Region(PayloadModel):
 
 
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
-    """Offers of ``GET /v1/compute/regions``: one for each region, GPU type and way of paying."""
+    """Offers of ``GET /v1/compute/regions``: one for each region, GPU type and billing type."""
     facts = load_provider_facts(NAME)
     rows = rows_under(NAME, payload, "regions")
     named = ((str(row.get("name") if isinstance(row, dict) else row), row) for row in rows)
@@ -131,7 +131,7 @@ def _offer(
 
 
 def _terms(how: str) -> WindowTerms | None:
-    """What of time a price is for: whole days from a whole hour; None until deleted."""
+    """The windows of a price: whole days from a whole hour; None for a cluster until it is deleted."""
     found = _TERM.fullmatch(how)
     if found is None:
         return None
@@ -146,7 +146,10 @@ def _terms(how: str) -> WindowTerms | None:
 
 
 def classify(reply: Reply) -> ProviderError:
-    """An ``error`` that is a sentence or an object with ``message``; capacity and quota are words of it."""
+    """The typed error of ``error``, a sentence or an object with ``message``.
+
+    Capacity and quota errors are only recognizable by words.
+    """
     text = _message(reply.json_or_none())
     if reply.operation is Operation.ORDER and 400 <= reply.status < 500 and reply.status not in {401, 429}:
         if _QUOTA.search(text):
@@ -182,7 +185,7 @@ class _Cluster(PayloadModel):
 
     @property
     def phase(self) -> str:
-        """The latest phase, without its prefix; of several in one second the last named."""
+        """The latest phase without its prefix; of several in one second, the last one."""
         passed = reversed(self.phase_transitions or ())
         latest = max(passed, key=lambda each: as_utc(each.transition_time), default=None)
         return "" if latest is None else latest.phase.removeprefix("CLUSTER_PHASE_")
@@ -210,7 +213,7 @@ _PHASES: Mapping[str, LeaseState] = {
     "ACCEPTANCE_TESTS_FAILED": LeaseState.FAILED,
     "NCCL_TESTS_FAILED": LeaseState.FAILED,
 }
-"""Phases that say more than the status beside them."""
+"""Phases that are more specific than the status."""
 
 
 def _lease(cluster: _Cluster) -> Lease:
@@ -248,7 +251,7 @@ class Together(SellerClient):
         return None
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates a cluster named by the tag."""
+        """Creates a cluster with the tag as name."""
         made = (await self._order("/v1/compute/clusters", self._order_body(order))).read(_Cluster)
         state = LeaseState.PROVISIONING if order.window is None else LeaseState.SCHEDULED
         return ordered(order, made.cluster_id, state, order.window)

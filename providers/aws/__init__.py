@@ -83,7 +83,10 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> AwsAdapter:
 
 
 def _price_lists(settings: ProviderSettings, http_factory: HttpFactory) -> PriceLists:
-    """The price host's own client: its long readings keep no call of EC2 waiting, its faults count apart."""
+    """A client of its own for the price host.
+
+    Its long downloads never delay calls to EC2, and it has a circuit breaker of its own.
+    """
     root = PRICES_ROOT if settings.base_url == REAL_ROOT else settings.base_url
     is_test_market = settings.sandbox or is_loopback(settings.base_url)
     max_age_s = 0.0 if is_test_market else float(settings.options["price_list_max_age_s"])

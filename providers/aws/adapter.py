@@ -41,7 +41,7 @@ from providers.payload import join_batches
 
 MOST_FEE_RISE = Decimal("1.02")
 START_SLIP = timedelta(minutes=15)
-"""How far the start of a block that starts at once may have moved on since it was offered."""
+"""How far a block's start may have moved since it was offered, if it starts at once."""
 ZonedParams = Callable[[Order, str], Params]
 ENDED = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 
@@ -76,12 +76,15 @@ class AwsAdapter(Seller):
         self._search = load_provider_facts(PROVIDER).search
 
     async def aclose(self) -> None:
-        """Ends what is read in the background and closes the connections."""
+        """Ends the background downloads and closes the connections."""
         await self._price_lists.aclose()
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """On-demand prices and later starts of every region; with keys also spot prices, blocks and plans."""
+        """On-demand prices and later starts of every region.
+
+        With keys also spot prices, blocks and training plans.
+        """
         regions = self._options.regions
         if self._options.keyless:
             return join_batches(await self._price_lists.batches(regions, observed_at))
@@ -91,7 +94,7 @@ class AwsAdapter(Seller):
         return join_batches((*lists, *signed))
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
-        """The spot prices, or the price list, of the offer's own region."""
+        """The offer as it is sold now, from the spot prices or the price list of its own region."""
         if offer.tier is Tier.SPOT:
             return found_again(offer, await self._spot(offer.region, asked_at))
         return found_again(offer, join_batches(await self._price_lists.batches((offer.region,), asked_at)))
@@ -157,7 +160,7 @@ class AwsAdapter(Seller):
         return self._bought_reservation(answer, order)
 
     async def _block_to_buy(self, order: Order) -> blocks.BlockOffering:
-        """The cheapest offering of just this window for just so many nodes, searched anew."""
+        """Searches again for the cheapest offering of exactly this window and node count."""
         segment = _segment(order)
         whole_days = max(1, int(segment.hours // blocks.STEP_HOURS))
         search = blocks.BlockSearch(
@@ -178,7 +181,7 @@ class AwsAdapter(Seller):
         return min(fitting, key=lambda found: (found.upfront_usd, found.offering_id))
 
     async def _reserve_in_a_zone(self, order: Order, params: ZonedParams) -> Lease:
-        """Tries the offer's zone, or the region's zones one by one; one call buys in one zone."""
+        """Tries the offer's zone, or the region's zones one by one, because a call buys in one zone."""
         refusal = self._no_zones(order.offer.region)
         for zone in self._zones(order.offer):
             try:
@@ -196,7 +199,10 @@ class AwsAdapter(Seller):
         return InsufficientCapacity(PROVIDER, f"no zones of region {region} are configured")
 
     async def dry_run(self, order: Order) -> None:
-        """A capacity reservation or a spot instance with ``DryRun``: EC2 says whether it would be made."""
+        """Sends a capacity reservation or a spot instance with ``DryRun``.
+
+        EC2 answers whether it would accept the order.
+        """
         action, params = "RunInstances", reservations.spot_params(order, self._options.image_id)
         if order.offer.tier is not Tier.SPOT:
             zones = self._zones(order.offer)
@@ -272,9 +278,10 @@ class AwsAdapter(Seller):
         return reservations.parse_instances(pages, region)
 
     async def release(self, lease: Lease) -> None:
-        """Cancels or terminates; a block and a training plan only end by themselves.
+        """Cancels a reservation or terminates an instance.
 
-        A reservation with a commitment that runs is refused for now.
+        A block and a training plan end by themselves. ReleaseRefused for a reservation within its
+        commitment.
         """
         try:
             if is_plan(lease.reference):
@@ -311,7 +318,7 @@ class AwsAdapter(Seller):
 
 
 def _refuse_dearer(order: Order, usd_per_node: Decimal, what: str) -> None:
-    """OrderRejected when a node now costs clearly more than was offered."""
+    """Raises OrderRejected when a node now costs clearly more than the offer said."""
     offered = order.offer.upfront_usd
     if offered is None or not order.offer.stock.nodes:
         raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} names no fee")

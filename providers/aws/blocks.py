@@ -39,7 +39,7 @@ from providers.schema import SAME_AS, Rows
 ACTION = "DescribeCapacityBlockOfferings"
 TEARDOWN_S = 30 * 60
 LEAD_HOURS = 0.5
-"""A block that starts at once can be bought until 30 minutes before its start (EC2 user guide)."""
+"""Until 30 minutes before its start, a block that starts at once can be bought (EC2 user guide)."""
 STEP_HOURS = 24.0
 MOST_NODES = 64
 BOOKABLE_AHEAD = timedelta(weeks=8)
@@ -48,7 +48,7 @@ STARTS_AT_ONCE = "now"
 
 @dataclass(frozen=True, slots=True)
 class BlockSearch:
-    """One question to the search: so many instances of a type for so long in a region."""
+    """One search request: a number of instances of one type, for a duration, in one region."""
 
     region: str
     instance_type: str
@@ -59,7 +59,7 @@ class BlockSearch:
         return f"{self.region} {self.count} x {self.instance_type} for {self.duration_hours} h"
 
     def query(self, starts_after: datetime | None, ends_before: datetime) -> Params:
-        """Parameters of the search between two instants; ``starts_after`` None: from now on."""
+        """Search parameters for windows between two instants; ``starts_after`` None means from now on."""
         return {
             "InstanceType": self.instance_type,
             "InstanceCount": str(self.count),
@@ -69,7 +69,7 @@ class BlockSearch:
         }
 
     def whole_query(self, at: datetime) -> Params:
-        """Parameters of the search over all that is bookable at ``at``."""
+        """Search parameters for every window that can be booked at ``at``."""
         return self.query(at, at + BOOKABLE_AHEAD + timedelta(hours=self.duration_hours))
 
 
@@ -86,7 +86,7 @@ class BlockOffering:
 
     @property
     def usd_per_node(self) -> Decimal:
-        """The fee's share of one instance over the whole window."""
+        """One instance's share of the fee for the whole window."""
         return self.upfront_usd / self.count
 
     @property
@@ -117,7 +117,7 @@ def parse_offerings(page: Node) -> Iterator[BlockOffering | RejectedRow]:
 
 
 def parse_blocks(pages: Iterable[Node], observed_at: datetime) -> OfferBatch:
-    """Offers of any number of answers: of one type, zone, start and end the largest count counts."""
+    """Offers from any number of answers; of one type, zone, start and end, only the largest count is kept."""
     largest: dict[str, BlockOffering] = {}
     rejected: list[RejectedRow] = []
     for page in pages:
@@ -134,18 +134,24 @@ def parse_blocks(pages: Iterable[Node], observed_at: datetime) -> OfferBatch:
 
 
 def offer_id(offering: BlockOffering) -> str:
-    """Stable while the same window is sold; the start of a block that starts at once does not count."""
+    """An id that stays the same while the window is on sale.
+
+    The start of a block that starts at once is left out of it, since that moves with every search.
+    """
     start = f"{offering.segment.start:%Y%m%dT%H%MZ}" if starts_on_anchor(offering.segment) else STARTS_AT_ONCE
     return f"aws/block/{offering.zone}/{offering.instance_type}/{start}/{offering.segment.end:%Y%m%dT%H%MZ}"
 
 
 def starts_on_anchor(segment: Segment) -> bool:
-    """Whether the window starts at 11:30 UTC, not "at once"."""
+    """Whether the window starts at 11:30 UTC, as opposed to "at once"."""
     return segment.start.time() == BLOCK_ANCHOR_UTC
 
 
 def _sold_counts(found: int) -> tuple[int, ...]:
-    """The menu's counts up to the one that was found, which is sold whatever the menu says."""
+    """The node counts of the configuration up to the one found.
+
+    That one is sold even if it is not configured.
+    """
     menu = load_provider_facts(PROVIDER).search["blocks"]["node_counts"]
     return tuple(sorted({found, *(int(count) for count in menu if count <= found)}))
 

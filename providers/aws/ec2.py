@@ -13,7 +13,7 @@ from providers.aws.xml import PROVIDER, Node, next_token, parse_answer
 from providers.http import Operation, ProviderHttp
 
 REAL_ROOT = "https://amazonaws.com"
-"""Stands for all of AWS's hosts; any other base URL takes the place of every one of them."""
+"""Stands for all of AWS's hosts; any other base URL replaces every one of them."""
 _MOST_PAGES = 100
 
 
@@ -32,7 +32,7 @@ class CallBudget:
 
 
 def utc_now() -> datetime:
-    """This machine's time, which AWS wants within minutes of its own."""
+    """This machine's time; AWS refuses signatures that are some minutes off."""
     return datetime.now(UTC)
 
 
@@ -47,7 +47,10 @@ class Ec2:
     async def call(
         self, region: str, action: str, params: Params, operation: Operation, *, repeatable: bool = True
     ) -> Node:
-        """One call's answer; an order (``repeatable`` False) is sent at most once."""
+        """The answer of one call.
+
+        An order (``repeatable`` False) is sent at most once.
+        """
         url = self._url(region)
         body = form_body(action, params)
         headers = signed_headers(
@@ -64,7 +67,7 @@ class Ec2:
     async def pages(
         self, region: str, action: str, params: Params, operation: Operation, budget: CallBudget | None = None
     ) -> tuple[tuple[Node, ...], bool]:
-        """All pages of a read, and whether they are all: False when the budget ended first."""
+        """All pages of a read, and whether they are complete: False when the call budget ended first."""
         budget = budget or CallBudget(_MOST_PAGES)
         found: list[Node] = []
         token: str | None = None
@@ -81,7 +84,7 @@ class Ec2:
     async def every_page(
         self, region: str, action: str, params: Params, operation: Operation
     ) -> tuple[Node, ...]:
-        """All pages of a read; PayloadUnreadable when they do not end."""
+        """All pages of a read; PayloadUnreadable when the list does not end."""
         found, complete = await self.pages(region, action, params, operation)
         if not complete:
             raise PayloadUnreadable(PROVIDER, f"{action} in {region} does not end")

@@ -44,12 +44,12 @@ _CREDENTIALS = frozenset(
     }
 )
 _NOT_ALLOWED = "AccessDeniedException"
-"""The key is good, and may not make this SageMaker call."""
+"""Codes of a key that is valid but may not make this SageMaker call."""
 _THROTTLED = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "SlowDown", "TooManyRequestsException"}
 )
 _NO_CAPACITY = frozenset({"ReservationCapacityExceeded", "Unsupported", "SpotMaxPriceTooLow"})
-"""``Unsupported``: this zone does not have the type at all, so another zone may."""
+"""``Unsupported`` is among them: this zone does not have the type at all, so another zone may."""
 _QUOTA = frozenset({"MaxSpotInstanceCountExceeded", "PendingVerification"})
 _OUTAGE = frozenset(
     {
@@ -64,11 +64,11 @@ _OUTAGE = frozenset(
 _NOT_FOUND = "ResourceNotFound"
 _DRY_RUN = "DryRunOperation"
 ALREADY_THERE = "ResourceInUse"
-"""SageMaker: a thing of this name exists."""
+"""SageMaker's codes for "a plan of this name exists"."""
 
 
 class CallRefused(PayloadUnreadable):
-    """AWS understood a read and refuses it with a code of its own."""
+    """AWS understood a read and refused it with a code of its own."""
 
 
 class DryRunPassed(OrderRejected):
@@ -76,11 +76,14 @@ class DryRunPassed(OrderRejected):
 
 
 class NameTaken(OrderRejected):
-    """SageMaker has a thing of this name already."""
+    """SageMaker already has a training plan of this name."""
 
 
 def classify(reply: Reply) -> ProviderError:
-    """The error of an answer by its code; an answer that is neither error XML nor JSON goes by its status."""
+    """The typed error of an answer, by its code.
+
+    An answer that is neither error XML nor JSON is classified by its status.
+    """
     code, message = _code_and_message(reply)
     if code is None:
         return classify_by_status(reply)

@@ -33,14 +33,18 @@ LEAD_DAYS, MOST_AHEAD_DAYS = 5, 120
 LEAST_COMMITMENT_DAYS = 14
 LONGEST_DAYS = MOST_AHEAD_DAYS + LEAST_COMMITMENT_DAYS - LEAD_DAYS
 GRACE = timedelta(hours=1)
-"""An end within the commitment is refused, and the commitment runs from the delivery, so the end that the
-reservation gets in case nobody cancels it comes this much later."""
+"""How much later than asked a reservation may end on its own.
+
+EC2 refuses an end within the commitment, and the commitment only starts when the capacity is delivered.
+This margin is added to the end that applies if nobody cancels the reservation.
+"""
 
 _DAY = timedelta(days=1)
 
 
 def future_offers(on_demand: Iterable[Offer]) -> Iterator[Offer]:
-    """An offer of a later start for every on-demand offer whose single node is enough for one."""
+    """For every on-demand offer whose single node has enough vCPUs, an offer of the same node with a later
+    start."""
     for offer in on_demand:
         if FAMILY.match(offer.sku.name) and (offer.sku.vcpus or 0) >= LEAST_VCPUS:
             yield replace(
@@ -54,7 +58,8 @@ def future_offers(on_demand: Iterable[Offer]) -> Iterator[Offer]:
 
 
 def terms(observed_at: datetime) -> WindowTerms:
-    """What of time is sold: whole days from the first start to the end of the shortest window of the last."""
+    """Which windows are sold: whole days, from the first start to the end of the shortest window of the last
+    start."""
     today = observed_at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first = today + (LEAD_DAYS + 1) * _DAY
     last = today + (MOST_AHEAD_DAYS + LEAST_COMMITMENT_DAYS) * _DAY
@@ -69,7 +74,10 @@ def terms(observed_at: datetime) -> WindowTerms:
 
 
 def future_params(order: Order, zone: str) -> Params:
-    """CreateCapacityReservation in one zone, committed to for the whole window; OrderRejected without one."""
+    """Parameters of CreateCapacityReservation in one zone, committed for the whole window.
+
+    OrderRejected without one.
+    """
     window = order.window
     if window is None:
         raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} is sold for a window")

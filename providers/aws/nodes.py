@@ -45,7 +45,8 @@ def sku_of(instance_type: str) -> Sku:
 
 
 def ml_sku_of(ml_type: str) -> Sku:
-    """The SKU of a SageMaker type: the EC2 type of the same name after ``ml.``, under its own name."""
+    """The SKU of a SageMaker type (``ml.`` and the EC2 type's name): the EC2 type's hardware under its own
+    name."""
     if not ml_type.startswith(ML):
         raise RowRejected(f"not a SageMaker instance type: {ml_type!r}")
     return replace(sku_of(ml_type.removeprefix(ML)), name=ml_type)
@@ -62,7 +63,7 @@ def country_of(region: str) -> str | None:
 
 
 def compliance() -> frozenset[str]:
-    """Attestations that cover EC2."""
+    """Compliance attestations that cover EC2."""
     return load_provider_facts(PROVIDER).compliance
 
 
@@ -75,7 +76,7 @@ def region_of(zone: str) -> str:
 
 
 def parse_usd(text: str, currency: str | None) -> Decimal:
-    """A positive, finite amount of US dollars; RowRejected says what it is instead."""
+    """A positive, finite amount of US dollars; RowRejected otherwise."""
     if currency not in ("USD", None):
         raise RowRejected(f"currency is {currency}, not USD")
     try:

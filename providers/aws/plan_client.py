@@ -1,7 +1,8 @@
-"""Buys and shows SageMaker training plans: the name of a plan is the order's tag, and the key of the call.
+"""Buys and lists SageMaker training plans.
 
-A second ``CreateTrainingPlan`` of one name makes nothing and is refused; the plan that stands is then the
-answer. Lists do not show tags, so the name is what a plan is found by (the tag is set, too, for the bill).
+The plan's name is the order's tag and serves as idempotency token: a second ``CreateTrainingPlan`` of the
+same name creates nothing and is refused, and the existing plan is then the answer. Lists do not show
+resource tags, so a plan is found by its name; the tag is set too, for the bill.
 """
 
 from __future__ import annotations
@@ -35,16 +36,19 @@ from providers.payload import Name, PayloadModel, RowRejected, as_payload
 from providers.schema import OWN_ID, SAME_AS, Rows
 
 NOT_ASKED = "none"
-"""The option's word for an account that buys no plans."""
+"""The value of the option for an account that buys no plans."""
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
 _LONGEST_NAME = 64
 _ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/(?P<name>.+)")
 _MOST_PAGES = 100
 _PAGE_ROWS = 100
 _MARGIN = timedelta(minutes=1)
-"""The search's bounds are "after" and "before": whether the very instant counts is not said."""
+"""Margin around the search's bounds, which are "after" and "before".
+
+AWS does not say whether the bound itself counts.
+"""
 SLIP = timedelta(minutes=15)
-"""How far the start of a plan that starts at once may have moved on since it was offered."""
+"""How far a plan's start may have moved since it was offered, if it starts at once."""
 
 STATES: Mapping[str, LeaseState] = {
     "Pending": LeaseState.PROVISIONING,
@@ -99,7 +103,7 @@ HELD = Rows(
         },
     },
 )
-"""What becomes of the fields of a plan that is held."""
+"""Which fields of a held plan are read."""
 
 
 class TrainingPlanClient:
@@ -109,7 +113,7 @@ class TrainingPlanClient:
         self._sagemaker, self._target, self._search = sagemaker, target, search
 
     async def list_offers(self, regions: Sequence[str], observed_at: datetime) -> OfferBatch:
-        """The offerings of the configured searches; a search that is refused is named."""
+        """The offerings of all configured searches; a refused search is reported as a rejected row."""
         if self._target == NOT_ASKED:
             return OfferBatch(())
         budget = CallBudget(plans.most_calls(self._search))
@@ -130,7 +134,7 @@ class TrainingPlanClient:
         return tuple(plans.parse_offerings(answer, search.region))
 
     async def offering_to_buy(self, order: Order, segment: Segment) -> plans.PlanOffering:
-        """The cheapest offering of just this window for just so many nodes, searched anew."""
+        """Searches again for the cheapest offering of exactly this window and node count."""
         hours = float(order.offer.reference.get("plan_hours", segment.hours))
         search = plans.PlanSearch(
             order.offer.region, order.offer.sku.name, order.nodes, plans.whole_days_hours(hours)
@@ -151,7 +155,7 @@ class TrainingPlanClient:
         return min(fitting, key=lambda found: (found.upfront_usd, found.offering_id))
 
     async def buy(self, order: Order, offering: plans.PlanOffering) -> Lease:
-        """Makes the plan; one of this name that stands already is the answer."""
+        """Creates the plan; if a plan of this name exists already, that one is the answer."""
         if len(order.tag) > _LONGEST_NAME or not _NAME.fullmatch(order.tag):
             raise OrderRejected(PROVIDER, f"tag {order.tag[:80]!r} cannot be the name of a training plan")
         wish = {
@@ -189,13 +193,16 @@ class TrainingPlanClient:
             raise OutcomeUnknown(PROVIDER, words) from error
 
     async def find(self, name_or_arn: str, region: str) -> Lease:
-        """One plan; LeaseNotFound."""
+        """One plan; raises LeaseNotFound."""
         wish = {"TrainingPlanName": name_or_arn}
         answer = await self._sagemaker.call(region, "DescribeTrainingPlan", wish, Operation.LEASES)
         return lease_of(answer, region)
 
     async def list_leases(self, region: str) -> tuple[Lease, ...]:
-        """Every plan of a region, long expired ones too; PayloadUnreadable for pages without end."""
+        """Every plan of a region, including long expired ones.
+
+        PayloadUnreadable when the list does not end.
+        """
         if self._target == NOT_ASKED:
             return ()
         found: list[Lease] = []
@@ -213,12 +220,12 @@ class TrainingPlanClient:
 
 
 def is_plan(reference: str) -> bool:
-    """Whether a lease's reference is a training plan's."""
+    """Whether a lease's reference names a training plan."""
     return _ARN.fullmatch(reference) is not None
 
 
 def lease_of(row: Any, region: str) -> Lease:
-    """A plan as a lease; PayloadUnreadable when it cannot be told which one."""
+    """A plan as a lease; PayloadUnreadable when its identity cannot be read."""
     plan = as_payload(PROVIDER, row, _Plan)
     counts = [each.TotalInstanceCount for each in plan.ReservedCapacitySummaries]
     types = [each.InstanceType for each in plan.ReservedCapacitySummaries]
@@ -236,7 +243,7 @@ def lease_of(row: Any, region: str) -> Lease:
 
 
 def _window(plan: _Plan) -> Window | None:
-    """From its first start to its last end, gaps included; None while the answer says neither."""
+    """From the first start to the last end, gaps included; None while the answer has neither."""
     try:
         start, end = instant_of(plan.StartTime, "StartTime"), instant_of(plan.EndTime, "EndTime")
     except RowRejected:

@@ -67,7 +67,7 @@ class _Offering(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class PlanSearch:
-    """One question to the search: so many instances of an ``ml.`` type for so long in a region."""
+    """One search request: a number of instances of an ``ml.`` type, for a duration, in one region."""
 
     region: str
     instance_type: str
@@ -78,7 +78,7 @@ class PlanSearch:
         return f"{self.region} {self.count} x {self.instance_type} for {self.duration_hours} h"
 
     def wish(self, target: str, within: tuple[datetime, datetime] | None = None) -> Mapping[str, Any]:
-        """The search's body; ``within``: neither sooner nor later than these two instants."""
+        """The request body; ``within`` bounds start and end."""
         times = {}
         if within is not None:
             times = {"StartTimeAfter": seconds_of(within[0]), "EndTimeBefore": seconds_of(within[1])}
@@ -93,7 +93,10 @@ class PlanSearch:
 
 @dataclass(frozen=True, slots=True)
 class PlanOffering:
-    """One offering of a search's answer. ``segments`` in their order; ``zone`` None: it does not say."""
+    """One offering of an answer.
+
+    ``segments`` are in order of time; ``zone`` is None where the answer has none.
+    """
 
     offering_id: str
     instance_type: str
@@ -109,7 +112,7 @@ class PlanOffering:
 
     @property
     def main(self) -> Segment:
-        """The longest segment (the first of equals)."""
+        """The longest segment; of equally long ones the first."""
         return max(self.segments, key=lambda segment: segment.hours)
 
     @property
@@ -119,7 +122,7 @@ class PlanOffering:
 
     @property
     def usd_per_node(self) -> Decimal:
-        """The fee's share of one instance over the whole plan."""
+        """One instance's share of the fee for the whole plan."""
         return self.upfront_usd / self.count
 
 
@@ -129,19 +132,22 @@ def menu(search: Mapping[str, Any], regions: Iterable[str]) -> tuple[PlanSearch,
 
 
 def most_calls(search: Mapping[str, Any]) -> int:
-    """The largest number of searches a poll."""
+    """The largest number of search calls in one poll."""
     return int(search.get("plans", {}).get("max_calls", 0))
 
 
 def whole_days_hours(hours: float) -> int:
-    """The duration to ask for so that a plan of ``hours`` hours answers: its whole days."""
+    """The duration to search for in order to find a plan of ``hours`` hours: its whole days."""
     return max(1, int(hours // _DAY_HOURS)) * _DAY_HOURS
 
 
 def parse_offerings(
     answer: Mapping[str, Any], region: str | None = None
 ) -> Iterator[PlanOffering | RejectedRow]:
-    """The rows of one answer. ``region``: where it was asked; None: known by the zones alone."""
+    """The rows of one answer.
+
+    ``region``: the region that was asked; None when it is only known from the zones.
+    """
     for row in rows_of(answer, "TrainingPlanOfferings"):
         name = str(row.get("TrainingPlanOfferingId"))[:80] if isinstance(row, dict) else "offering"
         try:
@@ -153,7 +159,10 @@ def parse_offerings(
 
 
 def parse_plans(found: Iterable[PlanOffering | RejectedRow], observed_at: datetime) -> OfferBatch:
-    """Offers of any number of answers: of one type, place, start and end the largest count counts."""
+    """Offers from any number of answers.
+
+    Of one type, place, start and end, only the largest count is kept.
+    """
     largest: dict[str, PlanOffering] = {}
     rejected: list[RejectedRow] = []
     for each in found:
@@ -170,7 +179,10 @@ def parse_plans(found: Iterable[PlanOffering | RejectedRow], observed_at: dateti
 
 
 def offer_id(offering: PlanOffering, observed_at: datetime) -> str:
-    """Stable while the same window is sold; a start within two hours moves on with the clock."""
+    """An id that stays the same while the window is on sale.
+
+    A start within two hours is left out, since it moves.
+    """
     main = offering.main
     start = STARTS_AT_ONCE if starts_at_once(main, observed_at) else f"{main.start:%Y%m%dT%H%MZ}"
     place = offering.zone or offering.region
@@ -178,7 +190,7 @@ def offer_id(offering: PlanOffering, observed_at: datetime) -> str:
 
 
 def starts_at_once(segment: Segment, observed_at: datetime) -> bool:
-    """Whether a start is so near that the next search will show a later one."""
+    """Whether the start is so near that the next search will show a later one."""
     return segment.start < observed_at + _SOON
 
 
@@ -213,7 +225,7 @@ def _offering(row: _Offering, region: str | None) -> PlanOffering:
 
 
 def _place(zones: set[str | None], region: str | None) -> tuple[str | None, str]:
-    """Zone and region; the zone of a plan over several zones is none."""
+    """Zone and region; a plan that spans several zones has no zone."""
     zone = next(iter(zones)) if len(zones) == 1 else None
     known = region or (region_of(zone) if zone else None)
     if known is None:

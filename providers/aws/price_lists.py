@@ -1,11 +1,11 @@
-"""The regions' price lists, read apart from polls: a poll takes what is there, whole files or none.
+"""Downloads of the regions' price lists, which run apart from polls.
 
-One list is hundreds of megabytes, and a poll has less than a minute. So each list is read by a task of its
-own, which goes on when the poll is over, and a poll waits for it only a while. Until the first list has come
-a region has no on-demand prices, and a row says so; later the list before stays in force, with the time at
-which it was read. A list that is current for AWS too (``ETag``; that the price host sends one is unverified,
-without one the file is read again) is not read twice. One that breaks off begins anew with the next poll, and
-not before the time that the host asked for.
+One list is hundreds of megabytes, and a poll has less than a minute. So a background task reads each list
+and continues after the poll; a poll waits for it only briefly, and uses whole files only. Until the first
+list has arrived, a region has no on-demand prices and a rejected row says so. Later, the previous list
+stays in force with the time at which it was read. A list whose ``ETag`` has not changed is not read again.
+(It is unverified that the price host sends one; without it, the file is read again.) A download that breaks
+off starts again with the next poll, after the back-off that the host asked for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATH = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
 MOST_BYTES = 4 * 1024**3
 READING_S = 900.0
 FIRST_WAIT_S, LATER_WAIT_S = 30.0, 5.0
-"""How long a poll waits for a list that it has never had, and for a newer one."""
+"""How long a poll waits for a region's first list, and for a newer one, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Waits:
 
 
 class PriceLists:
-    """The newest list of each region, not asked about before it is ``max_age_s`` old.
+    """The newest list of each region; it is not requested again before it is ``max_age_s`` old.
 
-    ``http`` is the price host's own client.
+    ``http`` is a client for the price host alone.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PriceLists:
         self._not_before_s: dict[str, float] = {}
 
     async def aclose(self) -> None:
-        """Ends the readings and closes the connections."""
+        """Cancels the downloads and closes the connections."""
         tasks = tuple(self._reading.values())
         for task in tasks:
             task.cancel()
@@ -75,7 +75,7 @@ class PriceLists:
         await self._http.aclose()
 
     async def batches(self, regions: Sequence[str], observed_at: datetime) -> list[OfferBatch]:
-        """The offers of every region; raises the error of a list that never came."""
+        """The offers of every region; raises the error of a first list that could not be read."""
         return await all_or_none(self._batch(region, observed_at) for region in regions)
 
     async def _batch(self, region: str, observed_at: datetime) -> OfferBatch:
@@ -102,7 +102,10 @@ class PriceLists:
         return 0 <= (at - known.read_at).total_seconds() < self._max_age_s
 
     async def _refreshed(self, region: str, observed_at: datetime, wait_s: float) -> ProviderError | None:
-        """Waits for a reading, begun now unless one goes on; what it failed of, None while it goes on."""
+        """Waits for the download, starting one if none runs.
+
+        Returns its error, or None while it still runs.
+        """
         left_s = self._not_before_s.get(region, 0.0) - self._monotonic()
         if left_s > 0:
             return RateLimited(PROVIDER, f"the price host asks for {left_s:.0f} s without calls", left_s)

@@ -65,7 +65,7 @@ class _Price:
 
 
 class PriceListReader:
-    """Takes a price list line by line and keeps only the prices of known GPU types.
+    """Reads a price list line by line and keeps only the prices of known GPU types.
 
     ``region`` None: every region that the file names. Memory does not grow with the file.
     """
@@ -80,7 +80,7 @@ class PriceListReader:
         self._known = frozenset(known_types())
 
     def feed(self, line: str) -> None:
-        """One line; PayloadUnreadable when the file turns out not to be a price list."""
+        """Reads one line; PayloadUnreadable when the file is not a price list."""
         self._lines += 1
         if self._columns is None:
             self._seek_header(line)
@@ -90,7 +90,7 @@ class PriceListReader:
             self._others += 1
 
     def batch(self, observed_at: datetime) -> OfferBatch:
-        """The offers found; PayloadUnreadable when no header ever came."""
+        """The offers found; PayloadUnreadable when there was no header."""
         if self._columns is None:
             raise PayloadUnreadable(PROVIDER, f"price list without a header in {self._lines} lines")
         offers = tuple(

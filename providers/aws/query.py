@@ -24,9 +24,9 @@ def listed(name: str, values: Iterable[str]) -> dict[str, str]:
 
 
 def tagged(resource_type: str, tag: str, name: str = "TagSpecification") -> dict[str, str]:
-    """The tag that the broker finds its own purchases by.
+    """The resource tag by which the broker finds its own purchases.
 
-    ``name``: what the action calls the parameter; CreateCapacityReservation has it in the plural.
+    ``name``: the parameter's name; CreateCapacityReservation uses the plural.
     """
     return {
         f"{name}.1.ResourceType": resource_type,

@@ -1,7 +1,7 @@
-"""What EC2 holds for us: capacity reservations (blocks among them) and instances, as leases.
+"""EC2's capacity reservations (blocks among them) and instances, read as leases.
 
-EC2 is eventually consistent: a new reservation may be missing from lists, or ``pending``, for minutes.
-A state that is not known here becomes UNKNOWN, never FAILED.
+EC2 is eventually consistent: a new reservation may be missing from lists, or ``pending``, for minutes. An
+unknown state becomes UNKNOWN, never FAILED.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _SET_UP = (
     "virtualizationType",
     "vpcId",
 )
-"""Fields of an instance that say how it is set up."""
+"""Fields that describe how an instance is set up."""
 
 RESERVATION_STATES = {
     "pending": LeaseState.PROVISIONING,
@@ -111,7 +111,7 @@ def parse_reservations(pages: Iterable[Node], region: str) -> tuple[CapacityRese
 
 
 def parse_reservation(item: Node, region: str) -> CapacityReservation:
-    """One capacity reservation; PayloadUnreadable when it cannot be told which one or how large."""
+    """One capacity reservation; PayloadUnreadable when its id or size cannot be read."""
     try:
         reference, state = item.need("capacityReservationId"), item.need("state")
         nodes = _nodes(item.need("totalInstanceCount"))
@@ -143,7 +143,7 @@ def parse_instances(pages: Iterable[Node], region: str) -> tuple[Lease, ...]:
 
 
 def parse_instance(item: Node, region: str) -> Lease:
-    """One instance; its tag, or else the client token of its launch, says whose it is."""
+    """One instance; its tag, or else the client token of its launch, identifies the order."""
     try:
         reference, state = item.need("instanceId"), item.need("instanceState", "name")
     except RowRejected as error:
@@ -161,7 +161,7 @@ def parse_instance(item: Node, region: str) -> Lease:
 
 
 def on_demand_params(order: Order, zone: str) -> Params:
-    """CreateCapacityReservation in one zone: billed as on demand from now until its end."""
+    """Parameters of CreateCapacityReservation in one zone: billed as on demand from now until its end."""
     end = (
         {"EndDateType": "limited", "EndDate": time_text(order.window.end)}
         if order.window is not None
@@ -180,7 +180,7 @@ def on_demand_params(order: Order, zone: str) -> Params:
 
 
 def spot_params(order: Order, image_id: str) -> Params:
-    """RunInstances of one spot instance that is not started again once interrupted."""
+    """Parameters of RunInstances for one spot instance that is not restarted after an interruption."""
     return {
         "ImageId": image_id,
         "InstanceType": order.offer.sku.name,
@@ -195,7 +195,10 @@ def spot_params(order: Order, image_id: str) -> Params:
 
 
 def block_params(offering_id: str, tag: str) -> Params:
-    """PurchaseCapacityBlock; there is no client token, the tag alone tells one purchase from another."""
+    """Parameters of PurchaseCapacityBlock.
+
+    There is no client token: only the tag distinguishes one purchase from another.
+    """
     return {
         "CapacityBlockOfferingId": offering_id,
         "InstancePlatform": PLATFORM,
@@ -204,12 +207,12 @@ def block_params(offering_id: str, tag: str) -> Params:
 
 
 def reservation_filter(reference: str) -> Params:
-    """DescribeCapacityReservations of one id."""
+    """Parameters of DescribeCapacityReservations for one id."""
     return listed("CapacityReservationId", [reference])
 
 
 def client_token(tag: str, zone: str = "") -> str:
-    """A token that is the same for the same order; one zone each, for another zone is another request."""
+    """An idempotency token that depends on the order and the zone: another zone is another request."""
     token = f"{tag}-{zone}" if zone else tag
     return token if len(token) <= _LONGEST_CLIENT_TOKEN else hashlib.sha256(token.encode()).hexdigest()
 
@@ -287,7 +290,7 @@ HELD = (
         },
     ),
 )
-"""What becomes of the fields of what is held."""
+"""Which fields of held reservations and instances are read."""
 
 
 def _nodes(text: str) -> int:
@@ -297,7 +300,7 @@ def _nodes(text: str) -> int:
 
 
 def _window(item: Node) -> Window | None:
-    """From its start to its end; of a reservation with a commitment to the end of that."""
+    """From start to end; a committed reservation ends with its commitment."""
     info = item.child("commitmentInfo")
     committed = info is not None and info.text("commitmentEndDate") is not None
     try:

@@ -42,9 +42,10 @@ class SageMaker:
         repeatable: bool = True,
         rows: str | None = None,
     ) -> Mapping[str, Any]:
-        """One call's answer; an order (``repeatable`` False) is sent at most once.
+        """The answer of one call.
 
-        ``rows``: the list that it has to hold, else it is unreadable.
+        An order (``repeatable`` False) is sent at most once. ``rows``: the list that the answer must hold,
+        otherwise it is unreadable.
         """
         url, body = self._url(region), json.dumps(wish).encode()
         headers = {"content-type": CONTENT_TYPE, "x-amz-target": f"SageMaker.{action}"}
@@ -66,7 +67,7 @@ class SageMaker:
 
 
 def seconds_of(at: datetime) -> int:
-    """An instant as the wire wants it."""
+    """An instant in the wire format."""
     return int(at.timestamp())
 
 
@@ -79,7 +80,7 @@ def instant_of(value: object, name: str) -> datetime:
 
 
 def rows_of(answer: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """The rows of a list; PayloadUnreadable when the answer has none of that name."""
+    """The rows of a list; PayloadUnreadable when the answer has no list of that name."""
     rows = answer.get(name)
     if not isinstance(rows, list):
         raise PayloadUnreadable(PROVIDER, f"{name} is not a list")

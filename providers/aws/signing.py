@@ -29,7 +29,7 @@ class AwsKeys:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a signature is good for: one service of one region, for a day."""
+    """The credential scope of a signature: one service in one region, for one day."""
 
     region: str
     service: str = "ec2"

@@ -1,7 +1,7 @@
 """Spot prices from DescribeSpotPriceHistory: one row per instance type and Availability Zone.
 
-Units: decimal string, USD per instance-hour. Asked for the present instant the answer holds the
-price in force; it says nothing of stock or of how often instances are interrupted.
+Units: decimal string, USD per instance-hour. When the present instant is requested, the answer holds the
+prices in force. It does not tell stock or interruption rates.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def spot_query(instance_types: Iterable[str], at: datetime) -> Params:
 
 
 def parse_spot(pages: Iterable[Node], observed_at: datetime) -> OfferBatch:
-    """Offers of all pages of an answer; of several rows of one type and zone the newest counts."""
+    """Offers from all pages of an answer; of several rows for one type and zone, the newest is kept."""
     newest: dict[str, tuple[datetime, Offer]] = {}
     rejected: list[RejectedRow] = []
     for page in pages:
@@ -59,7 +59,7 @@ def parse_spot(pages: Iterable[Node], observed_at: datetime) -> OfferBatch:
 
 
 def _age_and_price(seen: tuple[datetime, Offer]) -> tuple[datetime, Decimal]:
-    """Of several rows the newest counts, of equally new ones the dearer."""
+    """Sort key: the newest row wins; among equally new ones, the more expensive."""
     return seen[0], seen[1].price_usd_per_node_hour
 
 

@@ -83,7 +83,7 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Azure:
 
 
 def _host(settings: ProviderSettings, option: str, real: str) -> str:
-    """The option's host, else Azure's own, else the one that stands in for Azure."""
+    """The option's host; else Azure's own host, or the base URL that replaces it."""
     return (
         settings.options[option] or (real if settings.base_url == BASE_URL else settings.base_url)
     ).rstrip("/")

@@ -1,7 +1,8 @@
-"""The Azure adapter: prices that need no key; reservations and scale sets that are made, found and deleted.
+"""The Azure adapter: prices without a key; reservations and scale sets that it creates, lists and deletes.
 
-``reserve`` makes what the offer's ``hold`` says, always named by the tag: a capacity reservation in a group
-of its own (a group takes one reservation of a size), or a scale set whose VMs share one placement group.
+``reserve`` creates what the offer's ``hold`` names, and the tag is always the resource's name. It is either
+a capacity reservation in a group of its own (a group takes one reservation per size), or a scale set whose
+VMs share one placement group.
 """
 
 from __future__ import annotations
@@ -37,16 +38,20 @@ PRICES_PATH = "/api/retail/prices"
 PRICES_FILTER = (
     "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and contains(armSkuName, 'Standard_N')"
 )
-"""All sizes with accelerators begin with N; a Boolean ``not`` is refused by the API, so the rest is read."""
+"""All sizes with accelerators begin with N.
+
+The API refuses a Boolean ``not``, so other N sizes are read and filtered out here.
+"""
 TEMPLATE_SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _GROUP_TYPES = {Hold.TARGETED: "Targeted", Hold.BLOCK: "Block", Hold.FUTURE: "Targeted"}
 
 
 @dataclass(frozen=True, slots=True)
 class AzureOptions:
-    """``regions``: those whose prices are read; none means all. ``machine``: what a scale set boots.
+    """Settings of the adapter.
 
-    ``sizes_max_age``: how long the sizes of a subscription in a region are taken as current.
+    ``regions``: where prices are read; empty means everywhere. ``machine``: what a scale set boots.
+    ``sizes_max_age``: how long the list of a subscription's sizes in a region is valid.
     """
 
     prices_url: str
@@ -58,7 +63,7 @@ class AzureOptions:
 
 
 GROUP_GONE = "ParentResourceNotFound"
-"""Said of the reservations of a group that was deleted since the groups were listed."""
+"""Detail of reservations whose group was deleted after the groups were listed."""
 
 
 class Azure(Seller):
@@ -77,7 +82,7 @@ class Azure(Seller):
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Prices of every size with accelerators, and the windows that are sold of it."""
+        """Prices of every size with accelerators, and the windows on sale."""
         regions = self._options.regions or (None,)
         rows = [row for region in regions for row in await self._prices(region)]
         prices = parse_rows(rows, observed_at)
@@ -88,7 +93,10 @@ class Azure(Seller):
         return found_again(offer, parse_rows(await self._prices(offer.region), asked_at))
 
     async def _checked(self, prices: OfferBatch, observed_at: datetime) -> OfferBatch:
-        """``prices`` without what the subscription cannot have; all of them where it may not be asked."""
+        """``prices`` without the sizes that the subscription cannot order.
+
+        Unchanged when that may not be read.
+        """
         await self._arm.sign_in()
         regions = sorted({offer.region for offer in prices.offers})
         try:
@@ -129,11 +137,14 @@ class Azure(Seller):
         raise PayloadUnreadable(PROVIDER, f"a price list of more than {MOST_PAGES} pages")
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """Any number: reservations and scale sets are made for all nodes or none."""
+        """Any number: reservations and scale sets are created for all nodes or none."""
         return None
 
     async def reserve(self, order: Order) -> Lease:
-        """Makes a scale set or a reservation named by the tag; the same order again finds the same one."""
+        """Creates a scale set or a reservation with the tag as name.
+
+        Repeating the order finds the existing one.
+        """
         refuse_long_tag(order, PROVIDER, self.longest_tag)
         hold = Hold(order.offer.reference["hold"])
         if hold is Hold.SCALE_SET:
@@ -162,9 +173,9 @@ class Azure(Seller):
         return _ordered(order, path)
 
     async def dry_run(self, order: Order) -> None:
-        """Lets the Resource Manager validate the order as a template that nobody deploys.
+        """Has the Resource Manager validate the order as a template that is never deployed.
 
-        An answer that comes later (202) is not waited for.
+        A validation that ends later (202) is not waited for.
         """
         template = {
             "$schema": TEMPLATE_SCHEMA,
@@ -184,7 +195,7 @@ class Azure(Seller):
             raise reply.named(classify(reply))
 
     def _resources(self, order: Order) -> list[dict[str, Any]]:
-        """What an order makes, as resources of a template."""
+        """The resources that an order creates, in template form."""
         compute = "Microsoft.Compute"
         hold = Hold(order.offer.reference["hold"])
         if hold is Hold.SCALE_SET:
@@ -201,19 +212,22 @@ class Azure(Seller):
         ]
 
     async def _make_group(self, name: str, body: Mapping[str, Any]) -> None:
-        """A group holds nothing and costs nothing, so that making it twice does no harm."""
+        """Creates the group.
+
+        An empty group costs nothing, so it is safe to create it twice.
+        """
         try:
             await self._arm.call("PUT", f"{GROUPS}/{name}", Operation.LEASES, repeatable=True, json=body)
         except (LeaseNotFound, PayloadUnreadable) as error:
             raise OrderRejected(PROVIDER, f"no group for the reservation: {error}") from error
 
     async def _drop_group(self, name: str) -> None:
-        """Removes an empty group; one that is not empty yet is tried again with the next release."""
+        """Deletes the group if it is empty; otherwise the next release tries again."""
         with contextlib.suppress(ProviderError):
             await self._arm.call("DELETE", f"{GROUPS}/{name}", Operation.RELEASE, repeatable=True)
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """One reservation or scale set, with its instance view where that says more."""
+        """One reservation or scale set, with its instance view if that says more."""
         return await self._seen(reference, *await self._find(reference))
 
     async def _find(self, reference: str) -> tuple[leases.Resource, datetime]:
@@ -228,7 +242,7 @@ class Azure(Seller):
         return resource, reply.answered_at
 
     async def _seen(self, reference: str, resource: leases.Resource, at: datetime) -> Lease:
-        """The lease; an order of ours that failed holds nothing, and what is left of it is removed."""
+        """The lease; a failed order of ours holds nothing, so its remains are deleted."""
         lease = leases.lease_of(resource, reference, at)
         if lease.state is LeaseState.FAILED and resource.tag:
             with contextlib.suppress(ProviderError):
@@ -237,7 +251,7 @@ class Azure(Seller):
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
-        """Every reservation and scale set of the resource group, whoever made it."""
+        """Every reservation and scale set of the resource group, whoever created it."""
         return (*await self._list(SCALE_SETS), *await self._list_reservations())
 
     async def _list_reservations(self) -> list[Lease]:
@@ -262,7 +276,7 @@ class Azure(Seller):
         return found
 
     async def release(self, lease: Lease) -> None:
-        """Deletes; what is gone is a success, and its empty group goes with it."""
+        """Deletes the resource and its empty group; a resource that is already gone counts as success."""
         try:
             await self._arm.call("DELETE", lease.reference, Operation.RELEASE, repeatable=True)
         except LeaseNotFound:
@@ -273,7 +287,10 @@ class Azure(Seller):
             await self._drop_group(lease.reference.split("/")[1])
 
     async def _refusal(self, lease: Lease, error: OrderRejected) -> ReleaseRefused:
-        """An allocated Block only ends by itself; all else can be deleted later."""
+        """The refusal of a release: an allocated Block ends by itself.
+
+        Everything else can be deleted later.
+        """
         forever = False
         with contextlib.suppress(ProviderError):
             resource, _ = await self._find(lease.reference)
@@ -304,5 +321,8 @@ def _schedule(order: Order, hold: Hold) -> dict[str, str | int]:
 
 
 def _ordered(order: Order, path: str) -> Lease:
-    """What was asked for; the answer's own state is ``Creating``, so the next look says more."""
+    """The order as a lease.
+
+    The create answer's state is always ``Creating``, so the next poll tells more.
+    """
     return ordered(order, path, window=order.window if order.offer.window is not None else None)

@@ -1,4 +1,5 @@
-"""Azure Resource Manager: the token, calls below one resource group, pages, and what its errors mean."""
+"""Azure Resource Manager: tokens, calls within one resource group, pagination, and the meaning of its
+errors."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 from providers.payload import PayloadModel, as_dict, as_list
 
 API_VERSION = "2026-04-01"
-"""Of Microsoft.Compute: the first that knows Future reservations (Block ones: 2025-04-01)."""
+"""API version of Microsoft.Compute: the first one with Future reservations (Block: 2025-04-01)."""
 DEPLOYMENTS_VERSION = "2025-04-01"
-"""Of Microsoft.Resources."""
+"""API version of Microsoft.Resources."""
 SCOPE = "https://management.azure.com/.default"
 TOKEN_MARGIN_S = 300.0
 MOST_PAGES = 200
@@ -56,7 +57,10 @@ _GONE = frozenset({"NotFound", "ParentResourceNotFound", "ResourceNotFound"})
 
 
 def classify(reply: Reply) -> ProviderError:
-    """Codes of the body before the status; quota hides behind ``OperationNotAllowed`` and its text."""
+    """The typed error of an answer: codes in the body take precedence over the status.
+
+    Quota errors are ``OperationNotAllowed`` and only recognizable by their text.
+    """
     codes = tuple(_codes(reply.json_or_none()))
     if reply.status == 429 or not codes:
         return classify_by_status(reply)
@@ -115,20 +119,20 @@ class Arm:
         self._token_lock = asyncio.Lock()
 
     def id_of(self, path: str) -> str:
-        """The whole resource id of ``path``; one that begins with a slash is whole already."""
+        """The full resource id of ``path``; a path that begins with a slash is one already."""
         return path if path.startswith("/") else f"{self._root}{path}"
 
     @property
     def sizes_path(self) -> str:
-        """Where the subscription's sizes are listed."""
+        """The path of the list of the subscription's sizes."""
         return f"/subscriptions/{self._credentials['subscription_id']}/providers/Microsoft.Compute/skus"
 
     def validation_path(self, name: str) -> str:
-        """Where a template is validated under the name of a deployment that is never made."""
+        """The path that validates a template, under the name of a deployment that is never created."""
         return self._root.replace("/Microsoft.Compute/", f"/Microsoft.Resources/deployments/{name}/validate")
 
     async def sign_in(self) -> None:
-        """Fetches a token where there is none. Raises CredentialsRejected when there is none to be had."""
+        """Fetches a token if there is none; CredentialsRejected when the login is refused."""
         await self._fresh_token(renew=False)
 
     async def call(
@@ -141,7 +145,7 @@ class Arm:
         json: Any = None,
         query: Mapping[str, str] | None = None,
     ) -> Reply:
-        """One call; a token that was refused is fetched anew, once."""
+        """Sends one call; if its token was refused, fetches a new one and tries once more."""
         for renew in (False, True):
             token = await self._fresh_token(renew=renew)
             try:
@@ -165,7 +169,7 @@ class Arm:
         query: Mapping[str, str] | None = None,
         operation: Operation = Operation.LEASES,
     ) -> AsyncIterator[tuple[Any, Reply]]:
-        """Every row of a list, page after page, with the answer that it came in."""
+        """Every row of a paginated list, each with the answer that contained it."""
         query = query or {}
         links: set[str] = set()
         while len(links) < MOST_PAGES:
@@ -214,7 +218,7 @@ class Arm:
 
 
 def query_of(link: str) -> dict[str, str]:
-    """Parameters of a next link; its host is never followed. PayloadUnreadable when it has none."""
+    """The query of a next link; its host is ignored. PayloadUnreadable when it has none."""
     try:
         found = dict(parse_qsl(urlsplit(link).query, keep_blank_values=True))
     except ValueError:

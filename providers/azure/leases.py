@@ -1,9 +1,9 @@
-"""What Azure holds for us, as leases: capacity reservations and scale sets.
+"""Azure's capacity reservations and scale sets, read as leases.
 
-``provisioningState`` says whether the last change came through; whether a window has begun follows from
-its schedule and the time of the answer; of a Future reservation the instance view says where it stands.
-A change that failed is a lost order only where nothing is held: with all nodes there the lease is in force,
-with some of them it is UNKNOWN, which leaves them alone. A word that is not known here becomes UNKNOWN, too.
+``provisioningState`` tells whether the last change succeeded. Whether a window has begun follows from its
+schedule and the time of the answer; the status of a Future reservation stands in its instance view. After a
+failed change, an order counts as lost only if nothing is held: with all nodes present the lease is active,
+with some of them it is UNKNOWN, and the broker leaves it alone. Unknown words become UNKNOWN, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SET_UP = (
     "zonalPlatformFaultDomainAlignMode",
     "zoneBalance",
 )
-"""Properties of a scale set that say how its VMs are set up."""
+"""Properties that describe how the VMs of a scale set are set up."""
 
 _PROVISIONING: Mapping[str, LeaseState] = {
     "creating": LeaseState.PROVISIONING,
@@ -102,7 +102,7 @@ class _Summary(PayloadModel):
 
 
 class InstanceView(PayloadModel):
-    """What of a resource exists: of a reservation within it, of a scale set an answer of its own."""
+    """Which VMs exist: part of a reservation's answer, and a separate answer for a scale set."""
 
     statuses: tuple[_Status, ...] = ()
     reservationStateInfo: _StateInfo | None = None
@@ -111,7 +111,7 @@ class InstanceView(PayloadModel):
 
     @property
     def held(self) -> int:
-        """VMs that are reserved or made."""
+        """VMs that are reserved or created."""
         if self.utilizationInfo is not None and self.utilizationInfo.currentCapacity is not None:
             return self.utilizationInfo.currentCapacity
         counts = self.virtualMachine.statusesSummary if self.virtualMachine is not None else ()
@@ -119,7 +119,7 @@ class InstanceView(PayloadModel):
 
     @property
     def word(self) -> str:
-        """Where a Future reservation stands; empty for all else."""
+        """Status of a Future reservation; empty for everything else."""
         info = self.reservationStateInfo
         return (info.reservationState or "") if info is not None else ""
 
@@ -142,13 +142,13 @@ class Resource(PayloadModel):
 
     @property
     def is_block(self) -> bool:
-        """Whether it is a reservation of fixed length: only a Block has an end."""
+        """Whether it is a Block: only that has an end."""
         schedule = self.properties.scheduleProfile
         return schedule is not None and schedule.end is not None
 
     @property
     def is_future(self) -> bool:
-        """Whether it is a reservation that starts on a date and has no end."""
+        """Whether it is a Future reservation: it has a start date and no end."""
         schedule = self.properties.scheduleProfile
         return schedule is not None and schedule.start is not None and schedule.end is None
 
@@ -164,7 +164,7 @@ class Resource(PayloadModel):
 
     @property
     def tag(self) -> str:
-        """The tag that an order of ours put on it; empty on what others made."""
+        """The tag of the order that created it; empty for resources of others."""
         return (self.tags or {}).get(TAG_KEY) or ""
 
     def with_view(self, view: InstanceView) -> Resource:
@@ -225,16 +225,16 @@ HELD = (
         },
     ),
 )
-"""What becomes of the fields of what is held."""
+"""Which fields of held resources are read."""
 
 
 def read_resource(row: Any) -> Resource:
-    """A resource; PayloadUnreadable when it is none."""
+    """A resource; PayloadUnreadable for anything else."""
     return as_payload(PROVIDER, row, Resource)
 
 
 def reservation_path(group: str, name: str) -> str:
-    """Where a reservation is found; also what a lease calls it."""
+    """The resource path of a reservation, which is also the lease's reference."""
     return f"{GROUPS}/{group}/{RESERVATIONS}/{name}"
 
 
@@ -282,14 +282,14 @@ def _state(resource: Resource, start: datetime | None, end: datetime | None, at:
 
 
 def _nodes(resource: Resource) -> int:
-    """What was granted: of a Future reservation that may be a part of what was asked for."""
+    """Nodes granted; a Future reservation may be granted in part."""
     view = resource.properties.instanceView or InstanceView()
     is_part = view.word.lower() == "partiallyfulfilled" and view.held
     return view.held if is_part else resource.nodes
 
 
 def _detail(resource: Resource) -> str:
-    """The state in Azure's words, with the reason of a failure where the instance view gives one."""
+    """The state in Azure's words, with the failure reason from the instance view."""
     view = resource.properties.instanceView or InstanceView()
     words = [resource.properties.provisioningState or "", view.word]
     failures = [status for status in view.statuses if "/failed" in (status.code or "").lower()]

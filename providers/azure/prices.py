@@ -46,7 +46,7 @@ _HOUR = "1 Hour"
 
 
 class Hold(StrEnum):
-    """How an offer is bought: what an adapter's order makes."""
+    """How an offer is bought: the kind of resource that an order creates."""
 
     SCALE_SET = "scale_set"
     TARGETED = "targeted"
@@ -55,7 +55,10 @@ class Hold(StrEnum):
 
 
 class _Meter(PayloadModel):
-    """A row of ``Items``. ``retailPrice``: of one VM (not of its GPUs) and hour."""
+    """A row of ``Items``.
+
+    ``retailPrice``: of one VM (not of its GPUs) per hour.
+    """
 
     currencyCode: str = "USD"
     retailPrice: Decimal | None = None
@@ -81,7 +84,7 @@ class PricePage:
 
 
 def read_page(payload: bytes) -> PricePage:
-    """One page of meters; PayloadUnreadable."""
+    """One page of meters; raises PayloadUnreadable."""
     envelope = as_dict(PROVIDER, decode_json(PROVIDER, payload), "the answer")
     rows = as_list(PROVIDER, envelope.get("Items"), "Items")
     link = envelope.get("NextPageLink")
@@ -114,7 +117,7 @@ def parse_rows(rows: Iterable[Any], observed_at: datetime) -> OfferBatch:
 
 
 def _since(row: Any) -> datetime:
-    """From when on a row's price holds; the earliest time where it does not say."""
+    """When the row's price took effect; the earliest time if the row does not say."""
     try:
         since = _Meter.model_validate(row).effectiveStartDate
     except ValidationError:
@@ -153,7 +156,7 @@ def _documented_types(size: str, facts: ProviderFacts) -> frozenset[str]:
 
 
 def held(offer: Offer, reservation_types: frozenset[str], observed_at: datetime) -> Iterator[Offer]:
-    """A spot or on-demand offer held as its size allows, with the windows that are sold of the size."""
+    """The offer with the kind of resource that its size allows, and the windows sold of that size."""
     if offer.tier is not Tier.ON_DEMAND:
         yield _as(offer, Hold.SCALE_SET)
         return
@@ -212,12 +215,12 @@ def _says(meter: _Meter, word: str) -> bool:
 
 @cache
 def _known_sizes() -> dict[str, tuple[str, NodeFacts]]:
-    """Sizes by lower-case name: the case of names differs between Azure's APIs."""
+    """Sizes by lower-case name, because the spelling differs between Azure's APIs."""
     return {name.lower(): (name, node) for name, node in load_provider_facts(PROVIDER).nodes.items()}
 
 
 def sku_of(size: str) -> Sku:
-    """The SKU of a VM size; RowRejected where the configuration does not know its GPU."""
+    """The SKU of a VM size; RowRejected when the configuration does not know its GPU."""
     if size.lower() in {name.lower() for name in load_provider_facts(PROVIDER).search["fractional"]}:
         raise RowRejected("a fraction of a GPU")
     name, node = _known_sizes().get(size.lower(), (size, NodeFacts()))

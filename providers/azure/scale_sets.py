@@ -1,4 +1,4 @@
-"""The body of a scale set: VMs of one size in one placement group, which is what joins their InfiniBand.
+"""The request body of a scale set: VMs of one size in one placement group, which connects their InfiniBand.
 
 On demand, or spot (up to the pay-as-you-go price, deleted when evicted). The VMs get no public address.
 """
@@ -29,7 +29,10 @@ class Machine:
 
 
 def body(order: Order, machine: Machine, compute_root: str) -> dict[str, Any]:
-    """PUT of a scale set of ``order.nodes`` VMs; ``compute_root``: the group's Microsoft.Compute id."""
+    """The PUT body of a scale set with ``order.nodes`` VMs.
+
+    ``compute_root``: the id of the resource group's Microsoft.Compute provider.
+    """
     return {
         "location": order.offer.reference["location"],
         "tags": {TAG_KEY: order.tag},

@@ -1,7 +1,8 @@
-"""What a subscription may have of each size: ``Microsoft.Compute/skus``, region by region.
+"""Which sizes a subscription may order: ``Microsoft.Compute/skus``, one region at a time.
 
-Values of capabilities are strings. A size that is not listed for a region, or restricted there
-(``NotAvailableForSubscription``), cannot be ordered; zones alone restrict nothing, for no order names one.
+Capability values are strings. A size that is not listed for a region, or is restricted there
+(``NotAvailableForSubscription``), cannot be ordered. Restrictions of single zones are ignored, because no
+order names a zone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _Row(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class SizeFacts:
-    """Reservation types that a size takes, and why it cannot be had; "" when it can."""
+    """Reservation types of a size, and the reason why it cannot be ordered ("" when it can)."""
 
     reservation_types: frozenset[str]
     restriction: str
@@ -51,12 +52,12 @@ Sizes = Mapping[str, SizeFacts]
 
 
 def query_of_region(region: str) -> dict[str, str]:
-    """Parameters of the list of one region."""
+    """Parameters of the list for one region."""
     return {"api-version": API_VERSION, "$filter": f"location eq '{region}'"}
 
 
 def read_sizes(rows: Iterable[Any], region: str) -> dict[str, SizeFacts]:
-    """Sizes with accelerators of one region, by lower-case name; PayloadUnreadable for what is no size."""
+    """Sizes with accelerators of one region, by lower-case name; PayloadUnreadable for other answers."""
     found = {}
     for each in rows:
         row = as_payload(PROVIDER, each, _Row)
@@ -83,9 +84,10 @@ def _restriction(row: _Row, region: str) -> str:
 
 
 def checked(batch: OfferBatch, sizes: Mapping[str, Sizes], observed_at: datetime) -> OfferBatch:
-    """``batch`` without what the subscription cannot have; what a size takes decides how it is held.
+    """``batch`` without the sizes that the subscription cannot order; reservation types decide how an offer
+    is held.
 
-    ``sizes`` by region; the offers of a region that is missing there stay as they are.
+    ``sizes`` is keyed by region; offers of a region that is not in it stay as they are.
     """
     items = tuple(item for offer in batch.offers for item in _checked(offer, sizes, observed_at))
     return OfferBatch(

@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 DAY_HOURS = 24.0
 BLOCK_TEARDOWN_S = 30 * 60
 BLOCK_LEAD_HOURS = 0.5
-"""A Block that starts today has to be asked for before 11:30 UTC."""
+"""A Block that starts today must be ordered before 11:30 UTC."""
 BLOCK_AHEAD_DAYS = 56
 BLOCK_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 BLOCK_DAYS = (*range(1, 15), *(7 * weeks for weeks in range(3, 27)))
@@ -31,7 +31,10 @@ FUTURE_LEAD_DAYS = 7
 
 
 def block_terms(observed_at: datetime) -> WindowTerms:
-    """What of time a Block sells: starts within 56 days; how much is free nobody says before the order."""
+    """Which windows a Block sells: starts within 56 days.
+
+    The free capacity is only known once an order is sent.
+    """
     today = observed_at.astimezone(UTC).date()
     is_late = observed_at.astimezone(UTC).time() >= BLOCK_END_UTC
     first = _start_of(today + DAY if is_late else today)
@@ -50,7 +53,10 @@ def block_terms(observed_at: datetime) -> WindowTerms:
 
 
 def future_terms() -> WindowTerms:
-    """A Future reservation has no end: the window is its commitment. At most six months ahead."""
+    """Which windows a Future reservation sells.
+
+    It has no end: the window is its commitment. It starts at most six months ahead.
+    """
     return WindowTerms(
         kind=WindowKind.REQUEST,
         segments=(),
@@ -72,13 +78,13 @@ def block_schedule(order: Order) -> dict[str, str | int]:
 
 
 def future_schedule(order: Order) -> dict[str, str | int]:
-    """``scheduleProfile`` of a Future reservation, committed to for the whole window."""
+    """``scheduleProfile`` of a Future reservation that is committed for the whole window."""
     start, days = _dates(order)
     return {"start": start.isoformat(), "minimumCommitmentDays": days}
 
 
 def scheduled_window(start: str, end: str | None) -> tuple[datetime, datetime | None]:
-    """Instants of a schedule as the API answers it: dates, or dates with a time of day; ValueError else."""
+    """The window of a schedule in an answer: dates, or dates with a time of day; ValueError otherwise."""
     return _instant(start, START_UTC), _instant(end, BLOCK_END_UTC) if end else None
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from broker.catalogue import load_gpus, load_provider_facts
 from broker.domain.basics.errors import (
@@ -27,7 +32,6 @@ from broker.domain.market.offer import Offer, OfferBatch
 from broker.domain.market.sku import Sku
 from providers.client import Query, SellerClient, all_pages, ordered, tells_all_or_fails
 from providers.crusoe.offers import NAME, Market, parse_offers
-from providers.crusoe.signing import signed_headers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
 from providers.schema import Words
@@ -36,9 +40,10 @@ from providers.spec import ProviderSettings, refuse_unless_single
 API = "/v1alpha5"
 MOST_PAGES = 100
 PARTITION = "broker"
+SIGNATURE_VERSION = "1.0"
 OUT_OF_STOCK = "out_of_stock"
 FATE_WAITS_S = (0.0, 0.2, 0.5)
-"""How long an order waits to learn its fate, before each look."""
+"""Seconds to wait before each check of an order's operation."""
 POLICY = HttpPolicy(concurrency=4)
 """No limits are published."""
 
@@ -47,7 +52,7 @@ _NO_CAPACITY = re.compile(r"out.of.stock|no capacity|insufficient capacity", re.
 
 
 def classify(reply: Reply) -> ProviderError:
-    """Flat JSON ``{"code", "message"}``; want of capacity is in operations and never here."""
+    """The typed error of ``{"code", "message"}``; a lack of capacity only shows in operations."""
     body = reply.json_or_none()
     if reply.status == 429 or not isinstance(body, dict):
         return classify_by_status(reply)
@@ -62,8 +67,40 @@ def classify(reply: Reply) -> ProviderError:
     return classify_by_status(reply, text)
 
 
+def signed_headers(
+    access_key: str,
+    secret_key: str,
+    method: str,
+    path: str,
+    at: datetime,
+    query: Mapping[str, str] | None = None,
+) -> Mapping[str, str]:
+    """The headers of a signed call; ValueError when the secret is not base64url.
+
+    The signature is HMAC-SHA256 with the decoded secret over path (with the API's version), sorted query,
+    method and timestamp, each followed by a newline; base64url without padding.
+    """
+    timestamp = at.astimezone(UTC).replace(microsecond=0).isoformat()
+    sent = urlencode(sorted((query or {}).items()))
+    signature = sign(secret_key, f"{path}\n{sent}\n{method}\n{timestamp}\n")
+    return {
+        "X-Crusoe-Timestamp": timestamp,
+        "Authorization": f"Bearer {SIGNATURE_VERSION}:{access_key}:{signature}",
+    }
+
+
+def sign(secret_key: str, text: str) -> str:
+    """The signature of ``text``."""
+    try:
+        secret = base64.urlsafe_b64decode(secret_key + "=" * (-len(secret_key) % 4))
+    except binascii.Error:
+        raise ValueError("the secret key is not base64url") from None
+    digest = hmac.new(secret, text.encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
 class _About(PayloadModel):
-    """What an operation is about, or came to."""
+    """The metadata or the result of an operation."""
 
     id: str | None = None
     code: str | None = None
@@ -80,11 +117,11 @@ class _Work(PayloadModel):
 
     @property
     def machine(self) -> str:
-        """Id of the machine that it makes or ends; empty when it does not say."""
+        """Id of the machine that the operation creates or ends; empty when it is not named."""
         return next((about.id for about in (self.metadata, self.result) if about and about.id), "")
 
     def require_unfailed(self) -> None:
-        """Raises what a failed operation means."""
+        """Raises the error of a failed operation."""
         if self.state.upper() != "FAILED":
             return
         code, message = (self.result.code, self.result.message) if self.result else (None, None)
@@ -103,7 +140,7 @@ class _Works(PayloadModel):
 
 
 def _word(state: str) -> str:
-    """``RUNNING`` and ``STATE_RUNNING`` are one word."""
+    """The state without its prefix: ``RUNNING`` and ``STATE_RUNNING`` are the same."""
     return state.upper().removeprefix("STATE_")
 
 
@@ -139,7 +176,7 @@ _STATES: Mapping[str, LeaseState] = {
     "DELETING": LeaseState.ENDING,
     "DELETED": LeaseState.ENDED,
 }
-"""A stopped machine is still ours."""
+"""A stopped machine still belongs to the project and is billed."""
 
 
 def _lease(machine: _Machine) -> Lease:
@@ -192,7 +229,8 @@ class Crusoe(SellerClient):
         return parse_offers(Market(*bodies), observed_at)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: the answer of the call for several is not documented well enough to find them again."""
+        """One: several machines in one call could not be found again reliably, since its answer is barely
+        documented."""
         return 1
 
     async def reserve(self, order: Order) -> Lease:
@@ -213,7 +251,7 @@ class Crusoe(SellerClient):
         return ordered(order, started.machine or work.machine or await self._by_name(order.tag))
 
     async def _partition(self, network: str) -> str:
-        """Our partition of the network, made when it is not there; it costs nothing and is kept."""
+        """The broker's partition of the network; created if missing, free of charge, and kept."""
         path = f"{self._project}/networking/ib-partitions"
         body = {"name": PARTITION, "ib_network_id": network}
         try:
@@ -227,7 +265,7 @@ class Crusoe(SellerClient):
             raise ProviderUnavailable(NAME, f"no InfiniBand partition: {error}") from error
 
     async def _fate(self, work: _Work) -> _Work:
-        """The operation as last seen; raises what its failure means. Unreadable looks change nothing."""
+        """The latest state of the operation; raises the error of a failure. Unreadable checks are ignored."""
         for wait_s in FATE_WAITS_S:
             work.require_unfailed()
             if work.state.upper() == "SUCCEEDED":
@@ -242,7 +280,7 @@ class Crusoe(SellerClient):
         return work
 
     async def _by_name(self, tag: str) -> str:
-        """Id of the machine of that name, for an operation that named none."""
+        """Id of the machine with that name, for an operation that named none."""
         try:
             found = next((lease for lease in await self.list_leases() if lease.tag == tag), None)
         except ProviderError as error:
@@ -252,7 +290,7 @@ class Crusoe(SellerClient):
         return found.reference
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """One machine; of one that is not there, whether its creation failed."""
+        """One machine; if there is none, raises the error of its failed creation, if it failed."""
         try:
             reply = await self._held(f"{self._machines}/{reference}")
         except LeaseNotFound:
@@ -286,7 +324,7 @@ def _next_page(reply: Reply, _: int) -> Query | None:
 
 
 def image_of(sku: Sku) -> str:
-    """The image with drivers and Docker for the form and the vendor of the GPU."""
+    """The image with drivers and Docker for the GPU's form and vendor."""
     images = load_provider_facts(NAME).search["images"]
     vendor = load_gpus()[sku.gpu].vendor.lower()
     return str(images[vendor] if vendor in images else images["sxm" if "-SXM" in sku.gpu else "pcie"])

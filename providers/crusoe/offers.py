@@ -36,7 +36,7 @@ from providers.spec import NamedPayload
 NAME = "crusoe"
 _INFINIBAND = re.compile(r".+-ib\.\d{1,3}x")
 _JOINED = re.compile(r".+-(ib|roce)\.\d{1,3}x")
-"""Types whose machines are made in a partition of a network."""
+"""Types whose machines must be created in a partition of an InfiniBand network."""
 _Count = Field(default=0, ge=0, le=1_000_000)
 
 
@@ -82,11 +82,11 @@ class Market:
 
 
 _Networks = Mapping[tuple[str, str], tuple[str, int]]
-"""Network and how many it can join, by (location, type)."""
+"""For each (location, type), the network and how many machines it can still connect."""
 
 
 def parse_offers(market: Market, observed_at: datetime) -> OfferBatch:
-    """One offer for each type in each location that has some; a type with capacity nowhere is rejected."""
+    """One offer for each type and location with capacity; a type without any is rejected."""
     facts = load_provider_facts(NAME)
     rejected: list[RejectedRow] = []
     stock = _stock(_items(market.capacities, "capacities"), rejected)
@@ -114,7 +114,7 @@ def _row_name(row: Any) -> str:
 
 
 def _stock(rows: Sequence[Any], rejected: list[RejectedRow]) -> Mapping[str, Mapping[str, int]]:
-    """Counts by type and location; of several for one pair the largest."""
+    """Counts by type and location; of several rows for one pair, the largest."""
     found: dict[str, dict[str, int]] = {}
     for row in rows:
         try:
@@ -128,7 +128,7 @@ def _stock(rows: Sequence[Any], rejected: list[RejectedRow]) -> Mapping[str, Map
 
 
 def _networks(rows: Sequence[Any], rejected: list[RejectedRow]) -> _Networks:
-    """The roomiest network of each location and type."""
+    """For each location and type, the network that can connect the most machines."""
     found: dict[tuple[str, str], tuple[str, int]] = {}
     for row in rows:
         try:
@@ -199,7 +199,10 @@ def _sku(kind: _Type, gpu: str, count: int, network: tuple[str, int] | None, fac
 
 
 def _fabric(kind: _Type, gpu: str, network: tuple[str, int] | None, facts: ProviderFacts) -> Fabric | None:
-    """As wide as the network has room now; None without a network, or where no rate is known (RoCE)."""
+    """The fabric, as large as the network has room for.
+
+    None without a network, or when its rate is unknown (RoCE).
+    """
     rate = facts.search["gbit_s_per_ib_node"].get(gpu)
     if network is None or rate is None or not _INFINIBAND.fullmatch(kind.product_name):
         return None
@@ -207,13 +210,13 @@ def _fabric(kind: _Type, gpu: str, network: tuple[str, int] | None, facts: Provi
 
 
 def _stated_memory_gb(gpu_type: str) -> float | None:
-    """Memory of one GPU as it stands in the text: ``H100-SXM-80GB``, ``MI355X_288GB``."""
+    """Memory of one GPU as written in the text: ``H100-SXM-80GB``, ``MI355X_288GB``."""
     found = re.search(r"[-_](\d{1,4})GB$", gpu_type)
     return float(found.group(1)) if found else None
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers, told by their files' names: ``types…``, ``capacities…``, ``ib_networks…``."""
+    """Offers of recorded answers; names tell the kind: ``types…``, ``capacities…``, ``ib_networks…``."""
     found: dict[str, bytes] = {}
     for name, body in payloads:
         kind = next((kind for kind in ("capacities", "network", "types") if kind in name), None)

@@ -54,7 +54,10 @@ _RATE = re.compile(r"rate limit|too many requests", re.IGNORECASE)
 
 
 def classify(reply: Reply) -> ProviderError:
-    """A gRPC gateway's ``{"code", "message"}``; 429 may be stock, quota or rate: the words tell."""
+    """The typed error of a gRPC gateway's ``{"code", "message"}``.
+
+    429 may mean stock, quota or rate limit; the message decides.
+    """
     body = reply.json_or_none()
     if not isinstance(body, dict) or not isinstance(body.get("code"), int):
         return classify_by_status(reply)
@@ -73,7 +76,7 @@ def classify(reply: Reply) -> ProviderError:
 
 
 def _exhausted(code: int, text: str, reply: Reply) -> ProviderError | None:
-    """What is lacking, where something is."""
+    """Which resource is exhausted, or None."""
     if reply.status == 429 and (_RATE.search(text) or reply.operation is not Operation.ORDER):
         return RateLimited(NAME, text, reply.retry_after_s)
     if reply.operation is not Operation.ORDER or code not in {_EXHAUSTED, 9, 3}:
@@ -102,13 +105,16 @@ class _Machine(PayloadModel):
 
 
 class _MachineAnswer(_Price):
-    """One machine, with its price beside it; lists have the price in the row."""
+    """One machine with its price beside it; in lists the price is part of the row."""
 
     VM: _Machine
 
 
 class _MachinesAnswer(PayloadModel):
-    """What is empty may be left out; an answer that says something else instead is another one."""
+    """A list of machines.
+
+    An empty list may be left out; an answer with other keys is not this list.
+    """
 
     VMs: tuple[_Machine, ...] = Field(default=())
 
@@ -214,7 +220,7 @@ class Cudo(SellerClient):
         return tuple(_lease(machine) for machine in reply.read(_MachinesAnswer).VMs)
 
     async def _give_back(self, lease: Lease) -> None:
-        """Terminates; a machine that is going already is not refused."""
+        """Terminates the machine; one that is already terminating counts as success."""
         try:
             await self._end("POST", f"{self._project}/vms/{lease.reference}/terminate")
         except ReleaseRefused:

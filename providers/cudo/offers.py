@@ -73,7 +73,8 @@ class _Size:
 
 
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
-    """Offers of ``GET /v1/vms/machine-types-2``: one per data centre, machine type and size that is free."""
+    """Offers of ``GET /v1/vms/machine-types-2``: one per data centre, machine type and size with free
+    capacity."""
     facts = load_provider_facts(NAME)
     rows = rows_under(NAME, payload, "machineTypes")
     return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
@@ -101,7 +102,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
 
 
 def _size(kind: _MachineType, gpus: int, facts: ProviderFacts) -> _Size:
-    """The size of config for ``gpus``, moved into the limits of the machine type."""
+    """The configured size for ``gpus``, adjusted to the limits of the machine type."""
     vcpus = max(facts.search["vcpus_per_gpu"] * gpus, (kind.minVcpuPerGpu or 0) * gpus, kind.minVcpu or 0)
     if kind.maxVcpuPerGpu:
         vcpus = min(vcpus, kind.maxVcpuPerGpu * gpus)
@@ -120,7 +121,7 @@ def _fits(size: _Size, kind: _MachineType) -> bool:
 
 
 def _nodes(size: _Size, kind: _MachineType) -> int | None:
-    """How many the pool would hold; at least the one that fits."""
+    """How many nodes the pool could hold if it were not split over hosts; at least the one that fits."""
     free = (kind.totalGpuFree, kind.totalVcpuFree, kind.totalMemoryGibFree, kind.totalStorageGibFree)
     wanted = (size.gpus, size.vcpus, size.memory_gib, size.disk_gib)
     counts = [there // want for want, there in zip(wanted, free, strict=True) if there is not None and want]

@@ -70,13 +70,13 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Gcp:
 
 
 def _own_project(settings: ProviderSettings) -> str:
-    """The project that the key names; an access token names none."""
+    """The project that the service account's key names; an access token names none."""
     credentials = read_credentials(settings.secret("credentials"))
     return credentials.project_id if isinstance(credentials, ServiceAccount) else ""
 
 
 def _host(settings: ProviderSettings, option: str, real: str, path: str) -> str:
-    """An address of its own; below the base URL where that is not Google's and none is set."""
+    """The option's host; else Google's own host, or a path below the base URL that replaces it."""
     wished = settings.options[option]
     if wished != real or settings.base_url == REAL_ROOT:
         return wished.rstrip("/")

@@ -44,9 +44,10 @@ GONE_STATES = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class GcpOptions:
-    """``billing_url``: host of the price list. ``api_key``: asks it in place of the token.
+    """Settings of the adapter.
 
-    ``price_max_age_s``: how long the price list (tens of megabytes) is taken as current.
+    ``billing_url``: host of the price list. ``api_key``: used for the price list in place of the token.
+    ``price_max_age_s``: how long the price list (tens of megabytes) is valid.
     """
 
     billing_url: str
@@ -60,7 +61,7 @@ class GcpOptions:
 def parse_all(
     rates: Rates, machines: Sequence[bytes], advice: Sequence[bytes], observed_at: datetime
 ) -> OfferBatch:
-    """Offers of prices, pages of machine types and calendar advice together."""
+    """Offers from prices, pages of machine types and calendar advice together."""
     rows = machine_rows(machines)
     sold = parse_machines(rows, rates, observed_at)
     windows = parse_advice(advice, _known_machines(rows), rates, observed_at)
@@ -96,7 +97,7 @@ class Gcp(Seller):
         await self._compute.http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Every zone's machine types at the list's prices, and the windows that the calendar shows."""
+        """Every zone's machine types at list prices, and the windows of the calendar."""
         rates = await self._price_list(observed_at)
         pages = await self._compute.pages("aggregated/machineTypes", Operation.OFFERS, {"filter": GPU_TYPES})
         advice, unasked = await self._advice(observed_at)
@@ -104,7 +105,7 @@ class Gcp(Seller):
         return OfferBatch(batch.offers, (*batch.rejected, *unasked))
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
-        """The price list and the machine types, without questions to the calendar."""
+        """The offer from price list and machine types, without calendar requests."""
         rates = await self._price_list(asked_at)
         pages = await self._compute.pages("aggregated/machineTypes", Operation.OFFERS, {"filter": GPU_TYPES})
         return found_again(offer, parse_all(rates, [page.body for page in pages], [], asked_at))
@@ -134,7 +135,7 @@ class Gcp(Seller):
         return reply.body
 
     async def _advice(self, observed_at: datetime) -> tuple[list[bytes], list[RejectedRow]]:
-        """Answers to the menu's questions, and those questions that got none."""
+        """The answers to the configured questions, and the questions without an answer."""
         asked = questions(self._search, self._options.regions)
         most = int(self._search["max_calls"])
         answers = await all_or_none(self._ask(question, observed_at) for question in asked[:most])
@@ -153,7 +154,7 @@ class Gcp(Seller):
         return reply.body
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """One spot or flex-start instance a call; reservations and calendar windows take any number."""
+        """One spot or flex-start instance per call; any number in reservations and calendar windows."""
         return 1 if offer.tier is Tier.SPOT or is_flex(offer) else None
 
     async def reserve(self, order: Order) -> Lease:
@@ -181,7 +182,7 @@ class Gcp(Seller):
         )
 
     async def _ordered_before(self, zone: str, kind: str, name: str) -> Lease:
-        """What an earlier attempt of an order made; OutcomeUnknown when it cannot be looked at."""
+        """What an earlier attempt of the order created; OutcomeUnknown when that cannot be read."""
         try:
             return await self._find(zone, kind, name)
         except ProviderError as error:
@@ -225,7 +226,7 @@ class Gcp(Seller):
         return leases.instance_lease(reply.read(leases.Instance))
 
     async def _failed_order(self, zone: str, kind: str, name: str) -> Lease | None:
-        """The order of something that is not there, when its operation failed after it was accepted."""
+        """The error of a missing resource's order, when its operation failed after it was accepted."""
         params = {"filter": f'targetLink eq ".*/{kind}/{name}"'}
         for page in await self._compute.pages(f"zones/{zone}/operations", Operation.LEASES, params):
             for change in page.read(OperationPage).items:
@@ -242,7 +243,7 @@ class Gcp(Seller):
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
-        """Everything held in the project; what a window made of itself is not counted twice."""
+        """Everything held in the project; a reservation of a calendar window is counted once."""
         pages = {
             kind: await self._compute.pages(f"aggregated/{kind}", Operation.LEASES) for kind in leases.KINDS
         }
@@ -265,7 +266,10 @@ class Gcp(Seller):
         )
 
     async def release(self, lease: Lease) -> None:
-        """Deletes; a window is cancelled first, which Google may refuse once it is locked."""
+        """Deletes the resource.
+
+        A window is cancelled first, which Google may refuse once it is locked.
+        """
         parts = leases.parted(lease.reference)
         if parts is None:
             return
@@ -279,7 +283,7 @@ class Gcp(Seller):
             return
 
     async def _cancel(self, zone: str, name: str) -> None:
-        """Cancels a window that is still to come; one that is over or was refused needs none."""
+        """Cancels a window that has not begun; one that is over or was declined needs no cancelling."""
         held = await self._find(zone, leases.FUTURE, name)
         if held.state in GONE_STATES:
             return

@@ -1,7 +1,7 @@
-"""Who asks: an OAuth 2.0 bearer token, given or fetched with a service account's signed assertion.
+"""OAuth 2.0 bearer tokens: given, or fetched with a service account's signed assertion.
 
-A service account's key signs a JSON Web Token (RS256) that is exchanged at the token endpoint for an
-access token of an hour (RFC 7523). A token that was given as it is cannot be renewed.
+A service account's key signs a JSON Web Token (RS256), which the token endpoint exchanges for an access
+token of one hour (RFC 7523). A token that was given as such cannot be renewed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VARIABLE = "BROKER_GCP_CREDENTIALS"
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccount:
-    """The fields of a key file that are used."""
+    """The fields of a key file that are read."""
 
     client_email: str
     private_key: RSAPrivateKey = field(repr=False)
@@ -43,7 +43,7 @@ class ServiceAccount:
     project_id: str = ""
 
     def assertion(self, audience: str, now_s: int) -> str:
-        """A signed token that asks ``audience`` for an access token."""
+        """A signed JSON Web Token that requests an access token from ``audience``."""
         header = {"alg": "RS256", "typ": "JWT", "kid": self.private_key_id}
         claims = {
             "iss": self.client_email,
@@ -62,9 +62,9 @@ def _encoded(raw: bytes) -> str:
 
 
 def read_credentials(text: str) -> ServiceAccount | str:
-    """A key's JSON, the path of its file (``….json``), or else an access token as it is.
+    """Credentials from a key's JSON, from the path of its file (``….json``), or else an access token.
 
-    Raises InputError for a key that cannot be used; the key itself appears in no message.
+    Raises InputError for an unusable key; no message contains the key.
     """
     if text.endswith(".json"):
         try:
@@ -98,7 +98,7 @@ class _Answer(PayloadModel):
 
 
 class TokenSource:
-    """Gives the bearer token; fetches one with a service account when it is due."""
+    """The bearer token; with a service account it is fetched when it is missing or expires."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class TokenSource:
 
     @property
     def renews(self) -> bool:
-        """Whether a refused token can be fetched anew."""
+        """Whether a new token can be fetched."""
         return self._account is not None
 
     async def token(self, *, renew: bool = False) -> str:

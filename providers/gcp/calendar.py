@@ -1,9 +1,9 @@
 """Calendar mode: windows that ``advice.calendarMode`` recommends, bought as future reservations.
 
-The advice is asked for one machine type and count in one region and range of starts; its answer names a
-zone, a start and an end for that count, and why other zones have none. It holds nothing and says no
-price: that is the calendar SKUs' of the price list, owed for the whole window. An answer does not repeat
-the question, so the question's name (any string, repeated in the answer) carries type and count.
+A question names one machine type, a count, a region and a range of starts. The answer names a zone, a start
+and an end for that count, and the reasons why other zones have none. It holds no capacity and has no price;
+the price list's calendar SKUs have it, and it is owed for the whole window. An answer does not repeat the
+question. So type and count are encoded in the question's name, which the answer repeats.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Recommendation(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """So many nodes of a type in a region, for so many days at least and at most."""
+    """A request for advice: nodes of a type in a region, with the fewest and the most days."""
 
     machine_type: str
     region: str
@@ -67,7 +67,7 @@ class Question:
         return f"{self.region} {self.nodes} x {self.machine_type} for {self.days[0]} to {self.days[1]} days"
 
     def body(self, at: datetime, search: Mapping[str, Any]) -> dict[str, Any]:
-        """The request at ``at``: starts on whole days from the lead time on, as far ahead as is shown."""
+        """The request body at ``at``: starts on whole days, from the lead time to the end of the calendar."""
         earliest = _midnight_after(at + timedelta(hours=search["lead_hours"]))
         latest = max(earliest, at + timedelta(days=search["ahead_days"]))
         spec = {
@@ -89,7 +89,10 @@ class Question:
 
 
 def questions(search: Mapping[str, Any], regions: frozenset[str]) -> tuple[Question, ...]:
-    """Every question of the menu in ``regions`` (empty: all); entries interleave, so that a bound is fair."""
+    """Every configured question in ``regions`` (empty: all).
+
+    Types take turns, so that a limit on calls affects all of them alike.
+    """
     columns = [
         [
             Question(entry["machine_type"], region, count, (least, most))
@@ -117,7 +120,7 @@ def _midnight_after(at: datetime) -> datetime:
 def parse_advice(
     answers: Iterable[bytes], machines: Mapping[str, Machine], rates: Rates, observed_at: datetime
 ) -> OfferBatch:
-    """Offers of any number of answers, one per zone and type: at each time the largest count counts."""
+    """Offers from any number of answers, one per zone and type; at each time, the largest count is kept."""
     found: defaultdict[tuple[str, str], list[Segment]] = defaultdict(list)
     rejected: list[RejectedRow] = []
     for question, row in _recommendations(answers):
@@ -173,7 +176,7 @@ def _segment(read: _Recommendation, nodes: int, observed_at: datetime) -> Segmen
 
 
 def highest_steps(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """At each instant the largest count that any segment has, as steps that do not overlap."""
+    """The largest count of any segment at each instant, as steps that do not overlap."""
     known = tuple(segments)
     edges = sorted({edge for segment in known for edge in (segment.start, segment.end)})
     steps: list[Segment] = []

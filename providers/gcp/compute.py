@@ -33,17 +33,17 @@ from providers.payload import Name, PayloadModel
 REAL_ROOT = "https://compute.googleapis.com"
 MOST_PAGES = 200
 POLL_WAITS_S = (0.2, 0.4, 0.8)
-"""An operation is looked at so often; what is not decided by then is left to later looks."""
+"""Seconds to wait before each check of an operation; later polls watch what is undecided by then."""
 
 Page = TypeVar("Page", bound="ListPage")
 
 
 class NameTaken(OrderRejected):
-    """Something of this name exists: an earlier attempt of the same order."""
+    """A resource of this name exists: from an earlier attempt of the same order."""
 
 
 class TokenRefused(CredentialsRejected):
-    """The token itself was not accepted (401)."""
+    """The token itself was refused (401)."""
 
 
 _BY_CODE: Mapping[str, type[ProviderError]] = {
@@ -71,7 +71,7 @@ _BY_CODE: Mapping[str, type[ProviderError]] = {
     "internalerror": ProviderUnavailable,
     "serviceunavailable": ProviderUnavailable,
 }
-"""Reasons and codes without case and underscores: ``quotaExceeded`` and ``QUOTA_EXCEEDED`` are one."""
+"""Reasons and codes in lower case without underscores: ``quotaExceeded`` equals ``QUOTA_EXCEEDED``."""
 _CAPACITY = ("resourcepoolexhausted", "stockout")
 _GONE = frozenset({"notfound", "resourcenotfound"})
 _NOT_NOW = frozenset(
@@ -98,7 +98,10 @@ class _Errors(PayloadModel):
 
 
 class ZoneOperation(PayloadModel):
-    """A change under way. ``zone`` and ``targetLink`` are URLs."""
+    """An operation in progress.
+
+    ``zone`` and ``targetLink`` are URLs.
+    """
 
     name: Name
     status: str = ""
@@ -109,12 +112,12 @@ class ZoneOperation(PayloadModel):
 
     @property
     def problem(self) -> OperationError | None:
-        """Its first error."""
+        """The first error."""
         return self.error.errors[0] if self.error is not None and self.error.errors else None
 
 
 class ListPage(PayloadModel):
-    """What every list has."""
+    """The pagination fields of every list."""
 
     nextPageToken: str = ""
     unreachables: tuple[str, ...] = ()
@@ -127,7 +130,7 @@ class OperationPage(ListPage):
 
 
 def classify(reply: Reply) -> ProviderError:
-    """The error of an answer, by the codes in its body; an operation at HTTP 200 may be one too."""
+    """The typed error of an answer, by the codes in its body; also of a failed operation at HTTP 200."""
     body = reply.json_or_none()
     if not isinstance(body, dict):
         return classify_by_status(reply)
@@ -152,7 +155,7 @@ def classify(reply: Reply) -> ProviderError:
 def error_of(
     code: str, text: str, operation: Operation, retry_after_s: float | None = None
 ) -> ProviderError | None:
-    """The error that a reason or code means; None for one that says nothing more than the status."""
+    """The error that a reason or code means; None for a code that says no more than the status."""
     key = code.replace("_", "").lower()
     if any(word in key for word in _CAPACITY):
         return InsufficientCapacity(PROVIDER, text)
@@ -174,7 +177,7 @@ def _refused(operation: Operation, text: str) -> ProviderError:
 
 
 def _codes(error: Mapping[str, Any]) -> list[str]:
-    """Every code of an error, the most telling first: details, reasons, then the status word."""
+    """Every code of an error, the most specific first: details, reasons, then the status word."""
     found: list[str] = []
     for name, keys in (("details", ("reason",)), ("errors", ("code", "reason"))):
         rows = error.get(name)
@@ -192,7 +195,7 @@ def _first_message(error: Mapping[str, Any]) -> str:
 
 
 def request_id(tag: str, act: str) -> str:
-    """The idempotency key of one act of an order: the same for every attempt."""
+    """The idempotency token of one step of an order; the same for every attempt."""
     return str(uuid5(NAMESPACE_URL, f"gpu-capacity-broker/{act}/{tag}"))
 
 
@@ -219,9 +222,10 @@ class Compute:
         params: Mapping[str, str] | None = None,
         json: Any = None,
     ) -> Reply:
-        """One call below the project (or of an absolute URL); a refused token is fetched anew, once.
+        """Sends one call; with a refused token it fetches a new one and tries once more.
 
-        An answer of 200 that holds an operation with an error raises what it means.
+        ``path`` is below the project, or absolute. An answer of 200 with a failed operation raises that
+        operation's error.
         """
         url = path if path.startswith("http") else f"{self._root}/{path}"
         reply = await self._authorised(method, url, operation, repeatable, params, json)
@@ -278,9 +282,9 @@ class Compute:
         raise PayloadUnreadable(PROVIDER, f"more than {MOST_PAGES} pages of {path}")
 
     async def settled(self, reply: Reply, zone: str, operation: Operation) -> None:
-        """Watches the operation of an answer for a little; raises what its failure means.
+        """Watches an answer's operation briefly; raises the error of a failure.
 
-        A look that is lost leaves the change accepted, as it is.
+        A failed check is ignored: the change was accepted.
         """
         change = reply.read(ZoneOperation)
         for wait_s in POLL_WAITS_S:

@@ -42,7 +42,7 @@ from providers.payload import RowRejected
 MODEL = "FLEX_START"
 START_STEP_HOURS = 0.25
 LEAST_WAIT_S = 90
-"""The shortest wait that a request may have (as the command-line reference says; unverified)."""
+"""The shortest allowed wait of a request (from the command-line reference; unverified)."""
 
 
 def is_flex(offer: Offer) -> bool:
@@ -53,9 +53,9 @@ def is_flex(offer: Offer) -> bool:
 def parse_flex(
     rows: Iterable[tuple[str, tuple[str, Any]]], rates: Rates, observed_at: datetime
 ) -> OfferBatch:
-    """Offers of the machine types whose GPU has a flex-start price; a part without one is named.
+    """Offers of machine types with a flex-start price; parts without one are rejected by name.
 
-    Rows that are no machine are the business of ``machines.parse_machines``.
+    Rows that are no machine are reported by ``machines.parse_machines``.
     """
     facts = load_provider_facts(PROVIDER)
     offers: list[Offer] = []
@@ -118,7 +118,10 @@ def _offer(
 
 
 def flex_parts(order: Order) -> dict[str, Any]:
-    """What makes an instance's body a flex-start request; OrderRejected without a window or for several."""
+    """The fields that make an instance a flex-start request.
+
+    OrderRejected without a window or for several nodes.
+    """
     if order.window is None:
         raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} is sold for a time, none was ordered")
     if order.nodes != 1:

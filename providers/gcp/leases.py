@@ -1,8 +1,9 @@
-"""What Compute Engine holds for us, as leases, and the bodies that order it.
+"""Compute Engine's resources read as leases, and the request bodies that create them.
 
-Future reservations (calendar windows), reservations (on demand) and instances (spot). All are named by
-the tag, which is kept whole in ``description``. References are partial URLs:
-``zones/us-central1-a/reservations/NAME``. ``totalCount``, ``count``, ``fulfilledCount``: numbers as strings.
+Future reservations (calendar windows), reservations (on demand) and instances (spot). The tag is the name,
+and ``description`` keeps it in full. References are partial URLs:
+``zones/us-central1-a/reservations/NAME``. ``totalCount``, ``count``, ``fulfilledCount``: numbers as
+strings.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _INSTANCE_STATES: Mapping[str, LeaseState] = {
     "TERMINATED": LeaseState.ENDED,
 }
 LOCKED = frozenset({"PROCURING", "PROVISIONING", "FULFILLED", "FAILED_PARTIALLY_FULFILLED"})
-"""States of a future reservation from which it only ends by itself."""
+"""States in which a future reservation can no longer be cancelled."""
 
 
 class _Properties(PayloadModel):
@@ -90,7 +91,7 @@ class _FutureStatus(PayloadModel):
 
 
 class FutureReservation(PayloadModel):
-    """A window that was asked for."""
+    """A requested window."""
 
     name: Name
     zone: str = ""
@@ -140,7 +141,7 @@ class Instance(PayloadModel):
 
 
 class Scope(PayloadModel):
-    """What an aggregated list holds of one zone."""
+    """One zone's part of an aggregated list."""
 
     futureReservations: tuple[FutureReservation, ...] = ()
     reservations: tuple[Reservation, ...] = ()
@@ -155,7 +156,7 @@ class AggregatedPage(ListPage):
 
 
 def scopes_of(page: Reply) -> tuple[Scope, ...]:
-    """The zones of a page; a list without rows still says what it is."""
+    """The zones of a page; PayloadUnreadable when it is no aggregated list."""
     read = page.read(AggregatedPage)
     if read.items is None and "AggregatedList" not in read.kind:
         raise page.unreadable("an answer that is no aggregated list")
@@ -168,13 +169,13 @@ def reference(zone: str, kind: str, name: str) -> str:
 
 
 def parted(text: str) -> tuple[str, str, str] | None:
-    """(zone, kind, name) of a reference; None for anything else."""
+    """(zone, kind, name) of a reference; None for other text."""
     found = re.fullmatch(r"zones/([a-z0-9-]+)/([A-Za-z]+)/([a-z0-9-]+)", text)
     return (found[1], found[2], found[3]) if found and found[2] in KINDS else None
 
 
 def resource_name(tag: str) -> str:
-    """A name as the API wants it (RFC 1035); a tag that is none gets a digest of itself."""
+    """A valid resource name (RFC 1035); a tag that is not valid is replaced by its digest."""
     plain = re.sub(r"[^a-z0-9-]", "-", tag.lower())
     if plain == tag and re.fullmatch(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?", plain):
         return plain
@@ -184,7 +185,7 @@ def resource_name(tag: str) -> str:
 
 
 def future_lease(row: FutureReservation, now: datetime) -> Lease:
-    """A future reservation; one that was fulfilled is over at the end of its window."""
+    """A future reservation; after it is fulfilled, it ends with its window."""
     word = row.status.procurementStatus
     state = _FUTURE_STATES.get(word, LeaseState.UNKNOWN)
     window = _window(row.timeWindow)
@@ -220,7 +221,7 @@ def held_lease(row: Reservation) -> Lease:
 
 
 def instance_lease(row: Instance) -> Lease:
-    """An instance; one of a limited run has its window from its start on."""
+    """An instance; one with a maximum run time has its window from its start on."""
     return Lease(
         provider=PROVIDER,
         reference=reference(row.zone, INSTANCE, row.name),
@@ -282,7 +283,7 @@ def future_body(order: Order) -> dict[str, Any]:
 
 
 def held_body(order: Order) -> dict[str, Any]:
-    """A reservation from now on, until its end where the order has one; billed used or not."""
+    """The body of a reservation from now until the order's end, if any; billed used or not."""
     body: dict[str, Any] = {
         "name": resource_name(order.tag),
         "description": order.tag,
@@ -303,13 +304,13 @@ SPOT_PARTS: Mapping[str, Any] = {
         "automaticRestart": False,
     }
 }
-"""What makes an instance's body one of spot capacity, deleted when it is preempted."""
+"""The fields that make an instance a spot instance, deleted when it is preempted."""
 
 
 def instance_body(
     order: Order, zone: str, image: str, network: str, parts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """One instance; ``parts`` say how it is provisioned."""
+    """The body of one instance; ``parts`` are the fields of its provisioning model."""
     return {
         "name": resource_name(order.tag),
         "description": order.tag,

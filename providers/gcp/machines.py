@@ -43,7 +43,7 @@ MEMORY_TOLERANCE_GB = 1.0
 _TIERS = {Mode.ON_DEMAND: Tier.ON_DEMAND, Mode.SPOT: Tier.SPOT}
 
 _GONE = frozenset({"OBSOLETE", "DELETED"})
-"""Of a type in these states nothing can be made; a deprecated one still can be used."""
+"""In these states a type cannot be used; a deprecated type still can."""
 
 
 class _Accelerator(PayloadModel):
@@ -65,14 +65,14 @@ class _MachineType(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine type as a SKU, with the memory that its price counts."""
+    """A machine type as a SKU, with the memory that its price covers."""
 
     sku: Sku
     vcpus: int
     memory_gib: Decimal
 
     def usd_per_hour(self, rates: Rates, mode: Mode, region: str) -> Decimal:
-        """Price of a node; RowRejected names the part without a price."""
+        """The price of a node; RowRejected names a part without a price."""
         sku = self.sku
         return rates.node_usd(mode, region, sku.name, sku.gpus_per_node, self.vcpus, self.memory_gib)
 
@@ -105,7 +105,7 @@ def machine_rows(pages: Iterable[bytes]) -> list[tuple[str, tuple[str, Any]]]:
 
 
 def read_machine(row: Any, facts: ProviderFacts) -> Machine:
-    """A row as a machine; RowRejected (or a validation error) says why it is none."""
+    """A row as a machine; RowRejected (or a validation error) for other rows."""
     read = _MachineType.model_validate(row)
     if not read.accelerators:
         raise RowRejected("no GPU")
@@ -134,7 +134,7 @@ def read_machine(row: Any, facts: ProviderFacts) -> Machine:
 
 
 def _require_known(known: NodeFacts, gpu: str, count: int, vcpus: int, memory_gb: float | None) -> None:
-    """RowRejected when the answer and what is publicly known of the type differ."""
+    """Raises RowRejected when the answer contradicts the published facts of the type."""
     pairs = ((known.gpu, gpu), (known.gpus_per_node, count), (known.vcpus, vcpus))
     for expected, found in pairs:
         if expected is not None and expected != found:
@@ -146,7 +146,7 @@ def _require_known(known: NodeFacts, gpu: str, count: int, vcpus: int, memory_gb
 def parse_machines(
     rows: Iterable[tuple[str, tuple[str, Any]]], rates: Rates, observed_at: datetime
 ) -> OfferBatch:
-    """On-demand and spot offers: one per zone, type and tier that is sold and priced; others are named."""
+    """On-demand and spot offers: one per zone, type and tier with a price; others are rejected by name."""
     facts = load_provider_facts(PROVIDER)
     return collect(rows, lambda row: _offers_of(row, rates, facts, observed_at))
 

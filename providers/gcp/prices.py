@@ -90,7 +90,7 @@ class _Sku(PayloadModel):
 
     @property
     def row(self) -> str:
-        """What a rejected row is called."""
+        """The name of a rejected row."""
         return f"{self.skuId} {self.description}".strip()
 
 
@@ -102,7 +102,10 @@ class _Rate:
 
 @dataclass(slots=True)
 class Rates:
-    """Hourly prices by (region, mode, part); a part is a GPU's words, or a family with "Core" or "Ram"."""
+    """Hourly prices by (region, mode, part).
+
+    A part is a GPU's words, or a family with "Core" or "Ram".
+    """
 
     _rates: dict[tuple[str, Mode, str], _Rate] = field(default_factory=dict)
     rejected: list[RejectedRow] = field(default_factory=list)
@@ -110,7 +113,7 @@ class Rates:
     unlisted: int = 0
 
     def feed(self, page: bytes) -> str:
-        """Reads a page and gives the token of the next one, empty after the last.
+        """Reads a page and returns the pagination cursor of the next one, empty after the last.
 
         PayloadUnreadable for a page without a list of SKUs.
         """
@@ -145,7 +148,7 @@ class Rates:
     def node_usd(
         self, mode: Mode, region: str, machine_type: str, gpus: int, vcpus: int, memory_gib: Decimal
     ) -> Decimal:
-        """The sum of a node's parts; RowRejected names the part without a price."""
+        """The price of a node: the sum of its parts; RowRejected names a part without a price."""
         family = families().get(machine_type.rpartition("-")[0])
         if family is None:
             raise RowRejected(f"no price list words for machine type {machine_type!r}")
@@ -168,7 +171,7 @@ class Rates:
         raise RowRejected(f"no {mode} price of {next(iter(parts))} in {region}")
 
     def _keep(self, key: tuple[str, Mode, str], rate: _Rate, row: str) -> None:
-        """Keeps a price; of two the newer, and of equally old ones the dearer."""
+        """Keeps a price; of two, the newer one, and of equally new ones the more expensive."""
         before = self._rates.get(key)
         if before is None or before.usd == rate.usd:
             self._rates[key] = rate
@@ -178,14 +181,17 @@ class Rates:
         self.reject(row, f"a second price in {key[0]}; kept {kept.usd}")
 
     def reject(self, row: str, reason: str) -> None:
-        """Notes a row that is no price of ours."""
+        """Counts a row that is no price of a GPU node."""
         if len(self.rejected) < MOST_REJECTED:
             self.rejected.append(RejectedRow(row[:200], reason[:200]))
         else:
             self.unlisted += 1
 
     def all_rejected(self) -> tuple[RejectedRow, ...]:
-        """Every rejected row; those of other things, and those past the bound of the list, as one each."""
+        """Every rejected row.
+
+        Rows of other products, and rows beyond the list's limit, are summed up in one row each.
+        """
         counted = (
             (self.others, "neither a GPU nor core or RAM of a GPU machine"),
             (self.unlisted, f"no prices of ours either, past the first {MOST_REJECTED} that are named"),
@@ -210,14 +216,14 @@ def parse_catalogue(pages: Iterable[bytes]) -> Rates:
 
 @cache
 def _words() -> tuple[frozenset[str], frozenset[str]]:
-    """Words of GPUs, and of the families whose core and RAM have a price."""
+    """The words of GPUs, and of families whose core and memory have a price."""
     known = families().values()
     gpus = frozenset(word for family in known for word in family["gpu"])
     return gpus, frozenset(family["vm"] for family in known if "vm" in family)
 
 
 def _is_of_other_things(row: Any) -> bool:
-    """Whether a SKU surely prices no part of a GPU machine; most of the list does not."""
+    """Whether a SKU certainly prices no part of a GPU machine, which holds for most of the list."""
     if not isinstance(row, dict) or not isinstance(row.get("description"), str):
         return False
     category = row.get("category")
@@ -226,7 +232,7 @@ def _is_of_other_things(row: Any) -> bool:
 
 
 def _part(description: str) -> str | None:
-    """The part that a SKU prices, without its mode and place; None for what nodes are not made of."""
+    """The part that a SKU prices, without mode and place; None for other SKUs."""
     words, vms = _words()
     plain = description.removeprefix("Commitment v1: ")
     plain = _MARKS.sub("", _PLACE.sub("", plain)).strip()

@@ -37,7 +37,8 @@ _GONE = re.compile(r"not[ _]found|does not exist|already (been )?deleted|(being|
 
 
 def classify(reply: Reply) -> ProviderError:
-    """``{"status": false, "message", "error_reason"}``: the reason is a word, the message tells the rest."""
+    """The typed error of ``{"status": false, "message", "error_reason"}``: a word, and a message with the
+    details."""
     body = reply.json_or_none()
     if reply.status in {401, 402, 403, 429} or not isinstance(body, dict):
         return classify_by_status(reply)
@@ -137,7 +138,7 @@ class Hyperstack(Seller):
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Three reads, joined; none of them has pages."""
+        """Reads three lists and joins them; none of them has pages."""
         pricebook, stocks, flavors = [
             await self._http.request("GET", path, operation=Operation.OFFERS)
             for path in ("/v1/pricebook", "/v1/core/stocks", "/v1/core/flavors")
@@ -145,7 +146,7 @@ class Hyperstack(Seller):
         return parse_offers(pricebook.body, stocks.body, flavors.body, observed_at)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: several machines of one call would be several leases."""
+        """One: several machines in one call would be several leases."""
         return 1
 
     async def reserve(self, order: Order) -> Lease:
@@ -190,7 +191,7 @@ class Hyperstack(Seller):
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
-        """Every machine of the account; the number that a page says of itself leads to the next."""
+        """Every machine of the account; pages are requested by the page number that an answer states."""
         found: dict[int, Lease] = {}
         params: dict[str, int] = {"pageSize": PAGE_SIZE}
         while True:
@@ -205,7 +206,7 @@ class Hyperstack(Seller):
             params["page"] = (page.page if page.page is not None else params.get("page", 1)) + 1
 
     async def release(self, lease: Lease) -> None:
-        """Deletes; what is gone, or going, is a success."""
+        """Deletes; a machine that is already gone, or going, counts as success."""
         try:
             await self._http.request(
                 "DELETE", f"{MACHINES}/{lease.reference}", operation=Operation.RELEASE, repeatable=True

@@ -84,7 +84,7 @@ class _Flavor(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """What a flavor is looked up in: price entries by GPU word, machines by (region, GPU word, size)."""
+    """The tables by which a flavor is looked up: prices by GPU word, machines by (region, GPU word, size)."""
 
     prices: Mapping[str, Decimal | None]
     stocks: Mapping[tuple[str, str, str], int]
@@ -116,7 +116,8 @@ def _row_name(row: Any) -> str:
 
 
 def _prices(pricebook: bytes, at: datetime) -> tuple[dict[str, Decimal | None], list[RejectedRow]]:
-    """The newest entry in force of each name (of equally new ones the dearer), and what cannot be read."""
+    """For each name, the newest price in force (of equally new ones the highest), and the unreadable
+    entries."""
     found: dict[str, tuple[datetime, Decimal | None]] = {}
     unread = []
     for row in as_list(NAME, decode_json(NAME, pricebook), "the price book"):
@@ -137,7 +138,7 @@ def _prices(pricebook: bytes, at: datetime) -> tuple[dict[str, Decimal | None], 
 
 
 def _utc(instant: datetime | None) -> datetime | None:
-    """The instant, aware: the price book's times have no zone."""
+    """The instant in UTC; the price book's times have no zone."""
     if instant is None or instant.tzinfo is not None:
         return instant
     return instant.replace(tzinfo=UTC)
@@ -181,7 +182,7 @@ def _offer(row: Any, tables: _Tables) -> Offer:
 
 
 def _stock(flavor: _Flavor, tables: _Tables) -> Stock:
-    """Machines of this size that fit; where stocks do not know the size, what the flavor says."""
+    """How many machines of this size fit now; if stocks do not know the size, the flavor's own word."""
     word = (flavor.gpu or "").lower()
     machines = tables.stocks.get((flavor.region_name, word, f"{flavor.gpu_count}x"))
     if machines == 0 or flavor.stock_available is False:
@@ -212,7 +213,10 @@ def _sku(flavor: _Flavor, facts: ProviderFacts) -> Sku:
 
 
 def _intra_node(gpu: str, count: int, is_bridged: bool) -> IntraNode | None:
-    """What the GPU's form implies; bridges join two PCIe cards, so more of them are as fast as PCIe."""
+    """The link that the GPU's form implies.
+
+    Bridges join pairs of PCIe cards, so more than two cards communicate at PCIe speed.
+    """
     implied, spec = infer_intra_node(gpu, count), load_gpus()[gpu]
     per_dir = spec.scaleup_gbyte_s_per_dir
     if implied is None or implied.kind is not LinkKind.PCIE or not is_bridged or count != 2 or not per_dir:
@@ -221,7 +225,10 @@ def _intra_node(gpu: str, count: int, is_bridged: bool) -> IntraNode | None:
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers, told apart by their form; without stocks only the flavors' own word is known."""
+    """Offers of recorded answers, which are distinguished by their form.
+
+    Without stocks, a flavor's own word tells whether it is available.
+    """
     found = {_list_of(name, body): body for name, body in payloads}
     if not {"price book", "flavors"} <= set(found):
         raise PayloadUnreadable(NAME, "a price book and flavors are needed")
@@ -230,7 +237,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
 
 
 def _list_of(name: str, body: bytes) -> str:
-    """Which of the three lists an answer is: the price book alone is bare."""
+    """The kind of an answer: only the price book is a bare list."""
     answer = decode_json(NAME, body)
     if isinstance(answer, list):
         return "price book"

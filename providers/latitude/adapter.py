@@ -33,7 +33,10 @@ _NO_QUOTA = re.compile(r"quota|\blimit\b|balance|payment", re.IGNORECASE)
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON:API ``{"errors": [{"code", "title", "detail"}]}``: 422 is stock or a bad body, by its code."""
+    """The typed error of JSON:API's ``{"errors": [{"code", "title", "detail"}]}``.
+
+    422 means stock or a bad body; its code decides.
+    """
     body = reply.json_or_none()
     errors = body.get("errors") if isinstance(body, dict) else None
     first = errors[0] if isinstance(errors, list) and errors else None
@@ -101,7 +104,7 @@ class _ServersAnswer(PayloadModel):
 
     @property
     def total(self) -> int | None:
-        """How many servers there are on all pages; None where it does not say."""
+        """The number of servers on all pages; None where the answer has none."""
         stats = self.meta.stats if self.meta is not None else None
         return stats.total.count if stats is not None and stats.total is not None else None
 
@@ -149,7 +152,7 @@ class Latitude(SellerClient):
         return parse_offers((await self._on_sale("/plans", {"filter[gpu]": "true"})).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
-        """Orders one server with the tag as its host name."""
+        """Orders one server with the tag as host name."""
         refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/servers", self._create_body(order))
         made = _lease(reply.read(_ServerAnswer).data)
@@ -189,7 +192,7 @@ class Latitude(SellerClient):
         raise reply.unreadable(f"a list without an end (of more than {MOST_PAGES} pages)")
 
     async def _give_back(self, lease: Lease) -> None:
-        """Deletes; what is paid by the month is scheduled for deletion."""
+        """Deletes an hourly server; a monthly one is scheduled for deletion."""
         path = f"/servers/{lease.reference}"
         server = (await self._server(lease.reference)).attributes
         if server.scheduled_deletion_at:

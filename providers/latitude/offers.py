@@ -98,7 +98,7 @@ class _Plan(PayloadModel):
 
 
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
-    """Offers of ``GET /plans``: one per plan, site in stock and term of payment."""
+    """Offers of ``GET /plans``: one per plan, site in stock and payment term."""
     facts = load_provider_facts(NAME)
     rows = rows_under(NAME, payload, "data")
     return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
@@ -143,7 +143,10 @@ def _sold_out(plan: str, sites: _Sites) -> Iterator[RejectedRow]:
 
 
 def _stock(region: _Region, site: str) -> Stock:
-    """A site in stock has some, also where the region as a whole is called unavailable."""
+    """The stock of a site.
+
+    A site in stock has some even if its region as a whole is called unavailable.
+    """
     level = _LEVELS.get(region.stock_level, StockLevel.UNKNOWN)
     nodes = (region.locations.in_stock_count or {}).get(site)
     return Stock(StockLevel.UNKNOWN if level is StockLevel.NONE else level, nodes)
@@ -198,7 +201,7 @@ def _sku(plan: _Attributes, facts: ProviderFacts) -> Sku:
 
 
 def _silicon(plan: _Attributes, count: int, facts: ProviderFacts) -> str:
-    """The plan's known GPU where its word leaves the form open, else the word's; both against the memory."""
+    """The plan's configured GPU if its word omits the form, else the word's; checked against the memory."""
     gpu, known = plan.specs.gpu, facts.nodes.get(plan.slug)
     if known is None or known.gpu is None or gpu.type in facts.silicon:
         return canonical_gpu(facts, gpu.type, gpu.vram_per_gpu)

@@ -1,4 +1,4 @@
-"""Talks to Mithril: the market's answers as offers, bids and reservations as leases."""
+"""The client of Mithril: market data read as offers, bids and reservations read as leases."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ _QUOTA = re.compile(r"quota|insufficient (funds|balance|credit)|payment method",
 
 
 def classify(reply: Reply) -> ProviderError:
-    """FastAPI's ``detail``: a sentence, or a list of what is wrong where; capacity and quota are words."""
+    """The typed error of FastAPI's ``detail``: a sentence, or a list of wrong fields.
+
+    Capacity and quota errors are only recognizable by their words.
+    """
     text = _detail(reply)
     if reply.operation is Operation.ORDER and 400 <= reply.status < 500 and reply.status not in {401, 429}:
         if _QUOTA.search(text):
@@ -77,7 +80,7 @@ def _place(place: object) -> str:
 
 
 def _word(status: str) -> str:
-    """``Allocated`` and the older ``STATUS_ALLOCATED`` are one word."""
+    """The state without its prefix: ``Allocated`` equals the older ``STATUS_ALLOCATED``."""
     return status.lower().removeprefix("status_")
 
 
@@ -131,7 +134,7 @@ def _reservation_lease(row: _Held) -> Lease:
 
 
 def _reservation_state(row: _Held) -> LeaseState:
-    """Cancelled before its start, a reservation never came to be; later, it ended."""
+    """The state of a reservation: cancelled before its start, it failed; cancelled later, it ended."""
     if _word(row.status) != "canceled":
         return _RESERVATION_STATES.get(_word(row.status), LeaseState.UNKNOWN)
     began = row.deactivated_at and row.start_time and as_utc(row.deactivated_at) > as_utc(row.start_time)
@@ -177,7 +180,7 @@ class Mithril(SellerClient):
         self._search = load_provider_facts(NAME).search
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Auctions, and the reservable windows of what they auction."""
+        """Offers from auctions, and from the reservable windows of the same types."""
         types = await self._read("/v2/instance-types")
         auctions = await self._read("/v2/spot/availability")
         pairs = reservable(types, auctions)
@@ -190,7 +193,7 @@ class Mithril(SellerClient):
         return (await self._on_sale(path, params)).body
 
     async def _windows(self, instance_type: str, region: str, observed_at: datetime) -> WindowAnswers:
-        """Reserved price and free slots; a type that cannot be reserved there is a row, not a failed poll."""
+        """Reserved price and free slots; a type that cannot be reserved becomes a rejected row."""
         place = {"instance_type": instance_type, "region": region}
         until = observed_at + timedelta(days=int(self._search["days_ahead"]))
         try:
@@ -208,11 +211,11 @@ class Mithril(SellerClient):
         return WindowAnswers(instance_type, region, prices, slots)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """Any number in a reservation; one in a bid, which might be filled in part."""
+        """Any number in a reservation; one in a bid, because a bid for several might be filled in part."""
         return 1 if offer.window is None else None
 
     async def reserve(self, order: Order) -> Lease:
-        """Bids for one instance, or reserves a window, under the tag as name."""
+        """Bids for one instance, or reserves a window; the tag is the name."""
         if order.offer.window is None:
             refuse_unless_single(order, NAME, self.longest_tag)
             path, body, state = "/v2/spot/bids", self._bid(order), LeaseState.PROVISIONING
@@ -252,7 +255,7 @@ class Mithril(SellerClient):
         }
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """A bid by its FID, or a reservation out of their list: the API shows none alone.
+        """A bid by its FID, or a reservation from their list, because the API has no call for one.
 
         LeasesUnreadable where that list cannot be read: the reservation may be in force.
         """
@@ -284,7 +287,7 @@ class Mithril(SellerClient):
         return tuple(read(row) for page in pages for row in page.read(_Page).data)
 
     async def _give_back(self, lease: Lease) -> None:
-        """Cancels a bid; a reservation runs out by itself and stays paid."""
+        """Cancels a bid; a reservation ends by itself and stays paid."""
         found = await self.find_lease(lease.reference, lease.region)
         if found.state in {LeaseState.ENDED, LeaseState.FAILED}:
             return

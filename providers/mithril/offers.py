@@ -98,7 +98,7 @@ class _Slots(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
-    """What was answered about reservations of a type in a region; ``problem``: why nothing was."""
+    """The answers about reservations of one type in one region; ``problem``: why there are none."""
 
     instance_type: str
     region: str
@@ -127,13 +127,13 @@ def dollars(text: str | None, name: str) -> Decimal:
 
 
 def read_types(payload: bytes) -> Mapping[str, Any]:
-    """Raw rows of instance types by FID; PayloadUnreadable when it is no list of them."""
+    """Raw rows of instance types by FID; PayloadUnreadable when the answer is not their list."""
     rows = as_list(NAME, decode_json(NAME, payload), "instance types")
     return {str(row.get("fid")): row for row in rows if isinstance(row, dict)}
 
 
 def reservable(types: bytes, auctions: bytes) -> tuple[tuple[str, str], ...]:
-    """(FID, region) of every auction whose type has GPUs: what to ask windows of."""
+    """(FID, region) of every auction of a type with GPUs: the types to request windows for."""
     known = read_types(types)
     rows = as_list(NAME, decode_json(NAME, auctions), "auctions")
     pairs = [(str(row.get("instance_type")), row.get("region")) for row in rows if isinstance(row, dict)]
@@ -147,7 +147,7 @@ def reservable(types: bytes, auctions: bytes) -> tuple[tuple[str, str], ...]:
 
 
 def parse_offers(market: Market, observed_at: datetime) -> OfferBatch:
-    """A spot offer for each auction, a window offer for each type and region that can be reserved."""
+    """A spot offer for each auction, and a window offer for each type and region that can be reserved."""
     facts, types = load_provider_facts(NAME), read_types(market.types)
     auctions = as_list(NAME, decode_json(NAME, market.auctions), "auctions")
     spot = collect(
@@ -270,7 +270,7 @@ def _window_offer(
 def free_segments(payload: bytes, observed_at: datetime) -> tuple[Segment, ...]:
     """Free nodes over whole hours from ``observed_at`` on, as steps.
 
-    Slots may overlap: each says what is free throughout it, so at any instant the largest counts.
+    Slots may overlap; each says what is free throughout, so the largest count at an instant is kept.
     RowRejected when no step is left.
     """
     rows = as_list(NAME, decode_json(NAME, payload), "slots")
@@ -300,9 +300,10 @@ def _whole_hours(slot: _Slot, observed_at: datetime) -> tuple[datetime, datetime
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers: ``pricing__<type>__<region>`` and ``slots__<type>__<region>`` belong together.
+    """Offers of recorded answers.
 
-    Of the others, auctions are told by the word in the file's name.
+    ``pricing__<type>__<region>`` and ``slots__<type>__<region>`` belong together; auctions are recognized
+    by the word in the file's name.
     """
     types = auctions = None
     windows: dict[tuple[str, str], dict[str, bytes]] = {}

@@ -1,4 +1,4 @@
-"""Talks to OCI: signed calls to each region, paged lists, capacity reports, capacity reservations."""
+"""The client of OCI: signed calls to each region, pagination, capacity reports and capacity reservations."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from providers.schema import OF_THE_ACCOUNT, OF_THE_MACHINE, SAME_AS, Rows
 from providers.spec import ProviderSettings
 
 REAL_ROOT = "https://oraclecloud.com"
-"""Stands for all of OCI's hosts; any other base URL takes their place, with the host's name in the path."""
+"""Stands for all of OCI's hosts; any other base URL replaces them and has the host's name in its path."""
 PRICES = "apexapps.oracle.com/pls/apex/cetools/api/v1/products/?currencyCode=USD"
 VERSION = "20160918"
 POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.05}, concurrency=6)
-"""OCI throttles by user and operation at rates that it does not publish; 20 reads a second is a judgement."""
+"""OCI throttles by user and operation at unpublished rates; 20 reads a second is our own estimate."""
 PAGE_SIZE = "100"
 TAG_KEY, SHAPE_KEY = "broker-tag", "broker-shape"
 LONGEST_TOKEN = 64
 _MOST_PAGES = 50
-"""Of one list in one region, up to 100 rows each: far more reservations than a tenancy holds."""
+"""Most pages of one list in one region, with up to 100 rows each: more reservations than a tenancy holds."""
 
 _ERRORS: Mapping[str, type[ProviderError]] = {
     "NotAuthenticated": CredentialsRejected,
@@ -63,7 +63,10 @@ _OVER = frozenset({LeaseState.ENDING, LeaseState.ENDED})
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"code", "message"}``; no capacity is an InternalError that only its message tells apart."""
+    """The typed error of ``{"code", "message"}``.
+
+    A lack of capacity is an InternalError with its own message.
+    """
     body = reply.json_or_none()
     if not isinstance(body, dict):
         return classify_by_status(reply)
@@ -87,7 +90,7 @@ _MISSING: Mapping[Operation, type[ProviderError]] = {
     Operation.RELEASE: LeaseNotFound,
     Operation.ORDER: OrderRejected,
 }
-"""What is not there, or not ours to see: OCI says no more."""
+"""Codes of a missing resource; OCI uses them for forbidden ones, too."""
 
 
 class _Named(PayloadModel):
@@ -106,7 +109,7 @@ class _ReservedShape(PayloadModel):
 
 
 class _Reservation(PayloadModel):
-    """A capacity reservation; lists show it without its shapes."""
+    """A capacity reservation; lists omit its shapes."""
 
     id: Name
     lifecycleState: str = ""
@@ -138,11 +141,11 @@ HELD = Rows(
         },
     },
 )
-"""What becomes of the fields of a reservation that is held."""
+"""Which fields of a held reservation are read."""
 
 
 def utc_now() -> datetime:
-    """This machine's time, which OCI wants within five minutes of its own."""
+    """This machine's time; OCI accepts signatures within five minutes."""
     return datetime.now(UTC)
 
 
@@ -171,7 +174,8 @@ class Oci(Seller):
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """List prices; with keys only what a capacity report of every availability domain says is there."""
+        """List prices; with keys, only shapes that a capacity report of some availability domain shows as
+        available."""
         prices = await self._http.request("GET", self._url(PRICES), operation=Operation.OFFERS)
         if self._settings.keyless:
             return parse_offers([prices.body], None, observed_at)
@@ -180,7 +184,7 @@ class Oci(Seller):
         return parse_offers([prices.body], [body for reports in found for body in reports], observed_at)
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
-        """The list prices, and the capacity report of the offer's own availability domain."""
+        """The offer from list prices and the capacity report of its own availability domain."""
         prices = await self._http.request("GET", self._url(PRICES), operation=Operation.OFFERS)
         if offer.region == ANY_REGION:
             return found_again(offer, parse_offers([prices.body], None, asked_at))
@@ -188,7 +192,7 @@ class Oci(Seller):
         return found_again(offer, parse_offers([prices.body], [report], asked_at))
 
     async def _all_regions(self, operation: Operation) -> tuple[str, ...]:
-        """The configured regions, else those that the tenancy is subscribed to; asked once."""
+        """The configured regions, else the tenancy's subscribed regions; read once."""
         if not self._regions:
             tenancy = quote(self._settings.secret("tenancy"), safe="")
             host = self._identity(self._settings.options["home_region"])
@@ -207,7 +211,7 @@ class Oci(Seller):
         return await all_or_none(self._report(region, domain) for domain in domains)
 
     async def _all_domains(self, region: str) -> tuple[str, ...]:
-        """The availability domains of a region, asked once."""
+        """The availability domains of a region; read once."""
         if region not in self._domains:
             path = f"{self._identity(region)}/availabilityDomains"
             tenancy = {"compartmentId": self._settings.secret("tenancy")}
@@ -226,11 +230,11 @@ class Oci(Seller):
         return reply.body
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """Any number: one reservation holds them all."""
+        """Any number: one reservation holds all nodes."""
         return None
 
     async def reserve(self, order: Order) -> Lease:
-        """Makes one capacity reservation, named by the tag."""
+        """Creates one capacity reservation with the tag as name."""
         offer = order.offer
         if offer.region == ANY_REGION:
             raise OrderRejected(NAME, f"offer {offer.offer_id} names no availability domain")
@@ -273,7 +277,7 @@ class Oci(Seller):
         return tuple(_lease(as_payload(NAME, row, _Reservation), region) for row in rows)
 
     async def release(self, lease: Lease) -> None:
-        """Deletes the reservation; one that is gone, or going, is a success."""
+        """Deletes the reservation; one that is already gone, or going, counts as success."""
         path = f"{self._compute(lease.region)}/computeCapacityReservations/{quote(lease.reference, safe='')}"
         try:
             await self._call("DELETE", path, Operation.RELEASE, repeatable=True)
@@ -296,7 +300,7 @@ class Oci(Seller):
     async def _pages(
         self, path: str, query: Mapping[str, str], operation: Operation
     ) -> AsyncIterator[dict[str, Any]]:
-        """The rows of all pages; PayloadUnreadable when a page comes again or they do not end."""
+        """The rows of all pages; PayloadUnreadable when a page repeats or the list does not end."""
         page, seen, what = "", {""}, path.rpartition("/")[2]
         for _ in range(_MOST_PAGES):
             asked = {**query, "page": page} if page else dict(query)
@@ -380,5 +384,5 @@ def _lease(row: _Reservation, region: str) -> Lease:
 
 
 def retry_token(tag: str) -> str:
-    """The same for the same order, within the 64 characters that OCI keeps."""
+    """An idempotency token that depends on the order alone, in the 64 characters that OCI keeps."""
     return tag if len(tag) <= LONGEST_TOKEN else hashlib.sha256(tag.encode()).hexdigest()

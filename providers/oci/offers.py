@@ -61,7 +61,7 @@ class _Part(PayloadModel):
 
 
 class _ShapeAvailability(PayloadModel):
-    """One line of a capacity report; of each fault domain, or of the domain as a whole."""
+    """One line of a capacity report, for a fault domain or for the whole availability domain."""
 
     instanceShape: Name
     availabilityStatus: str
@@ -80,7 +80,7 @@ class _Prices:
 
 
 def known_shapes() -> tuple[str, ...]:
-    """Every shape that a part number is known to price."""
+    """Every shape with a known part number."""
     return tuple(shape for shapes in _parts().values() for shape in shapes)
 
 
@@ -89,7 +89,7 @@ def parse_offers(
 ) -> OfferBatch:
     """Shapes at list price in every availability domain that has some now.
 
-    ``reports`` None: the prices stand alone, in region ``any`` with unknown stock, not orderable.
+    ``reports`` None: prices only, in region ``any`` with unknown stock, not orderable.
     """
     prices = _prices(price_lists)
     if reports is None:
@@ -157,7 +157,7 @@ def _priced_shapes(part: _Part) -> dict[str, Decimal]:
 
 @cache
 def _parts() -> Mapping[str, tuple[str, ...]]:
-    """Shapes by part number, of ``config/providers/oci.toml``."""
+    """Shapes by part number, from ``config/providers/oci.toml``."""
     table: Mapping[str, Sequence[str]] = load_provider_facts(NAME).search.get("parts", {})
     return {part: tuple(shapes) for part, shapes in table.items()}
 

@@ -48,12 +48,12 @@ def load_private_key(pem: str) -> rsa.RSAPrivateKey:
 
 
 def throwaway_key() -> rsa.RSAPrivateKey:
-    """A key of no account, for a sandbox that takes any."""
+    """A random key of no account; the sandbox accepts any key."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def signed_headers(method: str, url: str, body: bytes, key: OciKey, at: datetime) -> dict[str, str]:
-    """The headers that ``url`` must be asked with, ``Authorization`` among them; ``at`` is aware."""
+    """The headers of a signed call, ``Authorization`` included; ``at`` must be aware."""
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     values = {

@@ -43,7 +43,10 @@ _NO_CAPACITY = re.compile(
 
 
 def classify(reply: Reply) -> ProviderError:
-    """``{"class", "message", "errorCode"?}``; capacity and quota are only words of the message."""
+    """The typed error of ``{"class", "message", "errorCode"?}``.
+
+    Capacity and quota errors are only recognizable by words.
+    """
     body = reply.json_or_none()
     if not isinstance(body, dict):
         return classify_by_status(reply)
@@ -104,7 +107,7 @@ _OURS = (
     "UNRESCUING",
     "VERIFY_RESIZE",
 )
-"""Words of what is held: what is stopped, shelved or under way is still ours."""
+"""States of an instance; a stopped, shelved or changing instance is still held and billed."""
 
 _STATES: Mapping[str, LeaseState] = {
     "BUILD": LeaseState.PROVISIONING,
@@ -131,7 +134,7 @@ def _lease(instance: _Instance) -> Lease:
 
 
 def signature(secrets: tuple[str, str], method: str, url: str, body: str, timestamp: str) -> str:
-    """OVH's signature of a call; ``secrets``: of the application, and the consumer key."""
+    """OVH's signature of a call; ``secrets``: the application secret and the consumer key."""
     text = "+".join((*secrets, method, url, body, timestamp))
     return f"$1${hashlib.sha1(text.encode()).hexdigest()}"  # noqa: S324  the scheme is OVH's
 
@@ -163,7 +166,7 @@ class Ovh(SellerClient):
         json: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """One signed call; the signature covers the whole address and the body as it is sent."""
+        """Sends one signed call; the signature covers the whole URL and the body as sent."""
         url = f"{self._settings.base_url}{path}" + (f"?{urlencode(params)}" if params else "")
         body = "" if json is None else dumps(json, separators=(",", ":"))
         return await self._http.request(
@@ -187,7 +190,10 @@ class Ovh(SellerClient):
         }
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """The subsidiary's prices, which need no signature, and with keys the regions that have them."""
+        """The subsidiary's prices, which need no signature.
+
+        With keys, also the regions that have each flavor.
+        """
         catalogue = await self._http.request(
             "GET",
             f"{API}/order/catalog/public/cloud",
@@ -198,7 +204,10 @@ class Ovh(SellerClient):
         return parse_offers(catalogue.body, flavors, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates an instance named by the tag, billed by the hour; capacity may still fail later."""
+        """Creates an instance with the tag as name, billed by the hour.
+
+        It may still fail for lack of capacity.
+        """
         refuse_unless_single(order, NAME, self.longest_tag)
         note, key = order.offer.reference, self._settings.options["ssh_key_id"]
         if not note["flavor_id"]:

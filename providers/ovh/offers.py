@@ -118,7 +118,7 @@ _Flavors = Mapping[str, Sequence[_Flavor]]
 
 
 def parse_offers(catalogue: bytes, flavors: bytes | None, observed_at: datetime) -> OfferBatch:
-    """Plans with the regions of their flavors; without flavors the prices stand alone, in region ``any``."""
+    """Offers of plans in the regions of their flavors; without flavors, prices only, in region ``any``."""
     facts = load_provider_facts(NAME)
     body = as_dict(NAME, decode_json(NAME, catalogue), "the catalogue")
     currency = as_payload(NAME, body.get("locale"), _Locale).currencyCode
@@ -140,7 +140,7 @@ def _row_name(row: Any) -> str:
 
 
 def _places(payload: bytes, plans: set[str], rejected: list[RejectedRow]) -> _Flavors:
-    """Flavors by their hourly plan; what no plan of the catalogue prices is rejected by name."""
+    """Flavors by their hourly plan; a flavor without a priced plan is rejected by name."""
     found: dict[str, list[_Flavor]] = {}
     for row in as_list(NAME, decode_json(NAME, payload), "flavors"):
         try:
@@ -159,7 +159,7 @@ def _places(payload: bytes, plans: set[str], rejected: list[RejectedRow]) -> _Fl
 
 @dataclass(frozen=True, slots=True)
 class _Price:
-    """As quoted in hundred-millionths, in dollars, and the rate between them."""
+    """A price as quoted (hundred-millionths), in dollars, and the exchange rate."""
 
     units: Decimal
     usd: Decimal
@@ -167,7 +167,7 @@ class _Price:
 
 
 class _Reader:
-    """What all plans of one poll are read with."""
+    """What the reader of one poll's plans needs."""
 
     def __init__(
         self, facts: ProviderFacts, currency: str, places: _Flavors | None, observed_at: datetime
@@ -176,7 +176,7 @@ class _Reader:
         self._places, self._observed_at = places, observed_at
 
     def offers_of(self, plan: _Plan) -> Iterator[Offer | RejectedRow]:
-        """One offer a region."""
+        """One offer per region."""
         technical = plan.blobs.technical if plan.blobs else None
         if technical is None or technical.gpu is None:
             raise RowRejected("no GPU")
@@ -244,7 +244,7 @@ def _sku(plan: _Plan, technical: _Technical, gpu: _Gpu, facts: ProviderFacts) ->
 
 
 def _card(gpu: _Gpu, count: int, facts: ProviderFacts) -> str:
-    """The card, by the memory of one GPU or, where that does not fit, by the memory of all."""
+    """The card, by the memory of one GPU or, if that does not fit, of all GPUs."""
     stated = gpu.memory.size
     try:
         return canonical_gpu(facts, gpu.model, stated)

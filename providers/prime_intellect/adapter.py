@@ -44,7 +44,10 @@ _TOO_EARLY = re.compile(r"provisioning|not (yet )?(ready|active)|in progress", r
 
 
 def classify(reply: Reply) -> ProviderError:
-    """``{"errors": [{"param", "details"}]}`` or ``{"detail"}``; nothing has a code, so words decide."""
+    """The typed error of ``{"errors": [{"param", "details"}]}`` or ``{"detail"}``.
+
+    There are no codes, so words decide.
+    """
     words = _words(reply.json_or_none())
     if reply.status in {401, 402, 403, 429} or not words:
         return classify_by_status(reply, words)
@@ -81,7 +84,7 @@ def _words(body: Any) -> str:
 
 
 class _Pod(PayloadModel):
-    """A pod as create, get and list show it."""
+    """A pod in the answers to create, get and list."""
 
     id: Name
     name: str | None = None
@@ -157,7 +160,7 @@ class PrimeIntellect(Seller):
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Every page of both lists: single machines, then configurations over several."""
+        """Every page of both lists: single machines, then configurations of several nodes."""
         pages = [
             *await self._pages("/api/v1/availability/gpus", is_multi_node=False),
             *await self._pages("/api/v1/availability/multi-node", is_multi_node=True),
@@ -178,11 +181,11 @@ class PrimeIntellect(Seller):
         raise PayloadUnreadable(NAME, f"{path} does not end within {MOST_PAGES} pages")
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """The largest configuration that is on sale; smaller ones may be orders of their own."""
+        """The largest configuration on sale; smaller ones can be orders of their own."""
         return max(_sizes(offer))
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one pod named by the tag, of the configuration that has just so many nodes."""
+        """Creates one pod with the tag as name, of the configuration with exactly that many nodes."""
         if order.nodes not in _sizes(order.offer):
             known = order.offer.reference["nodes"]
             raise OrderRejected(NAME, f"configurations are sold whole: {known} node(s), not {order.nodes}")
@@ -246,7 +249,7 @@ class PrimeIntellect(Seller):
         raise reply.unreadable(f"the list of pods does not end within {MOST_PAGES} pages")
 
     async def release(self, lease: Lease) -> None:
-        """Terminates; what is gone is a success."""
+        """Terminates; a pod that is already gone counts as success."""
         try:
             await self._http.request(
                 "DELETE", f"/api/v1/pods/{lease.reference}", operation=Operation.RELEASE, repeatable=True
@@ -256,11 +259,11 @@ class PrimeIntellect(Seller):
 
 
 def _sizes(offer: Offer) -> tuple[int, ...]:
-    """Nodes of the configurations that an offer stands for."""
+    """Node counts of the configurations that an offer stands for."""
     return tuple(int(nodes) for nodes in offer.reference["nodes"].split(","))
 
 
 def _image(images: str, wanted: str) -> str:
-    """The wanted image where the configuration has it or names none, else its first."""
+    """The configured image if the configuration has it or names none, else its first."""
     known = [image for image in images.split(",") if image]
     return wanted if wanted in known or not known else known[0]

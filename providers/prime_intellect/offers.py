@@ -58,7 +58,7 @@ class AvailabilityPage(PayloadModel):
 
 
 class _Spec(PayloadModel):
-    """A quantity that comes with a configuration; the asked price holds it already."""
+    """A resource included in a configuration and in its price."""
 
     defaultCount: Annotated[Decimal, Field(ge=0, le=10**9)] | None = None
 
@@ -101,7 +101,7 @@ class _Row(PayloadModel):
 
     @property
     def sku(self) -> str:
-        """Seller, its id of the type, the count, and the cloud's kind where it is not the usual one."""
+        """Seller, its id of the type, the GPU count, and the cloud's kind where it is not the default."""
         kind = "_community" if self.is_community else ""
         return slug(f"{self.provider}_{self.cloudId}_{self.gpuCount}x{kind}")
 
@@ -174,9 +174,10 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
 
 
 def _clusters_joined(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """The sizes of one cluster at one price of a node as one offer: ``nodes`` of its note lists them.
+    """Combines the sizes of one cluster at one node price into one offer; ``nodes`` in its note lists them.
 
-    A single machine of the same words and price is the cluster's smallest size, and stays an offer too.
+    A single machine of the same type and price is the cluster's smallest size, and remains an offer of its
+    own.
     """
     sizes: dict[tuple[object, ...], dict[int, Offer]] = {}
     for offer in offers:
@@ -209,7 +210,7 @@ def _of_sizes(offer: Offer, sizes: Sequence[int]) -> Offer:
 
 
 def _nodes(gpu: str, gpus: int, facts: ProviderFacts, page: Page) -> int:
-    """Nodes of a configuration: more than one where it holds more GPUs than a board of them."""
+    """Nodes of a configuration: more than one if it has more GPUs than one node."""
     known = facts.nodes.get(gpu)
     size = known.gpus_per_node if known is not None else None
     if size is None:
@@ -222,7 +223,7 @@ def _nodes(gpu: str, gpus: int, facts: ProviderFacts, page: Page) -> int:
 
 
 def _price(row: _Row) -> Decimal:
-    """What the configuration costs in an hour, its default disk, cores and memory included."""
+    """The hourly price of the configuration, including its default disk, cores and memory."""
     name, value = ("communityPrice", row.prices.communityPrice)
     if not row.is_community or value is None:
         name, value = ("onDemand", row.prices.onDemand)
@@ -262,7 +263,7 @@ def _source(page: Page, rate: str) -> str:
 
 
 def _reference(row: _Row, nodes: int, per_node: Decimal) -> Mapping[str, str]:
-    """What an order must repeat word by word, and the most that a node may cost (in dollars alone)."""
+    """What an order must repeat word for word, and the highest price of a node (in dollars only)."""
     return {
         "provider": row.provider,
         "cloudId": row.cloudId,

@@ -40,8 +40,11 @@ _FAILED = re.compile(r"something went wrong|internal server error", re.IGNORECAS
 
 
 def classify(reply: Reply) -> ProviderError:
-    """v2: problem documents whose 400 is a bad order or no capacity, told apart by ``detail`` alone; a lack
-    of capacity may be a 500, too. GraphQL: ``errors`` behind a status of 200."""
+    """The typed error of an answer.
+
+    v2 answers with problem documents: 400 is a bad order or a lack of capacity, and only ``detail``
+    distinguishes them; a lack of capacity may be a 500, too. GraphQL has ``errors`` at status 200.
+    """
     body = reply.json_or_none()
     if not isinstance(body, dict):
         return classify_by_status(reply)
@@ -63,16 +66,19 @@ def classify(reply: Reply) -> ProviderError:
 
 
 def _order_refused(text: str) -> ProviderError:
-    """What the words of a refused order mean; a fault of the service says nothing of what was bought."""
+    """The error of a refused order, by its words.
+
+    A service failure does not tell whether something was bought.
+    """
     if _FAILED.search(text):
         return ProviderUnavailable(NAME, text)
     return QuotaExceeded(NAME, text) if _NO_FUNDS.search(text) else OrderRejected(NAME, text)
 
 
 def cuda_of(image: str) -> str:
-    """The CUDA version that an image's name tells, as ``major.minor``; empty where it tells none.
+    """The CUDA version in an image's name, as ``major.minor``; empty where it has none.
 
-    A host whose driver is older cannot run the image.
+    A host with an older driver cannot run the image.
     """
     found = re.search(r"cuda(\d{1,2})\.(\d{1,2})", image) or re.search(r"\bcu(\d{2})(\d)\d?\b", image)
     return f"{found[1]}.{found[2]}" if found else ""
@@ -160,7 +166,7 @@ class RunPod(SellerClient):
         self._cuda = {"minCudaVersion": least} if least else {}
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Every GPU type at every count; without a key only what GraphQL shows."""
+        """Every GPU type at every count; without a key, only the GraphQL catalogue."""
         counts = () if self._settings.keyless else COUNTS
         catalogue = [parse_offers(await self._catalogue(count), count, observed_at) for count in counts]
         graphql = [parse_gpu_types(await self._gpu_types(count), count, observed_at) for count in COUNTS]
@@ -192,7 +198,7 @@ class RunPod(SellerClient):
         return reply
 
     async def reserve(self, order: Order) -> Lease:
-        """Makes one pod named by the tag; interruptible ones at the offer's bid."""
+        """Creates one pod with the tag as name; an interruptible one at the offer's bid."""
         refuse_unless_single(order, NAME, self.longest_tag)
         return await (self._rent(order) if order.offer.tier is Tier.SPOT else self._create(order))
 

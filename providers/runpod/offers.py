@@ -99,7 +99,7 @@ class _GpuType(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """What both catalogues say of one GPU type at one count."""
+    """One GPU type at one count, as both catalogues describe it."""
 
     gpu_type: str
     word: str
@@ -110,7 +110,7 @@ class _Pod:
 
     @property
     def name(self) -> str:
-        """Our name of the pod's kind."""
+        """Our name of this kind of pod."""
         return f"{self.gpu_type} x{self.count}"
 
     def sku(self, facts: ProviderFacts) -> Sku:
@@ -158,8 +158,8 @@ def _level(word: str | None) -> StockLevel:
 def parse_offers(payload: bytes, asked_count: int | None, observed_at: datetime) -> OfferBatch:
     """On-demand offers of ``GET /v2/catalog/gpus?include=AVAILABILITY&product=POD``, by data centre.
 
-    ``asked_count``: the ``count`` of the call. None: the API's default of one; larger pods are then
-    offered at a stock level that is unknown.
+    ``asked_count``: the ``count`` of the call. None: the API's default of one; larger pods are then offered
+    with unknown stock.
     """
     rows = rows_under(NAME, payload, "gpus")
     counts = COUNTS if asked_count is None else (asked_count,)
@@ -191,9 +191,8 @@ def _catalogue_offers(row: Any, count: int, asked_count: int, observed_at: datet
 def parse_gpu_types(payload: bytes, asked_count: int | None, observed_at: datetime) -> OfferBatch:
     """On-demand and interruptible offers of GraphQL ``gpuTypes``, in region ``any``.
 
-    ``lowestPrice`` says price and stock of the count that was asked; an answer without it has the list prices
-    of the secure cloud, of which nobody says whether they can be had. A field that no query named says
-    nothing.
+    ``lowestPrice`` has price and stock of the count that was requested. Without it, an answer has list
+    prices of the secure cloud with unknown stock. A field that the query did not name is unknown.
     """
     count = asked_count or 1
     envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
@@ -247,7 +246,7 @@ def _count_in(file_name: str) -> int | None:
 
 
 def joined(catalogue: Sequence[OfferBatch], graphql: Sequence[OfferBatch]) -> OfferBatch:
-    """The catalogue's data centres take the place of GraphQL's on-demand offers without one."""
+    """Offers with data centres from the v2 catalogue in place of GraphQL's on-demand offers without one."""
     if not catalogue:
         return join_batches(graphql)
     spot = [
@@ -258,7 +257,7 @@ def joined(catalogue: Sequence[OfferBatch], graphql: Sequence[OfferBatch]) -> Of
 
 
 def graphql_message(envelope: Mapping[str, Any]) -> str:
-    """The first of the ``errors`` that GraphQL answers with, in words."""
+    """The text of the first GraphQL error."""
     errors = envelope.get("errors")
     first = errors[0] if isinstance(errors, list) and errors else {}
     return str(first.get("message", "error without message")) if isinstance(first, dict) else str(first)

@@ -1,7 +1,7 @@
-"""The sandbox as one ASGI application: dispatch, faults, one transaction a call.
+"""The sandbox as one ASGI application: dispatch, faults, one transaction per call.
 
-Written on bare ASGI, because faults need what frameworks hide: to hang until the client gives up, and
-to break the connection.
+It uses bare ASGI because frameworks cannot inject two faults: to hang until the client gives up, and to
+break the connection.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ PROTOCOLS: tuple[type[ProtocolHandler], ...] = (
     Ovh,
 )
 RESET_EXTENSION = "sandbox.reset"
-"""Scope extension under which a server gives a function that breaks the connection."""
+"""The ASGI scope extension in which a server passes a function that breaks the connection."""
 
 _log = structlog.get_logger(__name__)
 
@@ -110,8 +110,8 @@ def create_sandbox(
     """The sandbox market as an ASGI application.
 
     ``state_dir`` keeps ledger, clock, faults and market changes over restarts (None: memory).
-    ``clock_start``: what the clock shows at first (aware; default: wall time). ``durations``: of
-    asynchronous steps. ``wall``: what passes by itself of its time. Raises Conflict when ``state_dir`` was
+    ``clock_start``: the first time that the clock shows (aware; default: wall time). ``durations``: of
+    asynchronous steps. ``wall``: the clock that drives the sandbox. Raises Conflict when ``state_dir`` was
     made with another seed.
     """
     return Sandbox(open_state(seed, state_dir, clock_start, durations or Durations(), wall))
@@ -124,7 +124,7 @@ def open_state(
     durations: Durations,
     wall: Callable[[], datetime] = wall_now,
 ) -> SandboxState:
-    """Opens (or makes) the state."""
+    """Opens the state, or creates it."""
     store = Store(state_dir)
     kept = store.setting("seed")
     if kept is not None and int(kept) != seed:
@@ -152,7 +152,7 @@ def open_state(
 
 
 class Sandbox:
-    """The ASGI application; ``state`` is what it has sold, for tests in the same process."""
+    """The ASGI application; ``state`` is for tests in the same process."""
 
     def __init__(self, state: SandboxState) -> None:
         self.state = state
@@ -160,7 +160,7 @@ class Sandbox:
         self._control = Control(state, self._protocols)
 
     def close(self) -> None:
-        """Closes the state; what was committed stays."""
+        """Closes the state; committed changes are kept."""
         self.state.store.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -278,7 +278,7 @@ async def _hang(seconds: float, receive: Receive) -> None:
 
 
 async def _break(scope: Scope) -> None:
-    """Ends the connection without an answer; a plain ConnectionResetError where no server can do it."""
+    """Ends the connection without an answer; raises ConnectionResetError where the server cannot do it."""
     reset = (scope.get("extensions") or {}).get(RESET_EXTENSION)
     if reset is None:
         raise ConnectionResetError("the sandbox broke the connection")

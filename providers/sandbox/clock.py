@@ -16,10 +16,9 @@ def wall_now() -> datetime:
 
 
 class SandboxClock:
-    """Wall time plus a stored offset; only ever moved forward.
+    """Wall time plus a stored offset, which only grows.
 
-    ``start`` sets what the clock shows at its very first reading; a clock that is found in the store
-    goes on from where it was.
+    ``start`` is the first time that a new clock shows; a stored clock continues where it was.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The tester's side of the sandbox, under ``/_sandbox/``: ledger, calls, clock, faults, market."""
+"""The tester's endpoints under ``/_sandbox/``: ledger, call counts, clock, faults, market."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ClockRequest(BaseModel):
 
 
 class Control:
-    """Answers calls under ``/_sandbox``; needs no key."""
+    """Answers calls under ``/_sandbox``; they need no key."""
 
     def __init__(self, sandbox: SandboxState, providers: Iterable[str]) -> None:
         self._sandbox = sandbox

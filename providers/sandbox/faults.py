@@ -1,4 +1,4 @@
-"""Faults that a tester orders: which calls they hit, and for how long."""
+"""Faults that a tester injects: which calls they affect, and for how long."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _DOCUMENT = "fault"
 
 
 class FaultKind(StrEnum):
-    """What goes wrong.
+    """The kind of a fault.
 
-    ``timeout_before``/``timeout_after``: no answer, the effect not done / done. ``connection_reset``:
-    the connection breaks, by default before the effect. ``malformed``: the effect is done, half of
-    the answer's body arrives. ``out_of_capacity``: refused in the provider's own form.
-    ``async_out_of_capacity``: accepted, and found to have no capacity afterwards.
+    ``timeout_before``/``timeout_after``: no answer, the effect not done / done. ``connection_reset``: the
+    connection breaks, by default before the effect. ``malformed``: the effect is done, and half of the
+    answer's body arrives. ``out_of_capacity``: refused in the provider's own form.
+    ``async_out_of_capacity``: accepted, and failed for lack of capacity afterwards.
     """
 
     TIMEOUT_BEFORE = "timeout_before"
@@ -37,14 +37,20 @@ class FaultKind(StrEnum):
 
 
 DELAYING = frozenset({FaultKind.TIMEOUT_BEFORE, FaultKind.TIMEOUT_AFTER, FaultKind.SLOW})
-"""Kinds whose ``seconds`` say how long one call takes; of all others, how long the fault is armed."""
+"""Kinds whose ``seconds`` is the duration of one call.
+
+For all others, it is how long the fault stays armed.
+"""
 
 CREATE_ONLY = frozenset({FaultKind.OUT_OF_CAPACITY, FaultKind.ASYNC_OUT_OF_CAPACITY})
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One ordered fault. ``count`` None: every call while armed. ``until`` None: until used up."""
+    """One injected fault.
+
+    ``count`` None: every call while armed. ``until`` None: until used up.
+    """
 
     fault_id: str
     provider: str
@@ -57,11 +63,11 @@ class Fault:
 
     @property
     def delay_s(self) -> float:
-        """How long one hit call waits."""
+        """How long an affected call waits, in seconds."""
         return HANG_S if self.seconds is None else min(self.seconds, HANG_S)
 
     def to_json(self) -> dict[str, Any]:
-        """As the control endpoint shows it."""
+        """The fault as the control endpoint shows it."""
         return {
             "fault_id": self.fault_id,
             "provider": self.provider,
@@ -75,7 +81,7 @@ class Fault:
 
 
 class Faults:
-    """Faults that are armed, in the order they were ordered."""
+    """Armed faults, oldest first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -91,7 +97,7 @@ class Faults:
         after_effect: bool,
         now: datetime,
     ) -> Fault:
-        """Arms a fault; without a count it hits one call, or every call of a span of ``seconds``."""
+        """Arms a fault; without a count it affects one call, or every call for ``seconds``."""
         spans = kind not in DELAYING and seconds is not None
         fault = Fault(
             fault_id=f"fault-{self._store.next_number('fault')}",
@@ -111,7 +117,7 @@ class Faults:
         return [_from_json(body) for body in self._store.documents(_DOCUMENT).values()]
 
     def take(self, provider: str, operation: str, now: datetime) -> Fault | None:
-        """The fault that hits this call, if one does; its count goes down."""
+        """The fault that affects this call, or None; its count decreases."""
         for fault in self.armed():
             if fault.until is not None and fault.until <= now:
                 self._store.drop_document(_DOCUMENT, fault.fault_id)
@@ -121,7 +127,7 @@ class Faults:
         return None
 
     def clear(self) -> int:
-        """Disarms all faults and says how many there were."""
+        """Disarms all faults and returns how many there were."""
         armed = self.armed()
         for fault in armed:
             self._store.drop_document(_DOCUMENT, fault.fault_id)

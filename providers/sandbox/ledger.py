@@ -1,6 +1,6 @@
-"""The ledger: what was really bought, held and given back, and what it cost.
+"""The ledger: every purchase, how long it was held, and what it cost.
 
-An entry's whole life follows from its instants; nothing runs in the background.
+An entry's state follows from its times; nothing runs in the background.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def zulu_ms(instant: datetime) -> str:
 
 
 def instant_of(text: object) -> datetime:
-    """An ISO 8601 time in UTC, which is also meant where no zone is named; ValueError for anything else."""
+    """An ISO 8601 time in UTC; a time without a zone is taken as UTC. ValueError for anything else."""
     found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """How a provider bills: USD per hour for the whole entry, in whole increments, plus a part upfront."""
+    """A price: USD per hour for the whole entry, in whole increments, plus an upfront part."""
 
     usd_per_hour: Decimal = ZERO
     increment_s: int = 1
@@ -45,7 +45,8 @@ class Tariff:
     upfront_usd: Decimal = ZERO
 
     def billed_usd(self, held: timedelta) -> Decimal:
-        """What ``held`` costs so far, to the millionth of a dollar (an increment begun is owed whole)."""
+        """The cost of ``held`` so far, to the millionth of a dollar (an increment that has begun is owed
+        whole)."""
         micros = max(held // _MICROSECOND, self.minimum_s * 1_000_000)
         increments = -(-micros // (self.increment_s * 1_000_000))
         running = self.usd_per_hour * increments * self.increment_s / 3600
@@ -54,11 +55,11 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing bought: ``nodes`` of ``sku``, from ``starts_at`` until the first of its ends.
+    """One purchase: ``nodes`` of ``sku``, from ``starts_at`` until the first of its ends.
 
-    ``units`` is what it takes from the stock under ``stock_key``. ``released_at``: given back.
-    ``ends_at``: ends by itself. ``failed_at``: never came up, nothing is owed. ``refund_usd``:
-    resold. ``detail`` is the provider protocol's own memory.
+    ``units`` is taken from the stock under ``stock_key``. ``released_at``: released by the customer.
+    ``ends_at``: scheduled end. ``failed_at``: never came up, nothing is owed. ``refund_usd``: proceeds of a
+    resale. ``detail`` belongs to the seller's protocol.
     """
 
     provider: str
@@ -82,7 +83,7 @@ class Entry:
 
     @property
     def over_at(self) -> datetime | None:
-        """When it holds nothing any more, as far as is known."""
+        """When it stops holding stock, as far as is known."""
         ends = [end for end in (self.ends_at, self.released_at, self.failed_at) if end is not None]
         return min(ends, default=None)
 
@@ -91,11 +92,11 @@ class Entry:
         return self.over_at is None or self.over_at > now
 
     def failed(self, now: datetime) -> bool:
-        """Whether it turned out that there was no capacity."""
+        """Whether it has failed for lack of capacity."""
         return self.failed_at is not None and self.failed_at <= now
 
     def billed_usd(self, now: datetime) -> Decimal:
-        """What is owed by ``now``."""
+        """The amount owed by ``now``."""
         if self.failed_at is not None:
             return ZERO
         until = min(now, self.over_at or now)
@@ -105,7 +106,7 @@ class Entry:
         return running.billed_usd(held) - self.refund_usd
 
     def with_detail(self, **changes: Any) -> Entry:
-        """The entry with some of its protocol memory changed."""
+        """The entry with changes to its ``detail``."""
         return replace(self, detail={**self.detail, **changes})
 
 
@@ -116,7 +117,7 @@ class Ledger:
         self._store = store
 
     def write(self, entry: Entry) -> Entry:
-        """Stores the entry (new, or the next state of one)."""
+        """Stores a new entry, or the next version of one."""
         over_at = entry.over_at
         self._store.put_row(
             entry.provider,
@@ -137,7 +138,7 @@ class Ledger:
         return [_from_json(row) for row in self._store.rows(provider)]
 
     def live(self, provider: str | None, now: datetime) -> list[Entry]:
-        """Entries that hold something now or will."""
+        """Entries that hold stock now or will."""
         return [_from_json(row) for row in self._store.rows(provider, _to_us(now))]
 
     def held_units(self, provider: str | None, now: datetime) -> Counter[str]:

@@ -1,7 +1,7 @@
-"""What the sandbox sells: real, dated prices with stock drawn by seed.
+"""What the sandbox sells: recorded, dated prices, with stock drawn by seed.
 
-The one reader of ``fixtures/market/real_prices.csv``. Prices are recorded, never live: each item says
-when and where its price was seen, and rows that no recording backs say ``illustrative``.
+The only reader of ``fixtures/market/real_prices.csv``. Prices are recorded, never live: each item says when
+and where its price was seen, and rows without a recording say ``illustrative``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNTED = re.compile(r"(?P<before>\d+)\s*x[\s_-]*(?P<last>.+)|(?P<first>.+?)[\s
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded price: USD per node-hour, and the day (or year) it was seen; "" = unknown."""
+    """One recorded price: USD per node-hour, and the day (or year) of the recording; "" = unknown."""
 
     provider: str
     sku: str
@@ -84,13 +84,12 @@ def _recorded(row: Mapping[str, str]) -> Recorded:
 
 @dataclass(frozen=True)
 class InventoryItem:
-    """One kind of unit in one place: what has a price and a stock of its own.
+    """One SKU in one place, with a price and a stock.
 
     ``unit``: what price and capacity count ("node", or "gpu" where the provider prices GPUs).
-    ``price_key``: items that the provider's API can only price together share it.
-    ``pool``: items of the same pool sell the same units. ``usd_per_hour`` None: the provider lists it
-    without a price. ``aliases`` and ``places``: other names of what and where, by which the control
-    endpoint finds it.
+    ``price_key``: items that the provider's API can only price together share it. ``pool``: items of one
+    pool share their units. ``usd_per_hour`` None: listed without a price. ``aliases`` and ``places``: other
+    names of the SKU and the place, which the control endpoint accepts.
     """
 
     provider: str
@@ -116,12 +115,12 @@ class InventoryItem:
 
     @cached_property
     def key(self) -> str:
-        """Names the item in the ledger and in overrides."""
+        """The item's name in the ledger and in overrides."""
         return "|".join((self.provider, self.sku, self.region, self.zone, self.tier))
 
     @property
     def stock_key(self) -> str:
-        """Names what its units are taken from."""
+        """The name of the stock from which its units are taken."""
         return self.pool or self.key
 
     def is_called(self, sku: str) -> bool:
@@ -136,7 +135,7 @@ class InventoryItem:
 
 
 def recorded_item(row: Recorded, region: str, capacity: int, **changes: Any) -> InventoryItem:
-    """A recorded node sold in ``region`` at one price wherever it is sold; ``changes`` of other fields."""
+    """A recorded node, sold in ``region`` at its one price; ``changes``: values of other fields."""
     item = InventoryItem(
         provider=row.provider,
         sku=row.sku,
@@ -174,7 +173,7 @@ Drawing = ParamSpec("Drawing")
 def drawn_once(
     items: Callable[Drawing, Iterable[InventoryItem]],
 ) -> Callable[Drawing, tuple[InventoryItem, ...]]:
-    """Items that depend on ``items``'s arguments alone: markets of one process that are equal share them."""
+    """Caches items that depend on ``items``'s arguments only: equal markets of one process share them."""
 
     @lru_cache(maxsize=8)
     @wraps(items)
@@ -185,7 +184,7 @@ def drawn_once(
 
 
 class Market:
-    """Items of all providers with what the control endpoint changed about them."""
+    """Items of all providers, with the changes of the control endpoint."""
 
     def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store = store
@@ -193,7 +192,7 @@ class Market:
         self._inventory: dict[str, InventoryItem] = {}
 
     def add(self, items: Iterable[InventoryItem]) -> tuple[InventoryItem, ...]:
-        """Puts items on sale; two items of one key are a mistake of the caller."""
+        """Puts items on sale; ValueError for two items with one key."""
         added = tuple(items)
         for item in added:
             if item.key in self._inventory:
@@ -253,7 +252,7 @@ class Market:
         return [item for item in found if item.is_in(region, tier)], units
 
     def set_price(self, items: Sequence[InventoryItem], usd: Decimal | None, factor: Decimal | None) -> None:
-        """Sets the price of a unit, or a factor on the recorded price (factors do not pile up)."""
+        """Sets the price of a unit, or a factor on the recorded price (a new factor replaces the old one)."""
         change = {"usd": None if usd is None else str(usd), "factor": None if factor is None else str(factor)}
         for price_key in {item.price_key for item in items}:
             self._store.put_document(_PRICE, price_key, change)

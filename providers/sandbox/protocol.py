@@ -40,7 +40,10 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class SandboxState:
-    """What all protocols share. ``nonce``: made once per state, keeps ids of two sandboxes apart."""
+    """The state that all protocols share.
+
+    ``nonce`` is created with the state, so that ids of two sandboxes differ.
+    """
 
     seed: int
     nonce: str
@@ -60,10 +63,10 @@ class SandboxState:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. ``path`` is the part after ``/{provider}``; header names are lower case.
+    """One request.
 
-    ``loses_capacity``: a fault makes this create fail afterwards. ``target``: path and query as they
-    came over the wire, which is what a signature covers.
+    ``path`` is the part after ``/{provider}``; header names are lower case. ``loses_capacity``: a fault
+    makes this create fail afterwards. ``target``: path and query as sent, which a signature covers.
     """
 
     method: str
@@ -115,7 +118,7 @@ def _basic_user(value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One response; ``chunks`` (when given) follow ``body`` piece by piece, without a length."""
+    """One response; ``chunks``, if given, follow ``body`` piece by piece, without a content length."""
 
     status: int
     body: bytes
@@ -135,7 +138,7 @@ class Reply:
 
 
 class Refusal(Exception):
-    """An error answer in the provider's own form; what was written so far is undone."""
+    """An error answer in the provider's own form; the transaction is rolled back."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -163,10 +166,10 @@ Classifier = Callable[[Call], str]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One path of a provider, ``{name}`` standing for one segment; a slash at the end is optional.
+    """One path of a provider; ``{name}`` stands for one segment, and a final slash is optional.
 
-    ``operation``: ``list`` (the market), ``create``, ``get`` (what is held), ``delete``, ``other``,
-    or a function of the call where the body decides. ``public``: needs no key.
+    ``operation``: ``list`` (what is on sale), ``create``, ``get`` (what is held), ``delete``, ``other``, or
+    a function of the call where the body decides. ``public``: needs no key.
     """
 
     method: str
@@ -176,7 +179,7 @@ class Route:
     public: bool = False
 
     def parts(self, call: Call) -> dict[str, str] | None:
-        """Values of the named segments when the route is meant, else None."""
+        """Values of the named segments if the call matches, else None."""
         if call.method != self.method:
             return None
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(self.path.rstrip("/")))
@@ -199,11 +202,11 @@ class ProtocolHandler(ABC):
 
     @abstractmethod
     def authorise(self, call: Call) -> None:
-        """Raises Refusal with the provider's own body when no key came."""
+        """Raises Refusal with the provider's own body when the key is missing."""
 
     @abstractmethod
     def unknown_path(self) -> Reply:
-        """The provider's answer to a path that it does not have."""
+        """The provider's answer to an unknown path."""
 
     @abstractmethod
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
@@ -214,7 +217,7 @@ class ProtocolHandler(ABC):
         """The provider's answer to a body that cannot be read."""
 
     def operation(self, call: Call) -> str:
-        """What the call is counted as, and which faults hit it."""
+        """The operation of the call, for call counts and faults."""
         for route in self.routes:
             if route.parts(call) is not None:
                 return route.operation if isinstance(route.operation, str) else route.operation(call)

@@ -39,7 +39,7 @@ PAGE_ROWS = 100
 MOST_PAGES = 40
 STOPPED_IS_FAILED_S = 300.0
 NEVER_RAN_S = 900.0
-"""A server that stopped for good so soon after it was made has never been of use to anybody."""
+"""A server that stopped for good so soon after its creation never ran."""
 POLICY = HttpPolicy(concurrency=4)
 
 _ERRORS: Mapping[str, type[ProviderError]] = {
@@ -57,7 +57,7 @@ _NO_CAPACITY = re.compile(
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"type", "message", …}``: the type decides; an older form of quotas says it in the message."""
+    """The typed error of ``{"type", "message", …}`` by its type; older quota errors by their message."""
     body = reply.json_or_none()
     if reply.status == 429 or not isinstance(body, dict):
         return classify_by_status(reply)
@@ -82,7 +82,7 @@ class _Volume(PayloadModel):
 
     @property
     def is_block(self) -> bool:
-        """Whether it is a thing of its own, which a termination only detaches."""
+        """Whether the volume is a block volume, which a termination only detaches."""
         return self.volume_type == "sbs_volume"
 
 
@@ -119,7 +119,10 @@ _STATES: Mapping[str, LeaseState] = {
 
 
 def _lease(server: _Server, reply: Reply) -> Lease:
-    """Stopped is the moment before the power comes on; for long, it is capacity that was not to be had."""
+    """A server as a lease.
+
+    A server is stopped until it is powered on; if it stays stopped, there was no capacity.
+    """
     state = _STATES.get(server.state, LeaseState.UNKNOWN)
     if server.state == "stopped" and _stands_s(server, reply) > STOPPED_IS_FAILED_S:
         state = LeaseState.FAILED
@@ -135,7 +138,7 @@ def _lease(server: _Server, reply: Reply) -> Lease:
 
 
 def _never_ran(server: _Server) -> bool:
-    """Whether a stopped server was not started in time for its order: it stands as it was made."""
+    """Whether a stopped server was never started after its creation."""
     made, changed = server.creation_date, server.modification_date
     if made is None or changed is None or None in {made.tzinfo, changed.tzinfo}:
         return False
@@ -143,7 +146,7 @@ def _never_ran(server: _Server) -> bool:
 
 
 def _stands_s(server: _Server, reply: Reply) -> float:
-    """Seconds since the server last changed, by the provider's own clock; 0 when it does not say."""
+    """Seconds since the server last changed, by the provider's clock; 0 when unknown."""
     changed = server.modification_date
     with contextlib.suppress(ValueError, TypeError):
         asked = parsedate_to_datetime(reply.headers.get("date", ""))
@@ -206,11 +209,11 @@ class Scaleway(Seller):
         )
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one server."""
+        """One: a call creates one server."""
         return 1
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one server named by the tag and powers it on; what does not start is deleted again."""
+        """Creates one server with the tag as name and powers it on; if that fails, deletes it again."""
         refuse_unless_single(order, NAME, self.longest_tag)
         zone = order.offer.reference["zone"]
         if not zone:
@@ -263,7 +266,10 @@ class Scaleway(Seller):
         )
 
     async def _power_on_lost(self, zone: str, tag: str) -> None:
-        """Finishes an order whose first answer was lost, if it can be seen; the list will tell."""
+        """Completes an order whose create answer was lost, if its server is listed.
+
+        OutcomeUnknown otherwise.
+        """
         with contextlib.suppress(ProviderError):
             reply = await self._page(zone, "servers", Operation.LEASES, 1, tag)
             for server in reply.read(_ServersAnswer).servers:
@@ -283,7 +289,7 @@ class Scaleway(Seller):
             raise
 
     async def _find(self, reference: str, region: str) -> tuple[str, _Server, Reply]:
-        """The server and its zone: the zones of ``region`` are tried (all without one)."""
+        """The server and its zone: the zones of ``region`` (or all) are tried in turn."""
         for zone in self._zones:
             if region in {"", region_of(zone)}:
                 path = f"/instance/v1/zones/{zone}/servers/{reference}"
@@ -299,7 +305,10 @@ class Scaleway(Seller):
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
-        """Every server of the account in the zones; what an order or a release left there is finished."""
+        """Every server of the account in the configured zones.
+
+        Unfinished orders and releases are completed.
+        """
         found: list[Lease] = []
         for zone in self._zones:
             await self._leftovers.sweep(zone)
@@ -319,9 +328,9 @@ class Scaleway(Seller):
         return tuple(found)
 
     async def _end_if_never_started(self, zone: str, server: _Server, lease: Lease) -> None:
-        """Deletes a server of an order that failed, of which no release would be asked: its storage costs.
+        """Deletes a server of a failed order, which nobody would release, because its storage costs money.
 
-        Ours is what carries its name as a tag too, as ``reserve`` makes it.
+        Our servers carry their name as a tag as well, as ``reserve`` sets it.
         """
         is_ours = server.name in server.tags and server.name.startswith(f"{self._settings.tag_prefix}-")
         if lease.state is LeaseState.FAILED and is_ours and _never_ran(server):
@@ -331,9 +340,9 @@ class Scaleway(Seller):
                 log.warning("server_left", provider=NAME, zone=zone, server=server.id, error=str(error))
 
     async def release(self, lease: Lease) -> None:
-        """Terminates; a stopped server, which cannot be terminated, is deleted with its volumes.
+        """Terminates a server; a stopped one cannot be terminated and is deleted with its volumes.
 
-        A termination only detaches block volumes, when it is through: they are deleted by the next list.
+        A termination only detaches block volumes; later lists delete them.
         """
         with contextlib.suppress(LeaseNotFound):
             zone, server, _ = await self._find(lease.reference, lease.region)
@@ -353,7 +362,7 @@ class Scaleway(Seller):
 
 
 def _is_last(reply: Reply, rows: int, seen: int, pages: int) -> bool:
-    """Whether a page ends its list: by the total, else because it is short."""
+    """Whether a page is the last one: by the total count, else because it is short."""
     total = reply.headers.get("x-total-count", "")
     last = seen >= int(total) if total.isdecimal() else rows < PAGE_ROWS
     if last or not rows:

@@ -1,4 +1,4 @@
-"""Block volumes that outlive their servers: marked before a termination, deleted once they are detached."""
+"""Block volumes that outlive their servers: tagged before a termination, deleted once they are detached."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ class _Volumes(PayloadModel):
 
 
 class Leftovers:
-    """The volumes that carry ``tag``, which nobody but a release gives."""
+    """The volumes that carry ``tag``, which only a release sets."""
 
     def __init__(self, http: ProviderHttp, tag: str) -> None:
         self._http = http
         self._tag = tag
 
     async def mark(self, zone: str, volume_ids: Iterable[str]) -> None:
-        """Tags volumes as to be deleted; a failure is logged, since storage costs less than a server kept."""
+        """Tags volumes for deletion.
+
+        A failure is logged and ignored, because storage costs less than the server.
+        """
         for volume_id in volume_ids:
             path = f"/block/v1/zones/{zone}/volumes/{volume_id}"
             try:
@@ -49,7 +52,7 @@ class Leftovers:
                 log.warning("block_volume_left", provider=NAME, zone=zone, volume=volume_id, error=str(error))
 
     async def sweep(self, zone: str) -> None:
-        """Deletes what is marked and detached by now; what fails is logged, and tried again next time."""
+        """Deletes tagged volumes that are detached; a failure is logged, and the next call tries again."""
         path = f"/block/v1/zones/{zone}/volumes"
         params = {"tags": self._tag, "include_deleted": "false", "page_size": str(MOST_VOLUMES)}
         try:
@@ -61,7 +64,7 @@ class Leftovers:
             log.warning("block_volumes_not_swept", provider=NAME, zone=zone, error=str(error))
 
     async def remove(self, path: str) -> None:
-        """Deletes what ``path`` names; what is gone is a success."""
+        """Deletes the resource at ``path``; one that is already gone counts as success."""
         try:
             await self._http.request("DELETE", path, operation=Operation.RELEASE, repeatable=True)
         except LeaseNotFound:

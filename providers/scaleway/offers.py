@@ -69,7 +69,7 @@ class _Availability(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class ZoneFeed:
-    """What one zone answered: pages of types and, where it was asked, pages of their stock."""
+    """One zone's answers: pages of types and, where requested, pages of their stock."""
 
     zone: str
     types: tuple[bytes, ...]
@@ -82,7 +82,7 @@ def region_of(zone: str) -> str:
 
 
 def parse_offers(feed: ZoneFeed, observed_at: datetime) -> OfferBatch:
-    """Offers of one zone: types joined to their stock, which is unknown where nothing is said."""
+    """Offers of one zone: types joined with their stock, which is unknown where the answer has none."""
     facts = load_provider_facts(NAME)
     stock = _stock(feed.stock) if feed.stock is not None else {}
     rows = [item for body in feed.types for item in _servers(body).items()]
@@ -96,7 +96,7 @@ def _servers(body: bytes) -> dict[str, Any]:
 
 
 def count_of(body: bytes) -> int:
-    """How many rows a page of either list has."""
+    """The number of rows of a page of either list."""
     return len(_servers(body))
 
 
@@ -182,7 +182,7 @@ def _sane(count: int) -> int:
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers: the file's name says the zone, its rows which of the two lists it is."""
+    """Offers of recorded answers: the file's name has the zone, the rows tell which list it is."""
     types: dict[str, list[bytes]] = {}
     stock: dict[str, list[bytes]] = {}
     for name, body in payloads:

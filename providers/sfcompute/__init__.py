@@ -34,9 +34,9 @@ from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, 
 __all__ = ["SPEC", "build", "parse"]
 
 POLL_EVERY_S = 300.0
-"""A poll is a hundred quotes; prices of a day do not move faster than they can be asked for."""
+"""A poll makes a hundred quote requests, so prices are polled less often than every minute."""
 POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.2}, concurrency=4, read_s=90.0)
-"""No limits are published, 429 is; quotes are answers of a solver and slow."""
+"""No limits are published, although 429 is; a quote takes long, because the market computes it."""
 
 
 def build(settings: ProviderSettings, http_factory: HttpFactory) -> SfCompute:

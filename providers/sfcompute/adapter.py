@@ -1,12 +1,11 @@
-"""The SF Compute adapter: quotes as offers, orders as leases.
+"""The SF Compute adapter: quotes read as offers, orders read as leases.
 
-``GET /v0/quote`` is the price source rather than the preview order book: it prices one zone, node count
-and window, in the unit (total cents of the block) that an order's limit is in, and it is no preview.
-
-An order that nobody fills does not say why, so that the block is quoted once more: it is too dear, or gone.
-
-``release`` cancels an order that is still open. A filled one cannot be cancelled: its contract is sold
-back at the market, for what buyers pay; while nobody buys, ReleaseRefused (try again later).
+Prices come from ``GET /v0/quote`` and not from the preview order book. A quote prices one zone, node count
+and window in the unit of an order's limit (total cents of the block), and it is not a preview. An order
+that is not filled does not say why. So the block is quoted once more: it is too expensive, or sold out.
+``release`` cancels an open order. A filled order cannot be cancelled: its contract is sold back at the
+market, at the price that buyers pay; as long as nobody buys, release raises ReleaseRefused (try again
+later).
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ Page = TypeVar("Page", orders.OrderList, orders.ContractList)
 PAGE = 100
 MOST_PAGES = 100
 QUOTE_SECONDS = 90.0
-"""The market's own clients wait up to 600 s for a quote; a poll does not."""
+"""The market's own clients wait up to 600 s for a quote, a poll does not."""
 FILL_WAITS_S = (0.3, 0.7, 1.5)
 QUOTES_HOLD = timedelta(minutes=5)
-"""A poll wants about a hundred quotes, so one that is younger is not asked for again."""
+"""How long a quote is reused, since a poll needs about a hundred."""
 GONE_STATES = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 WRONG_TYPE_REASON = "no_matching_clusters"
 
@@ -75,11 +74,11 @@ _BY_TYPE: dict[str, type[ProviderError]] = {
     "internal_server": ProviderUnavailable,
     "not_authenticated": CredentialsRejected,
 }
-"""``idempotency_error``: the key has been used with another body, so an order of ours may exist."""
+"""``idempotency_error``: the token was used with another body, so an order of ours may exist."""
 
 
 def classify(reply: Reply) -> ProviderError:
-    """The error of an answer, by its ``type``; with or without the ``error`` wrapper around it."""
+    """The typed error of an answer, by its ``type``; with or without the ``error`` wrapper."""
     decoded = reply.json_or_none()
     body = decoded.get("error", decoded) if isinstance(decoded, dict) else None
     if not isinstance(body, dict):
@@ -130,7 +129,7 @@ class SfCompute(Seller):
     async def _quotes(
         self, row: Any, observed_at: datetime, left: list[int]
     ) -> tuple[str, tuple[QuoteAnswer, ...]]:
-        """Quotes of one zone; none for a zone that ``parse_offers`` will reject anyway."""
+        """Quotes for one zone; none for a zone that ``parse_offers`` will reject anyway."""
         try:
             zone = Zone.model_validate(row)
             windows = reference_windows(self._facts.search, free_segments(zone, observed_at))
@@ -150,7 +149,7 @@ class SfCompute(Seller):
     async def _quote(
         self, request: QuoteRequest, other_types: Sequence[str], left: list[int], observed_at: datetime
     ) -> QuoteAnswer | None:
-        """A quote, asked again under the next instance type where the zone does not know the first."""
+        """A quote; if the zone does not know an instance type, the next one is tried."""
         answer: QuoteAnswer | None = None
         for instance_type in (request.instance_type, *other_types):
             wanted = replace(request, instance_type=instance_type)
@@ -173,11 +172,12 @@ class SfCompute(Seller):
         return read_quote(reply.body)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """Any number: an order is all or nothing, in one zone."""
+        """Any number: an order is filled completely, in one zone, or not at all."""
         return None
 
     async def reserve(self, order: Order) -> Lease:
-        """Places an immediate-or-cancel order under the tag as key, and waits a little for its fate."""
+        """Sends an immediate-or-cancel order with the tag as idempotency token, and waits briefly for its
+        outcome."""
         reply = await self._http.request(
             "POST",
             "/v0/orders",
@@ -197,7 +197,7 @@ class SfCompute(Seller):
         return replace(ordered(order, created.id, state, order.window), billed_usd=paid)
 
     async def _why_unfilled(self, order: Order) -> ProviderError:
-        """Why nobody filled an order: what its block costs now, or that nobody has it."""
+        """The reason for an unfilled order: the block's price now, or that it is sold out."""
         assert order.window is not None
         limit, note = orders.limit_usd_per_node_hour(order), order.offer.reference
         hours = -(-(order.window.end - order.window.start) // HOUR)
@@ -217,7 +217,7 @@ class SfCompute(Seller):
         return PriceAboveLimit(PROVIDER, words, asks_usd_per_node_hour=rate)
 
     async def _watch(self, created: orders.CreatedOrder) -> orders.PlacedOrder | None:
-        """The order once it is decided, or as last seen; None when it cannot be read now (it stands)."""
+        """The order once it is decided, or its latest state; None when it cannot be read now (it stands)."""
         placed: orders.PlacedOrder | None = None
         for wait_s in FILL_WAITS_S:
             await self._sleep(wait_s)
@@ -230,12 +230,12 @@ class SfCompute(Seller):
         return placed
 
     async def _order(self, order_id: str) -> tuple[orders.PlacedOrder, datetime]:
-        """An order, and the seller's time of the answer."""
+        """An order, and the seller's time in the answer."""
         reply = await self._http.request("GET", f"/v0/orders/{order_id}", operation=Operation.LEASES)
         return reply.read(orders.PlacedOrder), reply.answered_at
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """An order (``ordr_…``), or a contract (``cont_…``) that was not bought with a known order.
+        """An order (``ordr_…``), or a contract (``cont_…``) without a known order.
 
         LeasesUnreadable where the contracts of a filled order cannot be read: the block may be in force.
         """
@@ -255,9 +255,10 @@ class SfCompute(Seller):
         return orders.holdings([placed], *await self._contracts())[0]
 
     async def list_leases(self) -> Sequence[Lease]:
-        """Every buy order with its contract, and every contract without one.
+        """Every buy order with its contract, and every contract without an order.
 
-        The API keeps no name on an order: ``tag`` is set only where its answer repeats the key.
+        The API stores no name on an order: ``tag`` is only set where its answer repeats the idempotency
+        token.
         """
         return tuple(holding.lease for holding in await self._holdings())
 
@@ -274,14 +275,18 @@ class SfCompute(Seller):
 
     @tells_all_or_fails
     async def _contracts(self) -> tuple[tuple[orders.Contract, ...], datetime]:
-        """All contracts, and the seller's time of the answer: by it orders without a contract are over."""
+        """All contracts, and the seller's time in the answer, which tells whether an order without a
+        contract has ended."""
         pages = await self._pages("/v0/contracts", orders.ContractList)
         return tuple(contract for _, page in pages for contract in page.data), pages[0][0].answered_at
 
     async def _pages(
         self, path: str, model: type[Page], params: Mapping[str, int] | None = None
     ) -> list[tuple[Reply, Page]]:
-        """Every page of a list, with the answer that it came in; ``params``: the query of its first page."""
+        """Every page of a list, each with the answer that contained it.
+
+        ``params``: query of the first page.
+        """
         pages: list[tuple[Reply, Page]] = []
         rows = 0
         while True:
@@ -320,7 +325,7 @@ class SfCompute(Seller):
                 raise ReleaseRefused(PROVIDER, str(error), forever=False) from error
 
     async def _sell(self, contract: orders.Contract) -> None:
-        """Both documented forms of a sell are tried; at most one can be accepted."""
+        """Sends a sell order in each of the two documented forms, of which at most one is accepted."""
         try:
             created = await self._place_sell(orders.sell_body(contract, names_contract=True))
         except OrderRejected:

@@ -1,11 +1,11 @@
-"""Zones and quotes read as offers: pure.
+"""Parses zones and quotes into offers; pure functions.
 
-Zones give free capacity as rectangles over time, in nodes of 8 GPUs and unix seconds. A price exists
-only for a window: a quote's ``price`` is the TOTAL in US cents of all its nodes over all its hours.
-Each of the coming days is quoted by itself. One offer is a zone at the dearest of its quotes, whatever the
-day: a plan never counts on less than the market asked. Days that cost less make further offers, each of the
-days up to a round price, at the dearest of their quotes: a block within them costs no more. All of them are
-cut from the zone's nodes, which are their pool.
+Zones list free capacity as rectangles over time, in nodes of 8 GPUs and Unix seconds. A price exists only
+for a window: a quote's ``price`` is the TOTAL in US cents of all its nodes over all its hours. Each of the
+coming days is quoted separately. One offer is the whole zone at the highest of its quotes, for any day, so
+that a plan never counts on less than the market asked. Further offers cover the cheaper days: all days up
+to a round price, at the highest quote among them. All offers of a zone share its nodes, which are their
+pool.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ NOW = "NOW"
 MOST_NODES = 1024
 MOST_CENTS = 10**12
 LEAD_HOURS = 1 / 60
-"""An order must start in the future: the next minute, or a whole hour."""
+"""Hours before the start: an order must start in the future, at the next minute or a whole hour."""
 FORMS = {"VM": Form.VM, "K8s": Form.CONTAINER}
-"""Over Kubernetes one is handed pods to run containers in, whatever lies beneath."""
+"""Delivery over Kubernetes means pods for containers, whatever hardware runs them."""
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
@@ -82,7 +82,10 @@ class Zone(PayloadModel):
 
 
 class Quote(PayloadModel):
-    """What the market asks for one block. ``price``: cents for all of it."""
+    """The market's price for one block.
+
+    ``price``: cents for all of it.
+    """
 
     price: Decimal = Field(gt=0, le=MOST_CENTS)
     quantity: int = Field(ge=1, le=MOST_NODES)
@@ -93,7 +96,7 @@ class Quote(PayloadModel):
 
 
 class QuoteAnswer(PayloadModel):
-    """A quote, or why there is none."""
+    """A quote, or the reason why there is none."""
 
     quote: Quote | None = None
     no_quote_reason: str | None = None
@@ -101,7 +104,7 @@ class QuoteAnswer(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class QuoteRequest:
-    """What to ask the market for one zone."""
+    """One quote request for a zone."""
 
     zone: str
     instance_type: str
@@ -129,7 +132,7 @@ def time_text(at: datetime) -> str:
 
 
 def next_hour(at: datetime) -> datetime:
-    """``at`` itself on a whole hour, else the next one."""
+    """``at`` if it is a whole hour, else the next whole hour."""
     floor = at.replace(minute=0, second=0, microsecond=0)
     return floor if floor == at else floor + HOUR
 
@@ -142,7 +145,7 @@ def read_zones(payload: bytes) -> tuple[tuple[str, Any], ...]:
 
 
 def read_quote(payload: bytes) -> QuoteAnswer:
-    """A quote's answer; PayloadUnreadable when it is something else."""
+    """The answer to a quote request; PayloadUnreadable for other answers."""
     return decode_model(PROVIDER, payload, QuoteAnswer)
 
 
@@ -166,7 +169,7 @@ def _segments(rectangles: Iterable[_Rectangle], earliest: datetime) -> Iterator[
 
 
 def instance_types(facts: ProviderFacts, zone: Zone) -> Sequence[str]:
-    """Instance types that a zone may sell under, likeliest first; RowRejected when none is known."""
+    """Instance types that a zone may sell, the most likely first; RowRejected when none is known."""
     canonical_gpu(facts, zone.hardware_type)
     known = facts.search["instance_types"].get(f"{zone.hardware_type} {zone.delivery_type}", ())
     if not known:
@@ -177,10 +180,11 @@ def instance_types(facts: ProviderFacts, zone: Zone) -> Sequence[str]:
 def reference_windows(
     search: Mapping[str, Any], segments: Sequence[Segment]
 ) -> tuple[tuple[datetime, int, int], ...]:
-    """(start, hours, nodes) to ask prices for: the coming days one by one, then each reference duration early
-    and late in the book.
+    """(start, hours, nodes) of the quotes to request: each coming day, then each reference duration early
+    and late.
 
-    Of a day it is the longest stretch of one node count. A duration that fits nowhere is cut to such a one.
+    A day's window is its longest stretch of one node count. A duration that fits nowhere is shortened to
+    such a stretch.
     """
     nodes = int(search["nodes"])
     asked: dict[tuple[datetime, int, int], None] = {}
@@ -199,7 +203,7 @@ def reference_windows(
 
 
 def _longest_of_days(segments: Sequence[Segment], most_days: int) -> Iterator[Segment]:
-    """The longest free stretch of each UTC day, of the first ``most_days`` from the first free one on."""
+    """The longest free stretch of each UTC day, for ``most_days`` days from the first free one."""
     by_day: dict[datetime, Segment] = {}
     first = min(segment.start for segment in segments)
     for segment in segments:
@@ -216,7 +220,7 @@ def _longest_of_days(segments: Sequence[Segment], most_days: int) -> Iterator[Se
 def parse_offers(
     zones: bytes, quotes: Mapping[str, Sequence[QuoteAnswer]], observed_at: datetime
 ) -> OfferBatch:
-    """Offers of the zones that have both capacity and a quote; the others are rejected with the reason."""
+    """Offers of the zones that have capacity and a quote; other zones are rejected with the reason."""
     facts = load_provider_facts(PROVIDER)
 
     step = Decimal(str(facts.search["price_step_usd"]))
@@ -244,22 +248,24 @@ def parse_offers(
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """A quote that can be paid, with its time."""
+    """A valid quote, with its window."""
 
     quote: Quote
     window: Window
     usd_per_node_hour: Decimal
 
     def level(self, step: Decimal) -> Decimal:
-        """The lowest multiple of ``step`` that it is not above."""
+        """The lowest multiple of ``step`` that is at least as high."""
         return (self.usd_per_node_hour / step).to_integral_value(ROUND_CEILING) * step
 
 
 def _within(
     segments: Sequence[Segment], inside: Sequence[Window], outside: Sequence[Window]
 ) -> Iterator[Segment]:
-    """Parts of ``segments`` in one of the windows ``inside`` and in none of those ``outside``; equal touching
-    ones are one."""
+    """The parts of ``segments`` inside one of the windows ``inside`` and outside all of ``outside``.
+
+    Touching parts with equal node counts are merged.
+    """
     edges = sorted({edge for window in (*inside, *outside) for edge in (window.start, window.end)})
     last: Segment | None = None
     for segment in segments:
@@ -294,7 +300,10 @@ def _priced(answers: Sequence[QuoteAnswer], observed_at: datetime) -> list[_Pric
 
 
 def quote_window(quote: Quote, observed_at: datetime) -> tuple[datetime, datetime]:
-    """Start and end of a quote; "NOW" is the next minute. RowRejected when they make no window."""
+    """Start and end of a quote; "NOW" is the next minute.
+
+    RowRejected for an empty or reversed window.
+    """
     try:
         start = _instant(quote.start_at) if quote.start_at != NOW else _next_minute(observed_at)
         end = _instant(quote.end_at)
@@ -306,7 +315,7 @@ def quote_window(quote: Quote, observed_at: datetime) -> tuple[datetime, datetim
 
 
 def usd_per_node_hour(quote: Quote, observed_at: datetime) -> Decimal:
-    """Dollars per node-hour of a quote's total cents, to the micro-dollar."""
+    """Dollars per node-hour from a quote's total cents, to the micro-dollar."""
     start, end = quote_window(quote, observed_at)
     node_seconds = Decimal((end - start) // timedelta(seconds=1)) * quote.quantity
     if node_seconds <= 0:

@@ -1,9 +1,9 @@
-"""Orders and contracts read as leases, and leases and offers written as orders: pure.
+"""Orders and contracts read as leases, and the bodies of buy and sell orders; pure functions.
 
-An order carries no name: its id is the lease's reference, and the order's tag travels as the
-``Idempotency-Key`` alone (an answer that repeats it is read). A filled order becomes a contract, which
-does not name its order: they are matched by instance type, nodes and window. A contract is a step
-function: quantities hold from each interval's start to the next one.
+An order has no name. Its id is the lease's reference, and the tag is sent as ``Idempotency-Key`` only; an
+answer that repeats it is read. A filled order becomes a contract, which does not name its order; the two
+are matched by instance type, nodes and window. A contract is a step function: each quantity holds from its
+interval's start to the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from providers.sfcompute.offers import NOW, PROVIDER, next_hour, time_text
 BUY, SELL = "buy", "sell"
 PRICE_TOLERANCE = Decimal("1.02")
 NOW_WITHIN = timedelta(minutes=15)
-"""A start that is no whole hour means "at once" only this close to when the offer was seen."""
+"""A start that is not a whole hour means "at once", if the offer was seen at most this long before."""
 LEAST_PRICE_CENTS = 1
 
 ORDER_STATES = {
@@ -52,7 +52,10 @@ class CreatedOrder(PayloadModel):
 
 
 class PlacedOrder(PayloadModel):
-    """An order as the API shows it later. Prices are total cents."""
+    """An order in later answers.
+
+    Prices are total cents.
+    """
 
     id: Name
     side: str = BUY
@@ -80,7 +83,7 @@ class Shape(PayloadModel):
 
 
 class Contract(PayloadModel):
-    """What a filled order turned into."""
+    """The contract of a filled order."""
 
     id: Name
     state: Annotated[str | None, Words(lambda: CONTRACT_STATES, str.lower)] = None
@@ -91,7 +94,7 @@ class Contract(PayloadModel):
 
     @property
     def nodes(self) -> int:
-        """Most nodes at any time; 0 when all of it was sold."""
+        """The highest number of nodes at any time; 0 when all of it was sold."""
         return max(self.shape.quantities, default=0)
 
     @property
@@ -109,7 +112,7 @@ class OrderList(PayloadModel):
 
 
 class ContractList(PayloadModel):
-    """A page of contracts; some kinds of contract are a bare id and say nothing."""
+    """A page of contracts; a contract of another kind is a bare id without content."""
 
     data: tuple[Contract, ...]
     has_more: bool = False
@@ -117,7 +120,7 @@ class ContractList(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A lease and the contract behind it, when one is shown."""
+    """A lease, and its contract if one is listed."""
 
     lease: Lease
     contract: Contract | None = None
@@ -126,11 +129,12 @@ class Holding:
 def holdings(
     orders: Sequence[PlacedOrder], contracts: Sequence[Contract], now: datetime
 ) -> tuple[Holding, ...]:
-    """Every buy order as a lease, then the contracts that no order of the list explains.
+    """Every buy order as a lease, then the contracts without an order in the list.
 
-    A filled buy without a contract was sold back when a filled sell of the same block came after it, has
-    ended when its time is over, and else waits for its contract to show. Of equal buys, those that fewer
-    sells came after take the contracts, as a block may be bought again after it was sold back.
+    A filled buy without a contract has three explanations. It was sold back if a filled sell of the same
+    block followed it; it has ended if its time is over; otherwise its contract is not listed yet. Of equal
+    buys, those that fewer sells followed get the contracts, because a block can be bought again after it
+    was sold.
     """
     free = [contract for contract in contracts if contract.nodes > 0]
     sold = [order for order in orders if order.side == SELL and order.is_filled]
@@ -145,7 +149,7 @@ def holdings(
 
 
 def contract_lease(contract: Contract) -> Lease:
-    """A contract that was not bought with an order that is known."""
+    """A contract without a known order, as a lease."""
     return Lease(
         provider=PROVIDER,
         reference=contract.id,
@@ -177,7 +181,7 @@ def _block(order: PlacedOrder) -> tuple[str | None, int, datetime | None]:
 
 
 def _sales_after(order: PlacedOrder, sold: Iterable[PlacedOrder]) -> list[PlacedOrder]:
-    """Those of ``sold`` that may have sold the block of ``order``, which none did before it was bought."""
+    """Orders of ``sold`` that may have sold the block of ``order``; sells before its purchase did not."""
     return [
         sell
         for sell in sold
@@ -228,7 +232,7 @@ def _contract_state(contract: Contract) -> LeaseState:
 
 
 def buy_body(order: Order) -> dict[str, Any]:
-    """The body of an immediate-or-cancel buy, at ``limit_usd_per_node_hour`` of the order.
+    """The body of an immediate-or-cancel buy at the order's ``limit_usd_per_node_hour``.
 
     Ends are rounded up to the hour. OrderRejected when the start is neither a whole hour nor now, or when
     there is no end: every block has one.
@@ -251,17 +255,17 @@ def buy_body(order: Order) -> dict[str, Any]:
 
 
 def limit_usd_per_node_hour(order: Order) -> Decimal:
-    """The most that is paid for an order: its own limit, else the offer's price and a little tolerance."""
+    """The highest price to pay: the order's own limit, else the offer's price plus a small tolerance."""
     if order.limit_usd_per_node_hour is not None:
         return order.limit_usd_per_node_hour
     return order.offer.price_usd_per_node_hour * PRICE_TOLERANCE
 
 
 def _start(start: datetime, observed_at: datetime) -> str:
-    """A whole hour that is still to come, or "NOW".
+    """A whole hour in the future, or "NOW".
 
-    The clock is the observation's, not this machine's: a plan and its order follow soon after it, and
-    the same order gives the same body whenever it is repeated.
+    "Now" is the observation's time and not this machine's: plan and order follow soon after it, and a
+    repeated order has the same body.
     """
     if start == next_hour(start) and start > observed_at:
         return time_text(start)
@@ -271,10 +275,10 @@ def _start(start: datetime, observed_at: datetime) -> str:
 
 
 def sell_body(contract: Contract, *, names_contract: bool) -> dict[str, Any]:
-    """A market sell of all that is left of a contract, for whatever buyers pay.
+    """A market sell of the rest of a contract, at any price.
 
-    The block is paid for either way, so any price recovers something. The API's two descriptions differ
-    in how a sell names its contract.
+    The block is paid either way, so any price recovers something. The API has two descriptions, which
+    differ in how a sell names its contract.
     """
     window = contract.window
     if window is None:

@@ -37,7 +37,10 @@ _GONE = re.compile(r"not found|does not exist|no such|already (been )?deleted", 
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"error", "status"}`` whatever the HTTP status, or text; the words tell stock from funds."""
+    """The typed error of ``{"error", "status"}`` at any HTTP status, or of text.
+
+    Only words distinguish a lack of stock from a lack of funds.
+    """
     body = reply.json_or_none()
     known = isinstance(body, dict) and "error" in body
     text = str(body["error"])[:300] if known else reply.text[:300]
@@ -50,7 +53,7 @@ def classify(reply: Reply) -> ProviderError:
 
 
 def _status(body: Any) -> int:
-    """The status that the body of an error names; 400 when it names none."""
+    """The status in the body of an error; 400 when it has none."""
     found = body.get("status") if isinstance(body, dict) else None
     return found if isinstance(found, int) and 300 <= found < 600 else 400
 
@@ -86,7 +89,7 @@ HELD = Rows(
         "resources": "as it was ordered",
     },
 )
-"""What becomes of the fields of a machine that is held; of no other have public clients told."""
+"""Which fields of a held machine are read; no public client documents others."""
 
 _STATES: Mapping[str, LeaseState] = {
     **dict.fromkeys(
@@ -112,7 +115,7 @@ def _lease(machine: _Machine) -> Lease:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Without ``data``, and with ``attributes`` beside the id: answers come with and without them."""
+    """An answer without ``data``, and with ``attributes`` beside the id: answers exist in both forms."""
     inner = value["data"] if isinstance(value, dict) and "data" in value else value
     if isinstance(inner, dict) and isinstance(inner.get("attributes"), dict):
         return {**inner["attributes"], "id": inner.get("id")}
@@ -130,7 +133,7 @@ class TensorDock(SellerClient):
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_token"))
 
     async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
-        """One call; an error behind HTTP 200 is raised like any other."""
+        """Sends one call; raises an error at HTTP 200 like any other."""
         reply = await super()._call(method, path, operation, **more)
         body = reply.json_or_none()
         if isinstance(body, dict) and body.get("error") and "data" not in body:
@@ -138,11 +141,11 @@ class TensorDock(SellerClient):
         return reply
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Every host that has something free; the list has one page."""
+        """Every host with free GPUs; the list has one page."""
         return parse_offers((await self._on_sale("/hostnodes")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one machine on the offer's host, named by the tag."""
+        """Creates one machine on the offer's host with the tag as name."""
         refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/instances", self._create_body(order))
         made = _unwrapped(reply.json())

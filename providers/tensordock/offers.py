@@ -91,7 +91,7 @@ def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
 
 
 def _pairs(host: Any) -> Iterator[tuple[str, Any]]:
-    """A row for each type of GPU on a host, or one for a host without any."""
+    """A row for each GPU type of a host, or one for a host without GPUs."""
     name = str(host.get("id", "host without id")) if isinstance(host, dict) else "host that is no object"
     resources = host.get("available_resources") if isinstance(host, dict) else None
     gpus = resources.get("gpus") if isinstance(resources, dict) else None
@@ -131,7 +131,7 @@ def _least(*amounts: int | None) -> int:
 
 
 def _size(host: _Host, gpus: int, facts: ProviderFacts) -> _Size | None:
-    """The size of config for ``gpus``, made smaller where the host has less; None when it has too little."""
+    """The configured size for ``gpus``, reduced to what the host has; None when that is too little."""
     there, search = host.available_resources, facts.search
     per_gpu = (there.max_vcpus_per_gpu, there.max_ram_per_gpu)
     most_vcpus, most_ram = (None if each is None else each * gpus for each in per_gpu)
@@ -144,7 +144,7 @@ def _size(host: _Host, gpus: int, facts: ProviderFacts) -> _Size | None:
 
 
 def _nodes(host: _Host, gpu: _Gpu, size: _Size, facts: ProviderFacts) -> int:
-    """How many of ``size`` the host takes at once."""
+    """How many nodes of ``size`` fit on the host at once."""
     there = host.available_resources
     counts = [gpu.availableCount // size.gpus]
     for free, wanted in (

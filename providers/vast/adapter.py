@@ -36,7 +36,7 @@ INSTANCES = "/api/v1/instances/"
 PAGE_ROWS = 25
 MOST_PAGES = 400
 LEAST_COMPUTE_CAPABILITY = 500
-"""Five dot zero; a search by CUDA version without one leaves GPUs out that support it."""
+"""5.0: a search by CUDA version without a compute capability omits GPUs that support it."""
 POLICY = HttpPolicy(
     interval_s={
         Operation.OFFERS: 6.0,
@@ -48,7 +48,7 @@ POLICY = HttpPolicy(
 
 
 class _StillMade(InsufficientCapacity):
-    """A refused order that left a stopped instance behind."""
+    """A refused order that left a stopped instance."""
 
     def __init__(self, provider: str, message: str, contract: str) -> None:
         super().__init__(provider, message)
@@ -68,9 +68,9 @@ _ERRORS: Mapping[str, type[ProviderError]] = {
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"success": false, "error", "msg"}``; rate limits are plain text.
+    """The typed error of ``{"success": false, "error", "msg"}``; rate limits are plain text.
 
-    That an offer is gone is said by the word ``no_such_ask``, as the code or within the message.
+    ``no_such_ask``, as the code or in the message, means that the offer is gone.
     """
     body = reply.json_or_none()
     if reply.status == 429 or not isinstance(body, dict):
@@ -162,13 +162,13 @@ class Vast(SellerClient):
         self._least_cuda = cuda_of(settings.options["image"])
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """What verified hosts rent out that runs the image; the least bid of a row is its spot offer."""
+        """Offers of verified hosts that can run the image; a row's lowest bid is its spot offer."""
         rows, left_out = await search_all(self._search, self._wish)
         batch = parse_offers(rows, observed_at, self._least_cuda)
         return OfferBatch(batch.offers, (*batch.rejected, *left_out))
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
-        """One search, for the offer's id."""
+        """Searches for the offer's id."""
         rows = await self._search({**self._wish, "id": {"eq": int(offer.reference["ask_id"])}})
         return found_again(offer, parse_offers(rows, asked_at, self._least_cuda))
 
@@ -195,7 +195,7 @@ class Vast(SellerClient):
         return rows_under(NAME, reply.body, "offers")
 
     async def reserve(self, order: Order) -> Lease:
-        """Rents one offer, labelled by the tag; a stopped instance left by a refusal is destroyed."""
+        """Rents one offer with the tag as label; a stopped instance that a refusal leaves is destroyed."""
         refuse_unless_single(order, NAME, LONGEST_LABEL)
         try:
             path = f"/api/v0/asks/{order.offer.reference['ask_id']}/"
@@ -244,7 +244,7 @@ class Vast(SellerClient):
         return tuple(_lease(instance) for page in pages for instance in page.read(_InstancesAnswer).instances)
 
     async def _give_back(self, lease: Lease) -> None:
-        """Destroys: a stopped instance would go on paying for its disk."""
+        """Destroys the instance: a stopped one would still be billed for its disk."""
         await self._destroy(lease.reference)
 
     async def _destroy(self, reference: str) -> None:
@@ -260,6 +260,6 @@ def _next_page(reply: Reply, _: int) -> Query | None:
 
 
 def cuda_of(image: str) -> Decimal | None:
-    """The CUDA version that the name of a container image tells; None where it tells none."""
+    """The CUDA version in the name of a container image; None where it has none."""
     found = re.search(r"cuda[:-]?(\d+\.\d+)", image)
     return Decimal(found[1]) if found else None

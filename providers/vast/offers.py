@@ -45,7 +45,7 @@ UNKNOWN_REGION = "unknown"
 
 
 _NO_END_S = 253_402_300_800
-"""The year 10000, in seconds of Unix time: later than any date that can be told."""
+"""The year 10000 in Unix seconds: a later date cannot be represented."""
 
 
 class _Ask(PayloadModel):
@@ -79,11 +79,11 @@ class _Ask(PayloadModel):
 
 
 def parse_offers(rows: Sequence[Any], observed_at: datetime, least_cuda: Decimal | None = None) -> OfferBatch:
-    """Offers of the rows of one or more searches.
+    """Offers from the rows of one or more searches.
 
-    Rows of a search for ``bid`` are spot offers. Where no such search was made, the least bid that an
-    on-demand row states is one. ``least_cuda``: the CUDA version of the image that will be ordered, which
-    the driver of the host has to support; None: any.
+    Rows of a search for ``bid`` are spot offers. Without such a search, the lowest bid of an on-demand row
+    is one. ``least_cuda``: the CUDA version of the image to order, which the host's driver must support;
+    None: any.
     """
     facts = load_provider_facts(NAME)
     bids_searched = any(isinstance(row, dict) and row.get("is_bid") is True for row in rows)
@@ -99,10 +99,10 @@ def parse_offers(rows: Sequence[Any], observed_at: datetime, least_cuda: Decimal
 
 
 def _pooled(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Slices of one machine, on demand and by bid, as cut from its GPUs.
+    """The slices of one machine, on demand and by bid, as one pool of its GPUs.
 
-    Slices of one size are apart from each other, those of other sizes overlap them: so many GPUs are free as
-    the slices of one size have together, and never more than the machine has.
+    Slices of one size do not overlap, slices of different sizes do. So the free GPUs are the largest sum of
+    slices of one size, and at most the GPUs of the machine.
     """
     free: defaultdict[str, Counter[tuple[Tier, int]]] = defaultdict(Counter)
     for offer in offers:
@@ -124,7 +124,7 @@ def _row_name(row: Any) -> str:
 
 
 def _require_usable(ask: _Ask, observed_at: datetime, least_cuda: Decimal | None) -> None:
-    """Raises RowRejected for what is taken, is over, or cannot run the order: no CUDA for it, no SSH port."""
+    """Raises RowRejected for an offer that is taken, over, or unsuitable (CUDA version, SSH port)."""
     if ask.rented or not ask.rentable:
         raise RowRejected("already rented")
     left_s = ask.duration
@@ -151,7 +151,7 @@ def _offers_of(
 
 
 def _disk_price(ask: _Ask) -> Decimal:
-    """What the searched-for disk costs an hour: the part of the total that is not the machine."""
+    """The hourly price of the requested disk: the part of the total that is not the machine."""
     if ask.dph_total is None or ask.dph_base is None:
         return Decimal(0)
     return max(Decimal(0), ask.dph_total - ask.dph_base)
@@ -195,7 +195,7 @@ def _offer(
 
 
 def _available_until(ask: _Ask, observed_at: datetime) -> datetime | None:
-    """When the host's offer, and every rental of it, ends: as it says, or by the time left; None: unsaid."""
+    """When the host's offer, and every rental of it, ends; None where the row does not say."""
     if ask.end_date is not None:
         return datetime.fromtimestamp(ask.end_date, UTC)
     if ask.duration is None or observed_at.timestamp() + ask.duration >= _NO_END_S:
@@ -210,7 +210,7 @@ def _host(hosting_type: int | None) -> HostKind | None:
 
 
 def _machine_gpus(ask: _Ask) -> str:
-    """How many GPUs the machine has, of which the row says its share; nothing where it does not."""
+    """How many GPUs the whole machine has, computed from the row's share; None where it has no share."""
     if not ask.gpu_frac or not ask.num_gpus:
         return ""
     return str(max(ask.num_gpus, round(ask.num_gpus / ask.gpu_frac)))
@@ -247,9 +247,9 @@ def _host_share(ask: _Ask) -> float | None:
 
 
 def _intra_node(ask: _Ask, gpu: str, count: int) -> IntraNode | None:
-    """NVLink only where the host's own measurement shows it; its rate is that measurement.
+    """NVLink only where the host has measured it; its rate is the measured one.
 
-    Measured rates (478 GB/s on H100) lie above one direction's 450, so they count both.
+    Measured rates (478 GB/s on H100) exceed the 450 of one direction, so they count both directions.
     """
     if ask.bw_nvlink and count > 1:
         return IntraNode(LinkKind.NVLINK, ask.bw_nvlink)

@@ -1,9 +1,9 @@
-"""Every offer of a search, though an answer shows 64 rows at most, whatever is asked.
+"""Reads every offer of a search, although an answer has 64 rows at most.
 
-Rows come cheapest first, and what an answer leaves out is asked for again from its dearest row on. A cursor
-on the price costs a call for each 64 rows; a search for each name of a GPU would cost at least one for each
-of some thirty names. Large GPUs are asked for first, since small ones are most of the market, and a poll
-makes ``MOST_CALLS`` calls at most: ten a minute are allowed, and a poll has to end before the next.
+Rows are sorted by price, so the price serves as pagination cursor: the next search starts at the highest
+price of the last answer. That takes one call per 64 rows; one search per GPU name would take some thirty
+calls at least. Large GPUs are searched first, since small ones are most of the market. A poll makes
+``MOST_CALLS`` calls at most: ten a minute are allowed, and a poll has to end before the next one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.domain.market.offer import RejectedRow
 
 LIMIT = 3000
 SHORTEST_CUT = 64
-"""Fewer rows than this have never been a part of an answer that was cut."""
+"""An answer with fewer rows was never cut off."""
 MOST_CALLS = 7
 LARGE_GPU_MIB = 40_000
 SIZES: Mapping[str, Mapping[str, int]] = {
@@ -29,9 +29,10 @@ Ask = Callable[[Wish], Awaitable[list[Any]]]
 
 
 async def search_all(ask: Ask, wish: Wish) -> tuple[list[Any], list[RejectedRow]]:
-    """All rows that ``wish`` matches, each once, and what was left out in words.
+    """All rows that match ``wish``, each once, and a text about rows that were left out.
 
-    ``ask`` makes one search and gives its rows. ``gpu_ram``, ``dph_total`` and ``id`` are filtered here.
+    ``ask`` makes one search and returns its rows. Its filters ``gpu_ram``,
+    ``dph_total`` and ``id`` are set here.
     """
     rows: dict[str, Any] = {}
     left_out: list[RejectedRow] = []
@@ -58,10 +59,10 @@ async def search_all(ask: Ask, wish: Wish) -> tuple[list[Any], list[RejectedRow]
 
 
 class _Cursor:
-    """From which price on a search goes on.
+    """The price from which a search continues.
 
-    Rows of exactly that price come again. Where they fill a whole answer, those that were seen are left out
-    by their ids.
+    Rows of exactly that price are returned again. Where they fill a whole answer, those already seen are
+    excluded by their ids.
     """
 
     def __init__(self) -> None:
@@ -71,14 +72,14 @@ class _Cursor:
 
     @property
     def filters(self) -> dict[str, Any]:
-        """What a search has to ask beside its wish."""
+        """The filters to add to the search."""
         if self._price is None:
             return {}
         price = {"dph_total": {"gte": float(self._price)}}
         return {**price, "id": {"notin": self._seen}} if self.hides_seen else price
 
     def move_past(self, page: list[Any]) -> bool:
-        """Moves to the dearest price of ``page``; whether there is any."""
+        """Moves to the highest price of ``page``; returns whether there is one."""
         prices = [price for row in page if (price := _price(row)) is not None]
         if not prices:
             return False
@@ -94,7 +95,7 @@ class _Cursor:
 
 
 def _identity(row: Any) -> str:
-    """What tells a row from others; of one without an id, all that it says."""
+    """The identity of a row: its id, or all of its fields if it has none."""
     return str(row.get("id", row) if isinstance(row, dict) else row)
 
 

@@ -43,7 +43,7 @@ _ERRORS: Mapping[str, type[ProviderError]] = {
     "service_unavailable": ProviderUnavailable,
 }
 _OURS = {"unauthorized_request", "forbidden_action", "insufficient_funds"}
-"""Codes that say what stands against us, whatever the words beside them."""
+"""Codes of errors that concern the account, whatever the message."""
 _NO_CAPACITY = re.compile(
     r"capacity|not enough resources|out of stock"
     r"|(instance|gpu|resource)\S* .{0,40}(not (currently )?available|unavailable)",
@@ -53,7 +53,10 @@ _GONE = re.compile(r"invalid instance id|discontinue a discontinued|not found", 
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"code", "message"}``; capacity (a 503) and "already gone" have no code, only words."""
+    """The typed error of ``{"code", "message"}``.
+
+    Lack of capacity (a 503) and "already gone" have no code, only words.
+    """
     body = reply.json_or_none()
     if reply.status == 429 or not isinstance(body, dict):
         return classify_by_status(reply)
@@ -146,7 +149,7 @@ class Verda(SellerClient):
         self._token_lock = asyncio.Lock()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Types, and where each is in stock."""
+        """Instance types, and where each is in stock."""
         types = await self._on_sale("/v1/instance-types", {"currency": "usd"})
         feeds = [
             AvailabilityFeed(await self._availability(is_spot=spot), is_spot=spot) for spot in (False, True)
@@ -158,7 +161,7 @@ class Verda(SellerClient):
         return (await self._on_sale("/v1/instance-availability", params)).body
 
     async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
-        """One call with a token; a token that was refused is fetched anew, once."""
+        """Sends one call; if its token was refused, fetches a new one and tries once more."""
         for renew in (False, True):
             headers = {"Authorization": f"Bearer {await self._fresh_token(renew=renew)}"}
             try:
@@ -194,7 +197,7 @@ class Verda(SellerClient):
         self._token_until_s = time.monotonic() + max(0.0, token.expires_in - TOKEN_MARGIN_S)
 
     async def reserve(self, order: Order) -> Lease:
-        """Orders one instance, described by the tag; capacity may still fail later."""
+        """Orders one instance with the tag as description; it may still fail for lack of capacity."""
         refuse_unless_single(order, NAME, self.longest_tag)
         if not order.offer.reference["location_code"]:
             raise OrderRejected(NAME, "the offer names no location")
@@ -233,7 +236,7 @@ class Verda(SellerClient):
         return tuple(_lease(row) for row in reply.rows("instances", _Instance))
 
     async def _give_back(self, lease: Lease) -> None:
-        """Deletes the instance with its system volume, which would go on being billed."""
+        """Deletes the instance with its system volume, which would otherwise still be billed."""
         instance = await self._instance(lease.reference)
         if _STATES.get(instance.status) is LeaseState.ENDED:
             return
@@ -249,7 +252,7 @@ class Verda(SellerClient):
 
 
 def _require_done(reply: Reply) -> None:
-    """Raises what the first failed row of a partial answer means."""
+    """Raises the error of the first failed row of a partial answer."""
     for row in as_list(NAME, reply.json(), "actions"):
         action = as_payload(NAME, row, _Action)
         if action.error or (action.statusCode or 0) >= 400:

@@ -75,7 +75,7 @@ class _Availability(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityFeed:
-    """One answer of ``instance-availability`` and what it was asked for."""
+    """One answer of ``instance-availability``, with the tier that was requested."""
 
     payload: bytes
     is_spot: bool
@@ -87,9 +87,9 @@ _Places = Mapping[Tier, Mapping[str, tuple[str, ...]]]
 def parse_offers(
     types: Sequence[bytes], availability: Sequence[AvailabilityFeed], observed_at: datetime
 ) -> OfferBatch:
-    """Types joined to the locations that have them now, on demand and spot.
+    """Types joined with the locations that have them now, on demand and spot.
 
-    Without any availability the prices stand alone: region ``any``, stock unknown, not orderable.
+    Without availability, prices only: region ``any``, stock unknown, not orderable.
     """
     facts = load_provider_facts(NAME)
     places = _places(availability) if availability else None
@@ -199,12 +199,12 @@ def _sku(kind: _InstanceType, facts: ProviderFacts) -> Sku:
 
 
 def _gpu_word(kind: _InstanceType) -> str:
-    """The GPU's description without the count that leads it."""
+    """The GPU's description without the leading count."""
     return re.sub(r"^\d{1,3}x ", "", kind.gpu.description)
 
 
 def _intra_node(p2p: str | None, gpu: str, count: int) -> IntraNode | None:
-    """The kind that the GPU's form implies, at the rate that ``p2p`` states where it does."""
+    """The link that the GPU's form implies, at the rate of ``p2p`` if it states one."""
     inferred = infer_intra_node(gpu, count)
     stated = re.match(r"\s*(\d{1,5}(?:\.\d{1,3})?)\s*GB/s", p2p or "")
     if inferred is None or stated is None:
@@ -213,7 +213,7 @@ def _intra_node(p2p: str | None, gpu: str, count: int) -> IntraNode | None:
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers: availability is told by its rows, spot by the word in the file's name."""
+    """Offers of recorded answers: rows tell availability, a word in the file's name tells spot."""
     types: list[bytes] = []
     availability: list[AvailabilityFeed] = []
     for name, body in payloads:

@@ -48,7 +48,8 @@ _GONE = re.compile(
 
 
 def classify(reply: Reply) -> ProviderError:
-    """JSON ``{"error", "status"}``: capacity, quota and bad orders are all 400 and differ in their words."""
+    """The typed error of ``{"error", "status"}``: capacity, quota and bad orders are all 400 and differ in
+    words."""
     body = reply.json_or_none()
     if reply.status in {401, 403, 429} or not isinstance(body, dict):
         return classify_by_status(reply)
@@ -79,7 +80,7 @@ class _Meta(PayloadModel):
 
 
 class _Page(PayloadModel):
-    """What every list says about the rest of it; the rows are read elsewhere."""
+    """The pagination fields of every list."""
 
     meta: _Meta | None = None
 
@@ -136,7 +137,7 @@ def _lease(server: _Server) -> Lease:
 
 
 class Vultr(SellerClient):
-    """Client of both kinds of machines; one id names a machine of either."""
+    """Client of virtual and bare-metal machines; ids are unique over both."""
 
     provider = NAME
     longest_tag = 128
@@ -145,7 +146,7 @@ class Vultr(SellerClient):
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Plans of both lists, to the last page; neither list needs a key."""
+        """Every plan of both lists; neither list needs a key."""
         virtual = await self._pages("plans", Operation.OFFERS, {"type": "all"})
         metal = await self._pages("plans-metal", Operation.OFFERS)
         return join_batches(parse_offers(reply.body, observed_at) for reply in (*virtual, *metal))
@@ -157,7 +158,7 @@ class Vultr(SellerClient):
         return await all_pages(lambda query: ask(params=query), _next_page, first, MOST_PAGES)
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one machine labelled with the tag."""
+        """Creates one machine with the tag as label."""
         refuse_unless_single(order, NAME, self.longest_tag)
         endpoint = order.offer.reference["endpoint"]
         if endpoint not in _ROW_KEY:

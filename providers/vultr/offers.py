@@ -35,7 +35,7 @@ from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, PER_MONTH, SAME_AS, Ro
 NAME = "vultr"
 BILLING_INCREMENT_S = 3600
 VIRTUAL, METAL = "plans", "plans_metal"
-"""Where the two lists keep their rows."""
+"""The key of the rows in each of the two lists."""
 
 _SOURCES = {VIRTUAL: "GET /v2/plans", METAL: "GET /v2/plans-metal"}
 _ORDERED_AT = {VIRTUAL: "instances", METAL: "bare-metals"}
@@ -112,7 +112,7 @@ def _offers_of(
 
 
 def _tier(plan: _Plan) -> Tier:
-    """What an order of the plan buys: the flags say so where they are given."""
+    """The tier of an order of the plan: according to its flags, where it has them."""
     if plan.deploy_ondemand is not False:
         return Tier.ON_DEMAND
     if plan.deploy_preemptible:
@@ -169,7 +169,7 @@ def _sku(plan: _Plan, key: str, facts: ProviderFacts) -> Sku:
 
 
 def _silicon(plan: _Plan, facts: ProviderFacts) -> tuple[str, int]:
-    """The card and how many of it: as the plan says, else by its id, else by the table of facts."""
+    """The card and the count: from the row, else from the id, else from the configuration."""
     node = facts.nodes.get(plan.id)
     if node is not None and node.gpu and not plan.gpu_type:
         return node.gpu, require_gpus(node.gpus_per_node)

@@ -14,8 +14,7 @@ from broker.domain.holding.reservation import LeaseState, Order
 from broker.domain.market.offer import Offer
 from broker.domain.market.sku import Form
 from providers.crusoe import SPEC
-from providers.crusoe.adapter import Crusoe, image_of
-from providers.crusoe.signing import sign, signed_headers
+from providers.crusoe.adapter import Crusoe, image_of, sign, signed_headers
 from providers.http import ProviderHttp
 from providers.rows import gpu_node
 from providers.spec import ProviderSettings, Secret

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from providers.sandbox.market import draw
-from providers.sandbox.sellers.gcp.flex import MOST_WAIT_S
+from providers.sandbox.sellers.gcp.leases import MOST_WAIT_S
 from providers.sandbox.sellers.gcp.market import FAMILIES
 from tests.sandbox.conftest import START, Bench
 

@@ -23,7 +23,7 @@ from providers.sandbox.sellers.aws.market import block_day, free_in_block, regio
 from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error, passes
 
 TEARDOWN = timedelta(minutes=30)
-"""Instances are taken back this long before the end of their block."""
+"""Instances are terminated this long before the end of their block."""
 
 _AHEAD = timedelta(weeks=8)
 _LATEST_BOOKING = timedelta(minutes=30)
@@ -262,7 +262,7 @@ def _round_up(instant: datetime, step: timedelta) -> datetime:
 
 
 def block_state(entry: Entry, now: datetime) -> str:
-    """payment-pending → scheduled → active → expired; payment-failed when it was not to be."""
+    """payment-pending → scheduled → active → expired; payment-failed without capacity."""
     if entry.failed(now):
         return "payment-failed"
     if now >= _end(entry):

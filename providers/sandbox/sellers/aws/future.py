@@ -70,14 +70,14 @@ def require_kind(item: InventoryItem, count: int) -> None:
 
 
 def stock_key(item: InventoryItem) -> str:
-    """What later starts take their units from: not what is free today."""
+    """The stock of later starts, which is separate from today's."""
     return f"{item.stock_key}|future"
 
 
 def is_short(
     sandbox: SandboxState, item: InventoryItem, wish: Commitment, end: datetime | None, count: int
 ) -> bool:
-    """Whether other requests leave less than ``count`` of the zone's units for the time."""
+    """Whether other requests leave less than ``count`` of the zone's units in that window."""
     held = sum(
         entry.units
         for entry in sandbox.ledger.live("aws", sandbox.clock.now())
@@ -102,7 +102,7 @@ def future_state(entry: Entry, now: datetime) -> str:
 
 
 def is_committed(entry: Entry, now: datetime) -> bool:
-    """Whether it can only be left against a quote."""
+    """Whether the commitment runs, so that it cannot be cancelled without a quote."""
     is_due = future_state(entry, now) in {"scheduled", "active"}
     return is_due and now < datetime.fromisoformat(entry.detail["committed_until"])
 

@@ -252,7 +252,7 @@ class TrainingPlans:
         }
 
     def _status(self, entry: Entry, start: datetime, end: datetime) -> str:
-        """Pending → Scheduled → Active → Expired; Failed when it was not to be."""
+        """Pending → Scheduled → Active → Expired; Failed without capacity."""
         now = self._sandbox.clock.now()
         if entry.failed(now):
             return "Failed"

@@ -1,4 +1,4 @@
-"""What resources of the sandbox's Resource Manager share: scope, states, errors, operations in progress."""
+"""Shared parts of the sandbox's Resource Manager: scope, states, errors, operations in progress."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def invalid(message: str) -> Refusal:
 
 
 def short_of_capacity(size: str, location: str) -> dict[str, str]:
-    """What an allocation that failed says."""
+    """The error of a failed allocation."""
     message = (
         "Allocation failed. We do not have sufficient capacity for the requested VM size in this region."
         f" VM size: {size}, location: {location}."
@@ -66,7 +66,7 @@ class Scope:
 
 
 def root_of(call: Call) -> str:
-    """Where this Azure is reached from outside."""
+    """The external base URL of this Azure."""
     return f"http://{call.headers.get('host', 'sandbox')}/{NAME}"
 
 
@@ -124,7 +124,7 @@ class Resources:
         return "Creating" if is_new else "Succeeded"
 
     def make_room(self, call: Call, path: str) -> None:
-        """Keeps the row of a deleted resource of the same name; refuses a name of another group."""
+        """Renames the row of a deleted resource of the same name; refuses a name that another group uses."""
         old = self.sandbox.ledger.find(NAME, path)
         if old is None:
             return
@@ -140,7 +140,7 @@ class Resources:
         return Reply(202, b"", headers=self.watched(call, entry.instance_id, entry.region, "delete"))
 
     def created(self, call: Call, entry: Entry, row: Mapping[str, Any]) -> Reply:
-        """201 with where to watch the work."""
+        """201 with the URLs of the operation."""
         return json_reply(row, 201, self.watched(call, entry.instance_id, entry.region, "create"))
 
     def watched(self, call: Call, path: str, location: str, kind: str) -> dict[str, str]:
@@ -159,7 +159,7 @@ class Resources:
         }
 
     def operation(self, call: Call) -> Reply:
-        """Where an operation stands; as a monitor, 202 while it goes on and 204 then."""
+        """The state of an operation; as a monitor, 202 while it runs and 204 afterwards."""
         known = self.sandbox.store.document(_OPERATION, call.parts["id"])
         if known is None:
             raise arm_error(404, "NotFound", "The operation was not found.")

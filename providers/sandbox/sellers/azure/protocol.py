@@ -179,7 +179,7 @@ class Azure(ProtocolHandler):
         return json_reply({"token_type": "Bearer", "expires_in": TOKEN_LIFE_S, "access_token": token})
 
     def _validate(self, call: Call) -> Reply:
-        """What would become of a template's resources; nothing is made."""
+        """Validates a template's resources without creating them."""
         properties = call.json_object().get("properties") or {}
         template = properties.get("template") or {}
         resources = template.get("resources")
@@ -237,7 +237,7 @@ class ScaleSets(Resources):
         return json_reply(self._row(call, entry))
 
     def instance_view(self, call: Call) -> Reply:
-        """How many of its VMs exist; there is no half here."""
+        """How many of its VMs exist: all or none."""
         entry = self.find(call, _path(call))
         if entry is None:
             raise not_found(SCALE_SETS, call.parts["name"])
@@ -289,7 +289,7 @@ class ScaleSets(Resources):
         return self.created(call, entry, self._row(call, entry))
 
     def priced(self, body: dict[str, Any]) -> InventoryItem:
-        """What a scale set's body asks for; Refusal where it lacks something, or the size is not sold."""
+        """The order in a scale set's body; Refusal where a field is missing or the size is not sold."""
         size, _, location, is_spot = _wanted(body)
         item = find_item(self.sandbox, size, location, "spot" if is_spot else "on_demand")
         if item is None:

@@ -169,7 +169,7 @@ class Reservations(Resources):
         return self.created(call, entry, self._row(call, entry))
 
     def delete_reservation(self, call: Call) -> Reply:
-        """Deletes, where the type of the reservation allows it now."""
+        """Deletes the reservation, if its type allows that now."""
         entry = self.find(call, _path(call))
         if entry is None:
             return Reply(204, b"")
@@ -191,7 +191,10 @@ class Reservations(Resources):
         return ""
 
     def priced(self, body: dict[str, Any], group: Mapping[str, Any]) -> InventoryItem:
-        """What a reservation of a template asks for; Refusal where it may not. ``group``: its resource."""
+        """The order in a reservation's template; Refusal if it is invalid.
+
+        ``group``: the resource of its group.
+        """
         kind = (group.get("properties") or {}).get("reservationType", "Targeted")
         home = {"location": _location(dict(group)), "kind": kind, "zones": group.get("zones") or []}
         return self._item(self._wish(body, home, str(body.get("apiVersion", ""))))
@@ -351,7 +354,7 @@ def _path(call: Call) -> str:
 
 
 def _asked(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a request that cannot change."""
+    """The fields of a request that cannot change."""
     sku, properties = body.get("sku") or {}, body.get("properties") or {}
     return {
         "size": sku.get("name"),

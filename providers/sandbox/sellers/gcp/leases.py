@@ -3,19 +3,23 @@
 A reservation is billed by the second from its creation, used or not, at the on-demand price; a spot instance
 likewise at its own, a flex-start instance from when capacity appeared. All are visible while they go away,
 then 404. Source: compute v1 discovery document (20261106).
+
+A flex-start request waits as PENDING until capacity appears, at most its ``params.requestValidForDuration``;
+otherwise it lapses and costs nothing. It then runs for ``scheduling.maxRunDuration`` and is deleted. The wait
+is drawn by seed and name, and invented; the bounds of both durations are unverified.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
-from providers.sandbox.market import InventoryItem
+from providers.sandbox.market import InventoryItem, draw
 from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
-from providers.sandbox.sellers.gcp.flex import flex_terms
 from providers.sandbox.sellers.gcp.market import FLEX, region_of
 from providers.sandbox.sellers.gcp.operations import (
     API,
@@ -34,6 +38,10 @@ from providers.sandbox.sellers.gcp.operations import (
 MINIMUM_BILLED_S = 60
 _KIND = {"reservations": "compute#reservation", "instances": "compute#instance"}
 _MOST_NODES = 1000
+RUN_BOUNDS_S = (600, 7 * 86_400)
+WAIT_BOUNDS_S = (90, 7_200)
+MOST_WAIT_S = 8_000
+"""The longest wait drawn: a tenth of the requests that ask for the longest time lapse."""
 
 
 def find_item(sandbox: SandboxState, machine_type: str, zone: str, tier: str) -> InventoryItem | None:
@@ -55,6 +63,35 @@ def usd_per_hour(sandbox: SandboxState, item: InventoryItem, nodes: int) -> Tari
     """The tariff of nodes of an item, whose price is per GPU."""
     usd = sandbox.market.price(item) or ZERO
     return Tariff(usd * item.gpus * nodes, 1, MINIMUM_BILLED_S)
+
+
+@dataclass(frozen=True, slots=True)
+class FlexTerms:
+    """``lapses_at``: capacity does not appear in time, else None."""
+
+    begins_at: datetime
+    ends_at: datetime | None
+    lapses_at: datetime | None
+
+
+def flex_terms(sandbox: SandboxState, body: Mapping[str, Any], name: str, loses_capacity: bool) -> FlexTerms:
+    """When a request begins and ends; 400 for durations that are missing or out of bounds."""
+    run = _duration(body, ("scheduling", "maxRunDuration"), RUN_BOUNDS_S)
+    valid = _duration(body, ("params", "requestValidForDuration"), WAIT_BOUNDS_S)
+    now = sandbox.clock.now()
+    wait = timedelta(seconds=int(MOST_WAIT_S * draw(sandbox.seed, "flex-start", name)))
+    if loses_capacity or wait > valid:
+        return FlexTerms(now + valid, None, now + valid)
+    return FlexTerms(now + wait, now + wait + run, None)
+
+
+def _duration(body: Mapping[str, Any], path: tuple[str, ...], bounds: tuple[int, int]) -> timedelta:
+    seconds = int(required(body, *path, "seconds"))
+    if not bounds[0] <= seconds <= bounds[1]:
+        field, (least, most) = ".".join(path), bounds
+        message = f"Invalid value for field 'resource.{field}': '{seconds}s'. Must be {least}s to {most}s."
+        raise Refusal(gcp_error(400, "invalid", message))
+    return timedelta(seconds=seconds)
 
 
 class Leases:

@@ -1,7 +1,7 @@
-"""What every Compute Engine call of the sandbox shares: errors, URLs, lists, and operations.
+"""Shared parts of every Compute Engine call in the sandbox: errors, URLs, lists, and operations.
 
-A change answers at HTTP 200 with an operation; no capacity is an error inside it. The same ``requestId``
-gives the same operation again. Source: compute v1 discovery document (20261106).
+A change is answered with an operation at HTTP 200; a lack of capacity is an error inside it. The same
+``requestId`` returns the same operation. Source: compute v1 discovery document (20261106).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILTER = re.compile(r"(?P<field>\w+) *(?P<sign>eq|ne|=|!=) *\"?(?P<value>[^\"]*
 
 
 def gcp_error(status: int, reason: str, message: str, word: str | None = None) -> Reply:
-    """An error that comes at once; ``word``: the status of newer APIs."""
+    """An error of a call; ``word``: the status of newer APIs."""
     error: dict[str, Any] = {
         "code": status,
         "message": message,
@@ -49,7 +49,7 @@ def instance_id(zone: str, kind: str, name: str) -> str:
 
 
 def required(body: Mapping[str, Any], *path: str) -> Any:
-    """A value deep in a body; 400 when it is not there."""
+    """A nested value of a body; 400 when it is missing."""
     value: Any = body
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -243,7 +243,10 @@ def failed_operation(call: Call) -> Reply:
 def free_name(
     sandbox: SandboxState, zone: str, kind: str, name: str, is_visible: Callable[[Entry], bool]
 ) -> str:
-    """The ledger id for a new resource; 409 while one of the name is seen, else the old one is renamed."""
+    """The ledger id for a new resource.
+
+    409 while a visible resource has the name; one that is gone is renamed.
+    """
     wanted = instance_id(zone, kind, name)
     before = sandbox.ledger.find("gcp", wanted)
     if before is None:

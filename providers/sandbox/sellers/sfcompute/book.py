@@ -1,7 +1,7 @@
-"""SF Compute's book: which zones have how many nodes free when, and at what price.
+"""SF Compute's order book: free nodes of each zone over time, and their price.
 
-Free nodes are drawn by seed per zone and UTC day, over eight weeks; the price of a zone moves from day
-to day around its base figure, which is illustrative (this market's prices were never recorded).
+Free nodes are drawn by seed per zone and UTC day, over eight weeks. The price of a zone moves from day to
+day around its base figure, which is illustrative (this market's prices were never recorded).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def sfc_inventory(seed: int) -> Iterator[InventoryItem]:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a quote asks for: nodes of a type, a range of starts, a range of lengths in seconds."""
+    """A quote request: nodes of a type, a range of starts, a range of lengths in seconds."""
 
     instance_type: str
     quantity: int
@@ -149,7 +149,7 @@ class Book:
     def _least_free_over(
         self, item: InventoryItem, start: datetime, end: datetime, bought: list[Entry]
     ) -> int:
-        """Nodes free throughout ``[start, end)``; 0 before this minute and beyond eight weeks."""
+        """Nodes that are free throughout ``[start, end)``; 0 before this minute and beyond eight weeks."""
         now = self._sandbox.clock.now().replace(second=0, microsecond=0)
         if start < now or end > _midnight(now) + _AHEAD_DAYS * _DAY:
             return 0
@@ -221,7 +221,7 @@ def _span(entry: Entry) -> tuple[datetime, datetime]:
 
 
 def _least_free(free: list[tuple[datetime, datetime, int]], start: datetime, end: datetime) -> int:
-    """Nodes free throughout ``[start, end)``; 0 where a part of it is not covered."""
+    """Nodes that are free throughout ``[start, end)``; 0 where a part of it is not covered."""
     least, at = 10**9, start
     for left, right, nodes in free:
         if left <= at < right:

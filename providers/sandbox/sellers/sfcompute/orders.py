@@ -1,8 +1,8 @@
 """SF Compute's orders and contracts.
 
-An order is settled a moment after it was placed: filled (it is a contract then), standing, cancelled
-(immediate or cancel) or rejected. The ledger knows what was bought by the order's id. A contract is left
-by selling it back, whole, at the book's best bid or better for the seller.
+An order is settled a moment after it was sent: filled (then it is a contract), open, cancelled
+(immediate-or-cancel) or rejected. The ledger's id of a purchase is the order's id. A contract is left by
+selling it back, whole, at the best bid of the order book or better.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Orders:
         self._book = book
 
     def place(self, call: Call) -> Reply:
-        """Buys or sells; the same key and body gives the same order."""
+        """Buys or sells; the same idempotency token and body return the same order."""
         body = call.json_object()
         key = call.headers.get("idempotency-key", "")
         text = json.dumps(body, sort_keys=True)
@@ -90,7 +90,7 @@ class Orders:
         return start, end
 
     def _matched(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The order filled, left standing, or cancelled (immediate or cancel)."""
+        """The order after matching: filled, left open, or cancelled (immediate-or-cancel)."""
         start, end = (datetime.fromisoformat(order[name]) for name in ("start_at", "end_at"))
         length = int((end - start).total_seconds())
         wish = Wish(order["instance_type"], order["quantity"], start, start, length, length, order["cluster"])
@@ -129,7 +129,7 @@ class Orders:
         )
 
     def _sell(self, body: dict[str, Any], key: str) -> dict[str, Any]:
-        """Sells a whole contract back from now (or its start) on, at the book's best bid or better."""
+        """Sells a whole contract back from now (or its start) on, at the best bid or better."""
         wanted = body.get("contract_id") or (body.get("colocate_with") or [None])[0]
         entry = self._by_contract(str(wanted))
         now = self._sandbox.clock.now()
@@ -173,7 +173,7 @@ class Orders:
         raise Refusal(sfc_error(404, "not_found", f"No contract {contract_id}"))
 
     def _known(self, order_id: str) -> dict[str, Any]:
-        """An order; one that stands is matched against the market of this moment first."""
+        """An order; an open one is first matched against the market of this moment."""
         order = self._sandbox.store.document(_ORDER, order_id)
         if order is None:
             raise Refusal(sfc_error(404, "not_found", f"No order {order_id}"))
