@@ -54,7 +54,7 @@ async def unpacked(raw: AsyncIterator[bytes], encoding: str) -> AsyncIterator[by
             yield chunk
         return
     if word not in {"gzip", "x-gzip", "deflate"}:
-        raise BodyRefused(f"the answer is packed in an unknown way ({word[:40]})")
+        raise BodyRefused(f"the body has an unknown Content-Encoding ({word[:40]})")
     inflate: _Inflate | None = None
     try:
         async for chunk in raw:
@@ -66,9 +66,9 @@ async def unpacked(raw: AsyncIterator[bytes], encoding: str) -> AsyncIterator[by
         if inflate is not None:
             yield inflate.flush()
     except zlib.error:
-        raise BodyRefused("the answer cannot be unpacked") from None
+        raise BodyRefused("the compressed body is broken") from None
     if inflate is not None and not inflate.eof:
-        raise BodyRefused("the packed answer ends too early")
+        raise BodyRefused("the compressed body ends too early")
 
 
 def _is_bare(start: bytes) -> bool:
@@ -108,7 +108,7 @@ async def lines(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[
         for line in ended:
             yield _text(line)
         if len(pending) > MOST_LINE_BYTES:
-            raise BodyRefused(f"a line of more than {MOST_LINE_BYTES} bytes")
+            raise BodyRefused(f"a line is longer than {MOST_LINE_BYTES} bytes")
     if pending:
         yield _text(pending)
 

@@ -62,19 +62,19 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
     if not cards:
         raise UnknownCard
     if len(read.forms) > 1 or len(read.sizes_gb) > 1:
-        raise UnknownCard("several forms or sizes of memory")
+        raise UnknownCard("several form factors or memory sizes")
     form = next(iter(read.forms), None) or _rules()["forms"].get(product)
     if form == "pcie":
         form = _rules()["pcie"].get(product, form)
     if form is None and product in _of_several_forms():
-        raise UnknownCard("its form (SXM, PCIe) is not told")
+        raise UnknownCard("its form factor (SXM, PCIe) is not stated")
     of_form = [card.spec for card in cards if form is None or card.form in {form, None}]
     sizes = [*read.sizes_gb, *(() if memory_gb is None else (memory_gb,))]
     found = [spec.gpu for spec in of_form if all(is_memory_of(size, spec.memory_gb) for size in sizes)]
     if len(found) > 1:
-        raise UnknownCard("its memory is not told")
+        raise UnknownCard("its memory size is not stated")
     if not found:
-        raise UnknownCard("no such card of this form and memory")
+        raise UnknownCard("no card has this form factor and memory")
     return found[0]
 
 

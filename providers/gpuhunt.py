@@ -91,7 +91,7 @@ def collected_at(version: str, observed_at: datetime) -> datetime:
     try:
         day = datetime.strptime(found["day"] if found else "", "%Y%m%d").replace(tzinfo=UTC).date()
     except ValueError:
-        raise PayloadUnreadable(NAME, f"version {version[:40]!r} carries no date") from None
+        raise PayloadUnreadable(NAME, f"version {version[:40]!r} has no date") from None
     return min(observed_at, datetime.combine(day, time(12), UTC))
 
 
@@ -104,9 +104,9 @@ def unpacked(catalogue: Catalogue) -> bytes:
             body = file.read(most + 1)
     except _BROKEN as error:
         kind = type(error).__name__
-        raise PayloadUnreadable(NAME, f"the catalogue of {cloud} cannot be unpacked ({kind})") from None
+        raise PayloadUnreadable(NAME, f"the catalogue of {cloud} cannot be decompressed ({kind})") from None
     if len(body) > most:
-        raise PayloadUnreadable(NAME, f"the catalogue of {cloud} is larger than allowed unpacked")
+        raise PayloadUnreadable(NAME, f"the catalogue of {cloud} is too large when decompressed")
     return body
 
 
@@ -115,7 +115,7 @@ def _add(listed: HostedList, cloud: str, row: Mapping[str, str], seen_at: dateti
     name = row.get("instance_name", "").strip()
     try:
         if not row:
-            raise RowRejected("a row of another length than the header")
+            raise RowRejected("the row and the header differ in length")
         gpus = whole(row["gpu_count"], "gpu_count")
         if gpus == 0:
             listed.reject(f"{cloud}.csv", "no GPU")
@@ -153,7 +153,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     for name, body in payloads:
         match = _RECORDED.fullmatch(name)
         if match is None:
-            raise PayloadUnreadable(NAME, f"{name} is no catalogue")
+            raise PayloadUnreadable(NAME, f"{name} is not a catalogue")
         cloud, version = match["cloud"], match["version"] or ""
         seen_at = collected_at(version, observed_at) if version else observed_at
         plain = body if match["form"] == "csv" else unpacked(Catalogue(cloud, version, body))
@@ -201,7 +201,7 @@ class GpuHunt:
         )
         version = reply.text.strip()
         if not _VERSION.fullmatch(version):
-            raise PayloadUnreadable(NAME, f"version {version[:40]!r} of {cloud} carries no date")
+            raise PayloadUnreadable(NAME, f"version {version[:40]!r} of {cloud} has no date")
         known = self._known.get(cloud)
         if known is None or known.version != version:
             path = CATALOG_PATH.format(cloud=cloud, version=version)

@@ -203,7 +203,7 @@ def read_csv(provider: str, name: str, body: bytes, needed: Sequence[str]) -> It
             if cells:
                 yield dict(zip(header, cells, strict=True)) if len(cells) == len(header) else {}
     except csv.Error as error:
-        raise PayloadUnreadable(provider, f"{name} is no CSV: {error}") from None
+        raise PayloadUnreadable(provider, f"{name} is not CSV: {error}") from None
 
 
 def number(text: str, what: str) -> Decimal | None:

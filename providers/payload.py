@@ -65,7 +65,7 @@ def _no_constant(text: str) -> Never:
 def _exact(text: str) -> Decimal:
     number = Decimal(text)
     if len(text) > 64 or abs(number.adjusted()) > 64:
-        raise ValueError("a number is out of every scale")
+        raise ValueError("a number is too large")
     return number
 
 
@@ -144,13 +144,13 @@ def collect(
             rejected.append(RejectedRow(_short(name), first_problem(error)))
             continue
         except OverflowError:
-            rejected.append(RejectedRow(_short(name), "a time or a number beyond what can be counted with"))
+            rejected.append(RejectedRow(_short(name), "a time or a number is out of range"))
             continue
         for item in built:
             if isinstance(item, RejectedRow):
                 rejected.append(item)
             elif " " in item.offer_id or not item.offer_id.isprintable():
-                rejected.append(RejectedRow(_short(name), "a name with spaces or control signs"))
+                rejected.append(RejectedRow(_short(name), "the name has spaces or control characters"))
             elif item.offer_id in offers:
                 offers[item.offer_id], other = dearer(offers[item.offer_id], item)
                 rejected.append(RejectedRow(_short(name), second_row(offers[item.offer_id], other)))

@@ -81,7 +81,7 @@ def _read(listed: HostedList, cloud: str, body: bytes, observed_at: datetime) ->
         name = f"{seller} {row.get('InstanceType') or row.get('AcceleratorName', '')}"[:120].strip()
         try:
             if not row:
-                raise RowRejected("a row of another length than the header")
+                raise RowRejected("the row and the header differ in length")
             if row["InstanceType"].strip() in parts:
                 row = _with_cards(row, parts[row["InstanceType"].strip()], listed, seller, cards)
             elif parts and row["AcceleratorName"] in parts.values() and not row["InstanceType"].strip():
@@ -104,7 +104,7 @@ def _prices_of(row: _Row, seller: str) -> Iterator[Listed]:
     if not row["AcceleratorName"].strip():
         raise _NoGpu("no GPU in the row")
     if not name:
-        raise RowRejected("no machine comes with it")
+        raise RowRejected("the GPU has no matching machine")
     prices = [(tier, row[column]) for tier, column in _PRICES if row[column].strip()]
     if not prices:
         raise RowRejected("no price")
@@ -167,7 +167,7 @@ def _gpu_memory_gb(text: str) -> float | None:
     if not text.lstrip().startswith("{"):
         return None
     if len(text) > LONGEST_GPU_INFO:
-        raise RowRejected(f"GpuInfo of {len(text)} characters")
+        raise RowRejected(f"GpuInfo is too long ({len(text)} characters)")
     try:
         mib = ast.literal_eval(_NULL.sub("None", text))["Gpus"][0]["MemoryInfo"]["SizeInMiB"]
     except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError):
@@ -177,7 +177,7 @@ def _gpu_memory_gb(text: str) -> float | None:
 
 def _gb(mib: Any) -> float | None:
     if isinstance(mib, bool) or not isinstance(mib, int | float) or not 0 <= mib < 1e9:
-        raise RowRejected("GpuInfo names no size of memory")
+        raise RowRejected("GpuInfo has no memory size")
     return (float(mib) if mib < LEAST_MIB else float(mib) * GB_PER_MIB) or None
 
 
@@ -227,7 +227,7 @@ def _clouds(text: str) -> Iterator[str]:
     for word in text.split(","):
         cloud = word.strip()
         if cloud and not _CLOUD.fullmatch(cloud):
-            raise ValueError(f"{cloud!r} is no cloud of the catalogue")
+            raise ValueError(f"{cloud!r} is not a cloud of the catalogue")
         if cloud:
             yield cloud
 

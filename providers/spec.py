@@ -209,14 +209,16 @@ class RunsDry(Protocol):
 def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
     """For providers that sell one node per call: OrderRejected for more, or for a tag that they would cut."""
     if order.nodes != 1:
-        raise OrderRejected(provider, f"one node a call, {order.nodes} were ordered")
+        raise OrderRejected(provider, f"one call orders one node, not {order.nodes}")
     refuse_long_tag(order, provider, longest_tag)
 
 
 def refuse_long_tag(order: Order, provider: str, longest_tag: int) -> None:
     """OrderRejected for a tag that the provider would cut, because then no lease could be found by it."""
     if len(order.tag) > longest_tag:
-        raise OrderRejected(provider, f"tag of {len(order.tag)} characters, {longest_tag} are kept")
+        raise OrderRejected(
+            provider, f"the tag has {len(order.tag)} characters, but the seller keeps only {longest_tag}"
+        )
 
 
 Build = Callable[[ProviderSettings, HttpFactory], Feed]

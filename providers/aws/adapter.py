@@ -128,7 +128,9 @@ class AwsAdapter(Seller):
             )
         except CallRefused as error:
             return (), RejectedRow(str(search), str(error))
-        return pages, None if complete else RejectedRow(str(search), "not asked to the end: too many calls")
+        return pages, None if complete else RejectedRow(
+            str(search), "incomplete: the call limit of a poll was reached"
+        )
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """One spot instance a call; reservations and blocks take any number."""
@@ -321,7 +323,7 @@ def _refuse_dearer(order: Order, usd_per_node: Decimal, what: str) -> None:
     """Raises OrderRejected when a node now costs clearly more than the offer said."""
     offered = order.offer.upfront_usd
     if offered is None or not order.offer.stock.nodes:
-        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} names no fee")
+        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} has no fee")
     most = offered / order.offer.stock.nodes * MOST_FEE_RISE
     if usd_per_node > most:
         raise OrderRejected(PROVIDER, f"the {what} now costs ${usd_per_node:.2f} a node, over ${most:.2f}")

@@ -78,7 +78,7 @@ class Ec2:
             if token is None:
                 return tuple(found), True
             if token == before:
-                raise PayloadUnreadable(PROVIDER, f"{action} in {region} pages in a circle")
+                raise PayloadUnreadable(PROVIDER, f"{action} in {region} repeats a page")
         return tuple(found), False
 
     async def every_page(

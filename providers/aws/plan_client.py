@@ -125,7 +125,7 @@ class TrainingPlanClient:
         self, search: plans.PlanSearch, budget: CallBudget
     ) -> tuple[plans.PlanOffering | RejectedRow, ...]:
         if not budget.take():
-            return (RejectedRow(str(search), "not asked: too many calls"),)
+            return (RejectedRow(str(search), "not requested: the call limit of a poll was reached"),)
         wish = search.wish(self._target)
         try:
             answer = await self._sagemaker.call(search.region, plans.ACTION, wish, Operation.OFFERS)

@@ -92,7 +92,12 @@ class PriceLists:
         where = f"price list of {region}"
         if newest is None:
             return OfferBatch(
-                (), (RejectedRow(where, "still being read: its prices come with a later poll"),)
+                (),
+                (
+                    RejectedRow(
+                        where, "the price list is still being downloaded; a later poll will have its prices"
+                    ),
+                ),
             )
         why = "a newer one is still being read" if error is None else str(error)
         words = f"as of {newest.read_at:%Y-%m-%d %H:%M} UTC: {why}"

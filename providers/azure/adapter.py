@@ -131,10 +131,10 @@ class Azure(Seller):
             if page.next_link is None:
                 return rows
             if page.next_link in links:
-                raise PayloadUnreadable(PROVIDER, "a price list whose pages go in a circle")
+                raise PayloadUnreadable(PROVIDER, "the price list repeats a page")
             links.add(page.next_link)
             params = {**asked, **query_of(page.next_link)}
-        raise PayloadUnreadable(PROVIDER, f"a price list of more than {MOST_PAGES} pages")
+        raise PayloadUnreadable(PROVIDER, f"the price list has more than {MOST_PAGES} pages")
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number: reservations and scale sets are created for all nodes or none."""
@@ -219,7 +219,9 @@ class Azure(Seller):
         try:
             await self._arm.call("PUT", f"{GROUPS}/{name}", Operation.LEASES, repeatable=True, json=body)
         except (LeaseNotFound, PayloadUnreadable) as error:
-            raise OrderRejected(PROVIDER, f"no group for the reservation: {error}") from error
+            raise OrderRejected(
+                PROVIDER, f"the capacity reservation group could not be created: {error}"
+            ) from error
 
     async def _drop_group(self, name: str) -> None:
         """Deletes the group if it is empty; otherwise the next release tries again."""

@@ -183,10 +183,10 @@ class Arm:
             if not isinstance(link, str) or not link:
                 return
             if link in links:
-                raise PayloadUnreadable(PROVIDER, "a list whose pages go in a circle")
+                raise PayloadUnreadable(PROVIDER, "the list repeats a page")
             links.add(link)
             query = query_of(link)
-        raise PayloadUnreadable(PROVIDER, f"a list of more than {MOST_PAGES} pages")
+        raise PayloadUnreadable(PROVIDER, f"the list has more than {MOST_PAGES} pages")
 
     async def _fresh_token(self, *, renew: bool) -> str:
         async with self._token_lock:
@@ -224,5 +224,5 @@ def query_of(link: str) -> dict[str, str]:
     except ValueError:
         found = {}
     if not found:
-        raise PayloadUnreadable(PROVIDER, "a next page without parameters")
+        raise PayloadUnreadable(PROVIDER, "the next link has no parameters")
     return found

@@ -262,7 +262,7 @@ def _schedule(resource: Resource) -> tuple[datetime | None, datetime | None]:
     try:
         return scheduled_window(schedule.start, schedule.end)
     except (ValueError, OverflowError):
-        raise PayloadUnreadable(PROVIDER, f"{resource.name}: a schedule without dates") from None
+        raise PayloadUnreadable(PROVIDER, f"{resource.name}: the schedule has no dates") from None
 
 
 def _state(resource: Resource, start: datetime | None, end: datetime | None, at: datetime) -> LeaseState:

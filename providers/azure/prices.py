@@ -204,9 +204,9 @@ def _require_pay_as_you_go_linux(meter: _Meter) -> None:
 def _require_in_force(meter: _Meter, at: datetime) -> None:
     since, until = meter.effectiveStartDate, meter.effectiveEndDate
     if since is not None and since > at:
-        raise RowRejected(f"price from {since:%Y-%m-%d} on")
+        raise RowRejected(f"the price only holds from {since:%Y-%m-%d} on")
     if until is not None and until <= at:
-        raise RowRejected(f"price until {until:%Y-%m-%d}")
+        raise RowRejected(f"the price only held until {until:%Y-%m-%d}")
 
 
 def _says(meter: _Meter, word: str) -> bool:

@@ -110,7 +110,7 @@ def _checked(
     if facts is None:
         yield RejectedRow(named, "not among the subscription's sizes in the region")
     elif facts.restriction:
-        yield RejectedRow(named, f"not for this subscription: {facts.restriction[:80]}")
+        yield RejectedRow(named, f"not available to this subscription: {facts.restriction[:80]}")
     else:
         seen = replace(offer, source=f"{offer.source}; {SOURCE}")
         yield from held(seen, facts.reservation_types, observed_at)

@@ -3,7 +3,7 @@
 Sold: instance types by location, on demand. On the wire: capacities as counts of a type in a location (the
 same pair may come twice: the larger counts), types with the GPU as text (memory stands in it), InfiniBand
 networks with how many of a type each can join. Every call is signed (HMAC-SHA256). A create is an
-operation that goes on: want of capacity shows in it afterwards (``out_of_stock``), also after the order
+operation that goes on: a lack of capacity shows in it afterwards (``out_of_stock``), also after the order
 was taken. Machines of types with InfiniBand or RoCE (``-ib``, ``-roce``) need a partition of a network; the
 broker keeps a partition named ``broker`` in each network that it uses.
 

@@ -284,9 +284,11 @@ class Crusoe(SellerClient):
         try:
             found = next((lease for lease in await self.list_leases() if lease.tag == tag), None)
         except ProviderError as error:
-            raise OutcomeUnknown(NAME, f"the order was taken, its machine is not known: {error}") from error
+            raise OutcomeUnknown(
+                NAME, f"the order was accepted, but its machine is unknown: {error}"
+            ) from error
         if found is None:
-            raise OutcomeUnknown(NAME, "the order was taken, its machine is not listed yet")
+            raise OutcomeUnknown(NAME, "the order was accepted, but its machine is not listed yet")
         return found.reference
 
     async def find_lease(self, reference: str, region: str) -> Lease:

@@ -94,7 +94,7 @@ def parse_offers(market: Market, observed_at: datetime) -> OfferBatch:
     rows = [(_row_name(row), row) for row in _items(market.types, "types")]
     known = {name for name, _ in rows}
     rejected += [
-        RejectedRow(f"{kind} in {location}", "no such type in the list of types")
+        RejectedRow(f"{kind} in {location}", "the list of types lacks this type")
         for kind, places in stock.items()
         if kind not in known
         for location in places
@@ -120,7 +120,9 @@ def _stock(rows: Sequence[Any], rejected: list[RejectedRow]) -> Mapping[str, Map
         try:
             item = _Capacity.model_validate(row)
         except ValueError:
-            rejected.append(RejectedRow(f"capacity {str(row)[:80]}", "not a type, a location and a quantity"))
+            rejected.append(
+                RejectedRow(f"capacity {str(row)[:80]}", "the row lacks a type, a location or a quantity")
+            )
             continue
         places = found.setdefault(item.type, {})
         places[item.location] = max(item.quantity, places.get(item.location, 0))
@@ -134,7 +136,9 @@ def _networks(rows: Sequence[Any], rejected: list[RejectedRow]) -> _Networks:
         try:
             network = _Network.model_validate(row)
         except ValueError:
-            rejected.append(RejectedRow(f"network {str(row)[:80]}", "not an id, a location and capacities"))
+            rejected.append(
+                RejectedRow(f"network {str(row)[:80]}", "the row lacks an id, a location or capacities")
+            )
             continue
         for part in network.capacities:
             key = (network.location, part.slice_type)
@@ -224,7 +228,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
             raise PayloadUnreadable(NAME, f"{name[:80]} is neither types, capacities nor networks")
         found[kind] = body
     if "types" not in found or "capacities" not in found:
-        raise PayloadUnreadable(NAME, "types and capacities are read together")
+        raise PayloadUnreadable(NAME, "both types and capacities are needed")
     networks = found.get("network", b'{"items": []}')
     return parse_offers(Market(found["types"], found["capacities"], networks), observed_at)
 

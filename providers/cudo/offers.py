@@ -96,7 +96,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
         raise RowRejected("sold out")
     sizes = [size for count in facts.search["gpus"] if _fits(size := _size(kind, count, facts), kind)]
     if not sizes:
-        raise RowRejected("no size that is asked for is free in one machine")
+        raise RowRejected("no configured size fits into what is free in one machine")
     for size in sizes:
         yield _offer(kind, gpu, size, facts, observed_at)
 

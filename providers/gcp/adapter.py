@@ -141,7 +141,10 @@ class Gcp(Seller):
         answers = await all_or_none(self._ask(question, observed_at) for question in asked[:most])
         found = [answer for answer in answers if isinstance(answer, bytes)]
         unasked = [answer for answer in answers if isinstance(answer, RejectedRow)]
-        unasked += [RejectedRow(str(question), "not asked: too many calls") for question in asked[most:]]
+        unasked += [
+            RejectedRow(str(question), "not requested: the call limit of a poll was reached")
+            for question in asked[most:]
+        ]
         return found, unasked
 
     async def _ask(self, question: Question, observed_at: datetime) -> bytes | RejectedRow:

@@ -148,7 +148,7 @@ def _read(
 ) -> Iterator[tuple[tuple[str, str], Segment] | RejectedRow]:
     asked = _QUESTION.fullmatch(question)
     if asked is None or not 1 <= int(asked["nodes"]) <= MOST_NODES:
-        yield RejectedRow(question[:80] or "advice", "an answer to another question")
+        yield RejectedRow(question[:80] or "advice", "the answer belongs to another question")
         return
     machine, nodes = asked["machine"], int(asked["nodes"])
     try:
@@ -167,11 +167,11 @@ def _read(
 
 def _segment(read: _Recommendation, nodes: int, observed_at: datetime) -> Segment:
     if read.startTime is None or read.endTime is None:
-        raise RowRejected("a recommendation without start or end")
+        raise RowRejected("the recommendation has no start or no end")
     if read.startTime.tzinfo is None or read.endTime.tzinfo is None:
-        raise RowRejected("a recommendation in no time zone")
+        raise RowRejected("the times of the recommendation have no zone")
     if read.endTime <= max(read.startTime, observed_at):
-        raise RowRejected("a recommendation that ends before it starts, or is over")
+        raise RowRejected("the window of the recommendation is empty or over")
     return Segment(read.startTime, read.endTime, nodes)
 
 

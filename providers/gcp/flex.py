@@ -123,9 +123,9 @@ def flex_parts(order: Order) -> dict[str, Any]:
     OrderRejected without a window or for several nodes.
     """
     if order.window is None:
-        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} is sold for a time, none was ordered")
+        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} needs a window, and the order has none")
     if order.nodes != 1:
-        raise OrderRejected(PROVIDER, f"flex-start machines are ordered one by one, not {order.nodes}")
+        raise OrderRejected(PROVIDER, f"a flex-start order takes one machine, not {order.nodes}")
     run_s = round(order.window.hours * 3600)
     return {
         "scheduling": {

@@ -258,7 +258,7 @@ def _region(zone: str) -> str:
 def future_body(order: Order) -> dict[str, Any]:
     """A request for a window in calendar mode, submitted at once."""
     if order.window is None:
-        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} is sold for a window, none was ordered")
+        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} needs a window, and the order has none")
     name = resource_name(order.tag)
     return {
         "name": name,

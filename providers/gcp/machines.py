@@ -110,7 +110,7 @@ def read_machine(row: Any, facts: ProviderFacts) -> Machine:
     if not read.accelerators:
         raise RowRejected("no GPU")
     if read.deprecated is not None and read.deprecated.state in _GONE:
-        raise RowRejected(f"no instance can be made of it: {read.deprecated.state}")
+        raise RowRejected(f"the type cannot be used: {read.deprecated.state}")
     if len(read.accelerators) > 1:
         raise RowRejected("several kinds of accelerators")
     count = require_gpus(read.accelerators[0].guestAcceleratorCount)

@@ -151,7 +151,7 @@ class Rates:
         """The price of a node: the sum of its parts; RowRejected names a part without a price."""
         family = families().get(machine_type.rpartition("-")[0])
         if family is None:
-            raise RowRejected(f"no price list words for machine type {machine_type!r}")
+            raise RowRejected(f"the price list has no known words for machine type {machine_type!r}")
         total = gpus * self._one_of(mode, region, family["gpu"])
         if "vm" in family:
             total += vcpus * self._one_of(mode, region, [f"{family['vm']} Core"])

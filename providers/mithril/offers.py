@@ -122,7 +122,7 @@ def dollars(text: str | None, name: str) -> Decimal:
         raise RowRejected(f"{name} is null")
     found = _MONEY.fullmatch(text.strip())
     if found is None:
-        raise RowRejected(f"{name} {text[:40]!r} is no amount of dollars")
+        raise RowRejected(f"{name} {text[:40]!r} is not an amount of dollars")
     return Decimal(found.group(1).replace(",", "") + (found.group(2) or ""))
 
 
@@ -291,7 +291,7 @@ def free_segments(payload: bytes, observed_at: datetime) -> tuple[Segment, ...]:
 
 def _whole_hours(slot: _Slot, observed_at: datetime) -> tuple[datetime, datetime, int] | None:
     if slot.start_time.tzinfo is None or slot.end_time.tzinfo is None:
-        raise RowRejected("a slot without a time zone")
+        raise RowRejected("the times of a slot have no zone")
     start = max(slot.start_time.astimezone(UTC), observed_at)
     floor = start.replace(minute=0, second=0, microsecond=0)
     start = floor if floor == start else floor + HOUR
@@ -317,7 +317,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
         else:
             types = body
     if types is None or auctions is None:
-        raise PayloadUnreadable(NAME, "instance types and spot availability are read together")
+        raise PayloadUnreadable(NAME, "both instance types and spot availability are needed")
     answers = [
         WindowAnswers(fid, region, found.get("pricing", b"null"), found.get("slots", b"null"))
         for (fid, region), found in windows.items()

@@ -313,7 +313,7 @@ class Oci(Seller):
             if not page:
                 return
             if page in seen:
-                raise reply.unreadable(f"{what} pages in a circle")
+                raise reply.unreadable(f"{what} repeats a page")
             seen.add(page)
         raise PayloadUnreadable(NAME, f"{what} does not end within {_MOST_PAGES} pages")
 

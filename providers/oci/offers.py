@@ -124,7 +124,7 @@ def _prices(price_lists: Sequence[bytes]) -> _Prices:
             rejected.append(RejectedRow(name, str(error).removeprefix(f"{NAME}: ")))
     others = len(parts) - len(gpu_parts)
     if others:
-        rejected.append(RejectedRow(f"price list: {others} parts", "not an hour of a GPU"))
+        rejected.append(RejectedRow(f"price list: {others} parts", "not priced per GPU-hour"))
     return _Prices(found, tuple(rejected))
 
 
@@ -142,7 +142,7 @@ def _part_name(item: Any) -> str:
 def _priced_shapes(part: _Part) -> dict[str, Decimal]:
     shapes = _parts().get(part.partNumber)
     if shapes is None:
-        raise RowRejected("no shape is known to be priced by this part")
+        raise RowRejected("no configured shape has this part number")
     amounts = [
         amount.value
         for place in part.currencyCodeLocalizations

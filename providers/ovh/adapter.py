@@ -232,7 +232,7 @@ class Ovh(SellerClient):
             rows = as_list(NAME, reply.json(), "images")
             images = [as_payload(NAME, row, _Image) for row in rows]
         except PayloadUnreadable as error:
-            raise ProviderUnavailable(NAME, f"no list of images: {error}") from error
+            raise ProviderUnavailable(NAME, f"the list of images could not be read: {error}") from error
         found = next((image.id for image in images if image.name == wanted), None)
         if found is None:
             raise OrderRejected(NAME, f"no image {wanted!r} in {region}")

@@ -146,7 +146,7 @@ def _places(payload: bytes, plans: set[str], rejected: list[RejectedRow]) -> _Fl
         try:
             flavor = _Flavor.model_validate(row)
         except ValueError:
-            rejected.append(RejectedRow(f"flavor {str(row)[:80]}", "not an id, a name and a region"))
+            rejected.append(RejectedRow(f"flavor {str(row)[:80]}", "the row lacks an id, a name or a region"))
             continue
         hourly = flavor.planCodes.hourly if flavor.planCodes else None
         if hourly in plans and hourly is not None:

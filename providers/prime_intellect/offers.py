@@ -215,7 +215,7 @@ def _nodes(gpu: str, gpus: int, facts: ProviderFacts, page: Page) -> int:
     size = known.gpus_per_node if known is not None else None
     if size is None:
         if page.is_multi_node:
-            raise RowRejected(f"how many {gpu} a node has is not known")
+            raise RowRejected(f"the number of {gpu} per node is unknown")
         return 1
     if gpus > size and gpus % size:
         raise RowRejected(f"{gpus} GPUs do not make whole nodes of {size}")

@@ -177,7 +177,7 @@ def _gib_of(count: int | None) -> float | None:
 
 def _sane(count: int) -> int:
     if not 0 <= count < 2**60:
-        raise RowRejected("a memory size is out of every scale")
+        raise RowRejected("a memory size is too large")
     return count
 
 

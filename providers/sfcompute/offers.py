@@ -154,7 +154,7 @@ def free_segments(zone: Zone, observed_at: datetime) -> tuple[Segment, ...]:
     found = tuple(sorted(_segments(zone.available_capacity, observed_at + timedelta(hours=LEAD_HOURS))))
     for before, after in pairwise(found):
         if after.start < before.end:
-            raise RowRejected(f"capacity overlaps itself at {time_text(after.start)}")
+            raise RowRejected(f"capacity intervals overlap at {time_text(after.start)}")
     if not found:
         raise RowRejected("no capacity")
     return found
@@ -319,7 +319,7 @@ def usd_per_node_hour(quote: Quote, observed_at: datetime) -> Decimal:
     start, end = quote_window(quote, observed_at)
     node_seconds = Decimal((end - start) // timedelta(seconds=1)) * quote.quantity
     if node_seconds <= 0:
-        raise RowRejected("quote of no duration")
+        raise RowRejected("the quote has no duration")
     return require_price((quote.price * 36 / node_seconds).quantize(MICRO))
 
 

@@ -126,7 +126,7 @@ def _offers_of(
     kind = _InstanceType.model_validate(row)
     sku = _sku(kind, facts)
     if kind.currency.lower() != "usd":
-        raise RowRejected(f"price in {kind.currency[:8]!r}, dollars were asked for")
+        raise RowRejected(f"price in {kind.currency[:8]!r}, not in dollars")
     quotes = {
         Tier.ON_DEMAND: ("price_per_hour", kind.price_per_hour),
         Tier.SPOT: ("spot_price", kind.spot_price),

@@ -162,7 +162,7 @@ class Vultr(SellerClient):
         refuse_unless_single(order, NAME, self.longest_tag)
         endpoint = order.offer.reference["endpoint"]
         if endpoint not in _ROW_KEY:
-            raise OrderRejected(NAME, f"the offer names no place to order it ({endpoint!r})")
+            raise OrderRejected(NAME, f"the offer has no order endpoint ({endpoint!r})")
         return _lease(_one(await self._order(f"/v2/{endpoint}", self._order_body(order)), endpoint))
 
     def _order_body(self, order: Order) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def _silicon(plan: _Plan, facts: ProviderFacts) -> tuple[str, int]:
     word = plan.gpu_type or (by_id.group(2) if by_id else "")
     if not word:
         if plan.gpu_brand in {None, "", "none"}:
-            raise RowRejected("its GPU is not told" if _GPU_PLAN.match(plan.id) else "no GPU")
+            raise RowRejected("the GPU is not stated" if _GPU_PLAN.match(plan.id) else "no GPU")
         raise RowRejected(f"a GPU of {plan.gpu_brand[:40]} that has no name")
     card = canonical_gpu(facts, word)
     in_id = int(by_id.group(1)) if by_id and by_id.group(1) else None
@@ -194,7 +194,7 @@ def _stated_count(value: int | str | None) -> int | None:
     found = _COUNT.fullmatch(str(value))
     whole, parts = (int(found.group(1)), int(found.group(2) or 1)) if found else (0, 1)
     if not whole or not parts or (whole > parts and whole % parts):
-        raise RowRejected(f"gpu_count {str(value)[:12]!r} is no count")
+        raise RowRejected(f"gpu_count {str(value)[:12]!r} is not a count")
     if whole < parts:
         raise RowRejected(f"vGPU: {whole}/{parts} of a card")
     return whole // parts

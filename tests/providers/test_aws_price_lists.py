@@ -97,7 +97,11 @@ async def test_a_list_that_takes_long_does_not_hold_the_poll(opened: Open) -> No
     lists = opened(host, first_s=0.01)
     first, second = await poll(lists), await poll(lists, AT + HOUR / 60)
     assert (first.offers, second.offers) == ((), ())
-    assert reasons(first) == reasons(second) == ["still being read: its prices come with a later poll"]
+    assert (
+        reasons(first)
+        == reasons(second)
+        == ["the price list is still being downloaded; a later poll will have its prices"]
+    )
     gate.set()
     third = first
     while not third.offers:

@@ -62,7 +62,7 @@ def test_an_old_catalogue_is_doubted_for_its_age() -> None:
 
 @pytest.mark.parametrize("version", ["", "latest", "20261399-1", "20261121", "../20261121-1"])
 def test_a_version_without_a_date_is_unreadable(version: str) -> None:
-    with pytest.raises(PayloadUnreadable, match="carries no date"):
+    with pytest.raises(PayloadUnreadable, match="has no date"):
         gpuhunt.collected_at(version, NOW)
 
 
@@ -140,7 +140,7 @@ async def test_a_list_sells_nothing_itself_and_names_its_sellers(feeds: dict[str
     assert {offer.seller for offer in batch.offers} >= {"aws", "azure", "gcp", "oci", "lambda", "nebius"}
     assert {offer.tier for offer in batch.offers} == {Tier.ON_DEMAND, Tier.SPOT}
     assert all(datetime.now(UTC) - offer.observed_at < timedelta(days=1) for offer in batch.offers)
-    assert any("its form (SXM, PCIe) is not told" in row.reason for row in batch.rejected)
+    assert any("its form factor (SXM, PCIe) is not stated" in row.reason for row in batch.rejected)
     assert sellers(feeds) == {}
     assert SPECS[name].idempotency is None
 

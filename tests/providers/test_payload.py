@@ -137,4 +137,4 @@ def test_half_a_sign_is_replaced_and_a_whole_one_kept() -> None:
 @pytest.mark.parametrize("name", ["somebody/a b", "somebody/a\x00", "somebody/a\n", "somebody/\u2028"])
 def test_an_id_that_cannot_be_written_down_is_rejected(name: str) -> None:
     batch = collect([("row", None)], lambda _: (offer(name),))
-    assert batch == OfferBatch((), (RejectedRow("row", "a name with spaces or control signs"),))
+    assert batch == OfferBatch((), (RejectedRow("row", "the name has spaces or control characters"),))

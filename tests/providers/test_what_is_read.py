@@ -68,7 +68,10 @@ def test_the_newest_price_in_force_stands_in_any_order_and_on_any_page(
 ) -> None:
     batch = parsed("azure", *({"Items": order[number::pages]} for number in range(pages)))
     assert set(prices(batch).values()) == {Decimal("6.98")}
-    assert set(reasons(batch)) == {"older than the price of 2026-10-01", "price from 2027-01-01 on"}
+    assert set(reasons(batch)) == {
+        "older than the price of 2026-10-01",
+        "the price only holds from 2027-01-01 on",
+    }
 
 
 def test_of_two_rows_of_one_offer_the_dearer_stands_in_any_order() -> None:
@@ -210,7 +213,7 @@ def test_a_plan_without_gpu_fields_is_read_by_its_name(plan: str, gpu: str, gpus
     [
         ("vbm-96c-960gb-mi455x-gpu", "unknown GPU 'mi455x'"),
         ("vbm-96c-960gb-l40s-gpu", "neither a GPU count nor GPU memory"),
-        ("vcg-new-24c-120g-48vram", "its GPU is not told"),
+        ("vcg-new-24c-120g-48vram", "the GPU is not stated"),
         ("vbm-24c-256gb-amd", "no GPU"),
     ],
 )
