@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -192,8 +192,8 @@ class ErrorForms:
 class SellerProtocol(ProtocolHandler):
     """A protocol whose calls carry an API key, and whose errors do not depend on the call.
 
-    Subclasses give ``errors`` beside ``name`` and ``make_routes``. One that reads the key elsewhere than
-    from a bearer header overrides ``key``; one that checks signatures overrides ``authorise``.
+    Subclasses give ``errors`` and ``on_sale`` beside ``name`` and ``make_routes``. One that reads the key
+    elsewhere than from a bearer header overrides ``key``; one that checks signatures overrides ``authorise``.
     ``ends_at_once``: a released machine disappears at once.
     """
 
@@ -204,6 +204,12 @@ class SellerProtocol(ProtocolHandler):
         self.seller = SellerState(
             sandbox, self.name, 0.0 if self.ends_at_once else sandbox.durations.terminate_s
         )
+        sandbox.market.add(self.on_sale(sandbox.seed))
+
+    @staticmethod
+    @abstractmethod
+    def on_sale(seed: int, /) -> Iterable[InventoryItem]:
+        """The seller's inventory, drawn by ``seed``."""
 
     @abstractmethod
     def errors(self) -> ErrorForms:

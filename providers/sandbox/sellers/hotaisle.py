@@ -20,7 +20,7 @@ from uuid import UUID
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw_count, drawn_once, recorded_prices
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 
 METAL, VIRTUAL = "bare_metal", "virtual_machines"
@@ -114,10 +114,7 @@ class HotAisle(SellerProtocol):
 
     name = "hotaisle"
     ends_at_once = True
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(hotaisle_inventory(sandbox.seed))
+    on_sale = staticmethod(hotaisle_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -245,7 +242,7 @@ class HotAisle(SellerProtocol):
         return Reply(204, b"")
 
     def _delete(self, call: Call) -> Reply:
-        """Ends it; before the minimum only by force."""
+        """Releases a machine; before its minimum time only with ``force``."""
         entry = self._found(call)
         owed_until = entry.created_at + timedelta(seconds=entry.tariff.minimum_s)
         if self.now < owed_until and call.query.get("force") != "true":

@@ -22,7 +22,7 @@ from providers.sandbox.market import (
     recorded_item,
     recorded_prices,
 )
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, text_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 
 _DESCRIPTIONS = {
@@ -113,10 +113,7 @@ class LambdaCloud(SellerProtocol):
     """Catalogue, launch, list, terminate, and the account's one SSH key."""
 
     name = "lambda"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(lambda_inventory(sandbox.seed))
+    on_sale = staticmethod(lambda_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -266,7 +263,7 @@ class LambdaCloud(SellerProtocol):
 
 
 def _actions(status: str) -> dict[str, Any]:
-    """Which actions are open now: of a machine that boots only its end, of one that is going none."""
+    """Which actions are possible: while a machine boots only its end, while it terminates none."""
     why = {"booting": "vm-has-not-launched", "active": None}.get(status, "vm-is-terminating")
     rows: dict[str, Any] = {}
     for name in ("migrate", "rebuild", "restart", "cold_reboot", "terminate"):

@@ -185,7 +185,7 @@ class CapacityReservations:
         return {"return": True}
 
     def settle(self) -> None:
-        """Instances of reservations that ended by their end date go on by themselves."""
+        """Lets instances continue on demand after the end date of their reservation."""
         now = self._sandbox.clock.now()
         for instance in self._sandbox.ledger.live("aws", now):
             reservation = self._sandbox.ledger.find("aws", instance.detail.get("reservation", ""))
@@ -256,7 +256,7 @@ def no_capacity(item: InventoryItem) -> Exception:
 
 
 def repeated(sandbox: SandboxState, call: Ec2Call) -> str | None:
-    """Id that the same client token made before; IdempotentParameterMismatch for another wish."""
+    """The id that this client token created; IdempotentParameterMismatch for another request."""
     token = call.params.get("ClientToken")
     kept = sandbox.store.document(_TOKEN, f"{call.region}|{call.action}|{token}") if token else None
     if kept is None:

@@ -2,7 +2,7 @@
 
 Three hosts of Azure share one path here: ``/api/retail/prices`` (no token), ``/{tenant}/oauth2/v2.0/token``,
 and the Resource Manager's ``/subscriptions/…``. Any tenant, subscription and resource group exists. What is
-made is answered at once and comes up (or fails for want of capacity) later: ``Azure-AsyncOperation`` tells.
+made is answered at once and comes up (or fails for lack of capacity) later: ``Azure-AsyncOperation`` tells.
 Pages of the price list are shorter than Azure's thousand rows, so that clients have to turn them. Sources:
 Azure Retail Prices overview, Microsoft.Compute 2026-04-01, Azure's pages on scale sets and throttling.
 """

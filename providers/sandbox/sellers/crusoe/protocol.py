@@ -2,7 +2,7 @@
 
 Signed calls: of any signature the form is checked; of the access key ``sandbox``, whose secret is
 ``sandbox`` too, the signature itself. Types, capacities (counts) and InfiniBand networks are three lists
-without prices. A create or delete is an operation; want of capacity is found out in it. Errors are flat:
+without prices. A create or delete is an operation; a lack of capacity shows in it. Errors are flat:
 ``code``, ``message``. Sources: Crusoe's OpenAPI document and client-go, dstack's and gpuhunt's clients.
 Billed to the second, which is illustrative.
 """
@@ -21,7 +21,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.crusoe.market import BY_NAME, LOCATIONS, crusoe_inventory
 
@@ -38,10 +38,7 @@ class Crusoe(SellerProtocol):
     """Types, stock, networks, machines, operations."""
 
     name = "crusoe"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(crusoe_inventory(sandbox.seed))
+    on_sale = staticmethod(crusoe_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -61,7 +58,7 @@ class Crusoe(SellerProtocol):
         )
 
     def errors(self) -> ErrorForms:
-        """Want of capacity is an operation that has failed by the time of the answer."""
+        """A lack of capacity is answered with an operation that has already failed."""
         return ErrorForms(
             no_key=_error(401, "bad_credential", "the request is not signed"),
             no_path=_error(404, "not_found", "not_found"),

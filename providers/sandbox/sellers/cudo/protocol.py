@@ -16,7 +16,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.cudo.market import IPV4_USD, STORAGE_GIB_USD, cudo_inventory
 
@@ -31,10 +31,7 @@ class Cudo(SellerProtocol):
     """Machine types, data centres, the machines of projects."""
 
     name = "cudo"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(cudo_inventory(sandbox.seed))
+    on_sale = staticmethod(cudo_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -49,7 +46,7 @@ class Cudo(SellerProtocol):
         )
 
     def errors(self) -> ErrorForms:
-        """Limits of rate are exhausted resources, a lack of hosts is a failed precondition."""
+        """A rate limit is RESOURCE_EXHAUSTED, a lack of hosts is FAILED_PRECONDITION."""
         return ErrorForms(
             no_key=_error(_UNAUTHENTICATED, "missing or invalid api key"),
             no_path=_error(_NOT_FOUND, "Not Found"),

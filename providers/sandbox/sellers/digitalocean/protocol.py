@@ -16,7 +16,7 @@ from uuid import UUID
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.digitalocean.market import REGIONS, digitalocean_inventory
 
@@ -32,10 +32,7 @@ class DigitalOcean(SellerProtocol):
 
     name = "digitalocean"
     ends_at_once = True
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(digitalocean_inventory(sandbox.seed))
+    on_sale = staticmethod(digitalocean_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""

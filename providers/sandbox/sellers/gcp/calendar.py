@@ -110,7 +110,7 @@ class Calendar:
         return wish
 
     def _earliest(self, item: InventoryItem, wish: _Wish) -> tuple[datetime, datetime] | None:
-        """The first start from which enough machines are free; as long as they are, up to the longest."""
+        """The first window with enough free machines, as long as possible within the requested lengths."""
         start = wish.earliest
         last = min(wish.latest, self._sandbox.clock.now() + _AHEAD_DAYS * _DAY)
         while start <= last:
@@ -221,12 +221,12 @@ class Calendar:
         return json_reply(self._row(self._known(call)))
 
     def find_all(self, call: Call) -> Reply:
-        """Those of a zone."""
+        """Future reservations of a zone."""
         rows = [self._row(entry) for entry in self._visible() if entry.zone == call.parts["zone"]]
         return listed(call, "compute#futureReservationsListResponse", rows)
 
     def find_everywhere(self, call: Call) -> Reply:
-        """Those of every zone."""
+        """Future reservations of every zone."""
         rows = [(entry.zone, self._row(entry)) for entry in self._visible()]
         return aggregated(call, "compute#futureReservationsAggregatedListResponse", KIND, rows)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.hyperstack.market import REGIONS, hyperstack_inventory
 
@@ -35,10 +35,7 @@ class Hyperstack(SellerProtocol):
     """Price book, stocks, flavors, virtual machines."""
 
     name = "hyperstack"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(hyperstack_inventory(sandbox.seed))
+    on_sale = staticmethod(hyperstack_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.latitude.market import PLANS, SITES, latitude_inventory
 
@@ -36,10 +36,7 @@ class Latitude(SellerProtocol):
 
     name = "latitude"
     ends_at_once = True
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(latitude_inventory(sandbox.seed))
+    on_sale = staticmethod(latitude_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -239,7 +236,7 @@ def _plan_id(slug: str) -> str:
 
 
 def _dollars(usd_per_hour: Decimal | None, hours: int = 1) -> float | None:
-    """A price as the list shows it; none where nothing is asked."""
+    """A price in the format of the list; None where the term is not sold."""
     return float((usd_per_hour * hours).quantize(_CENT)) if usd_per_hour else None
 
 

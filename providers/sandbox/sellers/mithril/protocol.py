@@ -16,7 +16,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.mithril.market import (
     BY_NAME,
@@ -37,10 +37,7 @@ class Mithril(SellerProtocol):
     """Market data, bids, reservations."""
 
     name = "mithril"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(mithril_inventory(sandbox.seed))
+    on_sale = staticmethod(mithril_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.oci import signing as oci_signing
 from providers.sandbox.sellers.oci.market import DOMAINS, OTHER_PARTS, PARTS, PREFIX, Part, oci_inventory
@@ -38,10 +38,7 @@ class Oci(SellerProtocol):
     """Prices for everybody; reports and reservations for signed calls."""
 
     name = "oci"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(oci_inventory(sandbox.seed))
+    on_sale = staticmethod(oci_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the three hosts that the sandbox serves."""
@@ -98,7 +95,7 @@ class Oci(SellerProtocol):
         return json_reply({"lastUpdated": zulu_ms(self.now), "items": shown})
 
     def _usd_per_gpu_hour(self, part: Part) -> Decimal:
-        """What the market asks for the part's shapes; a shape whose price was changed decides for all."""
+        """The price of the part's shapes; if a tester changed the price of one, that one."""
         items = [item for item in self.seller.inventory() if item.sku in part.shapes]
         prices = [(self.seller.price(item), item) for item in items]
         changed = [(usd, item) for usd, item in prices if usd != item.usd_per_hour]

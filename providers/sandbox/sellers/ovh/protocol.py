@@ -18,7 +18,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.ovh.market import BY_NAME, REGIONS, USD_PER_EUR, Flavor, ovh_inventory
 
@@ -35,10 +35,7 @@ class Ovh(SellerProtocol):
     """Catalogue, flavors, images, instances."""
 
     name = "ovh"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(ovh_inventory(sandbox.seed))
+    on_sale = staticmethod(ovh_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves, under both of its prefixes."""

@@ -52,7 +52,7 @@ _NO_KEY = (
 
 
 class GpuHunt(ProtocolHandler):
-    """Files for everybody; nothing can be bought."""
+    """Public files; nothing can be bought."""
 
     name = "gpuhunt"
 
@@ -68,7 +68,7 @@ class GpuHunt(ProtocolHandler):
         )
 
     def authorise(self, call: Call) -> None:
-        """Nobody needs a key."""
+        """Accepts every call: the files are public."""
 
     def unknown_path(self) -> Reply:
         """S3's answer for a key that is not there."""

@@ -43,7 +43,7 @@ class _Line:
 
 
 class SkyPilot(ProtocolHandler):
-    """Files for everybody; nothing can be bought."""
+    """Public files; nothing can be bought."""
 
     name = "skypilot"
 
@@ -61,7 +61,7 @@ class SkyPilot(ProtocolHandler):
         )
 
     def authorise(self, call: Call) -> None:
-        """Nobody needs a key."""
+        """Accepts every call: the files are public."""
 
     def unknown_path(self) -> Reply:
         """GitHub's words."""

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.prime_intellect.market import USD_PER_EUR, prime_intellect_inventory
 
@@ -41,10 +41,7 @@ class PrimeIntellect(SellerProtocol):
     """Availability and pods."""
 
     name = "prime_intellect"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(prime_intellect_inventory(sandbox.seed))
+    on_sale = staticmethod(prime_intellect_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -152,7 +149,7 @@ class PrimeIntellect(SellerProtocol):
         return json_reply(self._shown(entry))
 
     def _wanted(self, pod: dict[str, Any], provider: str) -> InventoryItem:
-        """The dearest configuration that the pod's words and ``maxPrice`` allow, if it has stock."""
+        """The most expensive configuration that matches the pod within ``maxPrice``, if it has stock."""
         known = [item for item in self.seller.inventory() if _is_meant(item, pod, provider)]
         if not known:
             raise Refusal(_invalid("pod.cloudId", "no such configuration"))

@@ -47,10 +47,10 @@ class RunPod(SellerProtocol):
 
     name = "runpod"
     ends_at_once = True
+    on_sale = staticmethod(runpod_inventory)
 
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
-        sandbox.market.add(runpod_inventory(sandbox.seed))
         self._orders = PodOrders(sandbox, self.seller)
         self._graphql_fields = GraphQLFields(self._orders)
 

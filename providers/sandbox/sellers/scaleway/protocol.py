@@ -19,7 +19,7 @@ from typing import Any
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, page_of
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
 from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.scaleway.market import ZONES, scaleway_inventory
 
@@ -31,7 +31,7 @@ _ORGANISATION = "0a0b0c0d-0000-4000-8000-000000000000"
 
 
 def _kind_of_action(call: Call) -> str:
-    """Ending is a delete; powering on belongs to an order that was counted already."""
+    """``terminate`` counts as a delete; powering on belongs to an order that was counted already."""
     return "delete" if b"terminate" in call.body else "other"
 
 
@@ -39,10 +39,7 @@ class Scaleway(SellerProtocol):
     """Types, stock, servers and their actions, block volumes."""
 
     name = "scaleway"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(scaleway_inventory(sandbox.seed))
+    on_sale = staticmethod(scaleway_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -175,7 +172,7 @@ class Scaleway(SellerProtocol):
         return _page(call, "servers", shown)
 
     def _is_here(self, entry: Entry) -> bool:
-        """Whether it still shows; a terminated server stops for a moment first."""
+        """Whether the server is visible; a terminated one is shown as stopping for a moment."""
         if entry.released_at is None:
             return True
         ends = entry.released_at + timedelta(seconds=self.sandbox.durations.terminate_s)
@@ -249,7 +246,7 @@ class Scaleway(SellerProtocol):
         return Reply(204, b"")
 
     def _kept_volumes(self, zone: str) -> list[Entry]:
-        """Servers, also gone ones, whose block volume still is, and is billed."""
+        """Servers, also deleted ones, whose block volume still exists and is billed."""
         entries = self.sandbox.ledger.entries(self.name)
         return [entry for entry in entries if entry.zone == zone and not entry.detail.get("volume_gone")]
 

@@ -26,12 +26,12 @@ class SFCompute(SellerProtocol):
     """Market data, orders, contracts."""
 
     name = "sfcompute"
+    on_sale = staticmethod(sfc_inventory)
 
     def __init__(self, sandbox: SandboxState) -> None:
         self._book = Book(sandbox)
         self._orders = Orders(sandbox, self._book)
         super().__init__(sandbox)
-        sandbox.market.add(sfc_inventory(sandbox.seed))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -48,7 +48,7 @@ class SFCompute(SellerProtocol):
         )
 
     def operation(self, call: Call) -> str:
-        """A sell order is how a contract is left, so it counts as a delete."""
+        """A sell order ends a contract, so it counts as a delete."""
         found = super().operation(call)
         if found == "create" and _side(call) == "sell":
             return "delete"

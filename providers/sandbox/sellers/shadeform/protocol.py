@@ -15,7 +15,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.shadeform.market import shadeform_inventory
 
@@ -34,10 +34,7 @@ class Shadeform(SellerProtocol):
     """Types and instances."""
 
     name = "shadeform"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(shadeform_inventory(sandbox.seed))
+    on_sale = staticmethod(shadeform_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""

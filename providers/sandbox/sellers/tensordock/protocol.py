@@ -26,11 +26,11 @@ class TensorDock(SellerProtocol):
     """Locations, hosts, machines."""
 
     name = "tensordock"
+    on_sale = staticmethod(tensordock_inventory)
 
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
-        items = sandbox.market.add(tensordock_inventory(sandbox.seed))
-        self._hosts = {item.zone: item for item in items}
+        self._hosts = {item.zone: item for item in self.seller.inventory()}
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -45,7 +45,7 @@ class TensorDock(SellerProtocol):
         )
 
     def errors(self) -> ErrorForms:
-        """Faults of the service have their HTTP status, a lack of hosts does not."""
+        """Failures of the service have their HTTP status; a lack of hosts is answered with 200."""
         return ErrorForms(
             no_key=text_reply("Unauthorized", 401),
             no_path=text_reply("Not Found", 404),
@@ -226,7 +226,7 @@ def _pricing(item: InventoryItem) -> dict[str, float]:
 
 
 def _without_gpus() -> dict[str, Any]:
-    """A host that sells cores alone."""
+    """A host without GPUs."""
     return {
         "id": "host-odd-cpu",
         "location_id": "loc-ashburn",

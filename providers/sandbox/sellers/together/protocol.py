@@ -15,7 +15,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.together.market import REGIONS, UNPRICED, term_usd, together_inventory
 
@@ -30,10 +30,7 @@ class Together(SellerProtocol):
     """Regions and clusters."""
 
     name = "together"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(together_inventory(sandbox.seed))
+    on_sale = staticmethod(together_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
@@ -122,7 +119,7 @@ class Together(SellerProtocol):
         return Tariff(upfront_usd=(listed * factor * nodes * hours).quantize(Decimal("0.01")))
 
     def _phases(self, entry: Entry) -> list[tuple[str, datetime, str]]:
-        """(phase, since, status) as they have been and will be."""
+        """(phase, start, status) of the cluster's whole life, past and future."""
         boot = timedelta(seconds=self.sandbox.durations.boot_s)
         walk = [("QUEUED", entry.created_at, _WAITING)]
         if entry.starts_at > entry.created_at:

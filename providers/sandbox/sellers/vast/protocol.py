@@ -20,7 +20,7 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, text_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.vast.market import vast_inventory
 
@@ -67,10 +67,7 @@ class Vast(SellerProtocol):
 
     name = "vast"
     ends_at_once = True
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(vast_inventory(sandbox.seed))
+    on_sale = staticmethod(vast_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""

@@ -16,7 +16,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
+from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, text_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.verda.market import verda_inventory
 
@@ -37,10 +37,7 @@ class Verda(SellerProtocol):
     """Tokens, catalogue, availability, instances."""
 
     name = "verda"
-
-    def __init__(self, sandbox: SandboxState) -> None:
-        super().__init__(sandbox)
-        sandbox.market.add(verda_inventory(sandbox.seed))
+    on_sale = staticmethod(verda_inventory)
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""

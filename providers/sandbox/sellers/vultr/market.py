@@ -169,9 +169,9 @@ def _recorded_plan(seed: int, sku: str, tiers: dict[str, Recorded]) -> Plan:
 
 
 @drawn_once
-def vultr_inventory(seed: int, plans: tuple[Plan, ...]) -> Iterator[InventoryItem]:
+def vultr_inventory(seed: int) -> Iterator[InventoryItem]:
     """An item per plan and region, in the tier that an order of it buys now; the home region has stock."""
-    for plan in plans:
+    for plan in vultr_plans(seed):
         overrides = dict(plan.overrides)
         for region in plan.regions:
             stocked = region == plan.regions[0] or draw(seed, plan.sku, region, "stocked") < 0.7

@@ -42,11 +42,11 @@ class Vultr(SellerProtocol):
     """Plans, regions, instances, bare metals."""
 
     name = "vultr"
+    on_sale = staticmethod(vultr_inventory)
 
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
         self._plans = vultr_plans(sandbox.seed)
-        sandbox.market.add(vultr_inventory(sandbox.seed, self._plans))
 
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
