@@ -1,7 +1,7 @@
 """Compiles the planner's inner loops before they are needed: ``python -m optimizer.placement.compile_ahead``.
 
-What is compiled is kept on disk, so that no plan spends its time on it. Each loop is called once with arrays
-of the kinds that it will see.
+The compiled code is kept on disk, so that no plan spends time on it. Each loop is called once with arrays of
+the types that it will receive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optimizer.placement.runtime.compiled import forget_others, is_complete, mar
 
 
 def _table() -> PoolTable:
-    """Three pools of two kinds of GPU in two places."""
+    """A table with three pools of two kinds of GPU in two places."""
     ones, none, nothing = np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(2)
     usd, _ = cheapest_counts(ones, np.ones(1), ones, ones, 8, 2)
     joined(usd, usd)
@@ -74,7 +74,7 @@ def compile_one(name: str) -> None:
 
 
 def compile_once(tell: Callable[[], None]) -> None:
-    """Compiles what is not on disk yet, in one process for all; ``tell`` is called before it begins.
+    """Compiles what is not on disk yet, one process at a time; ``tell`` is called before it begins.
 
     It takes about a minute of one core, once for each version of the sources.
     """
@@ -89,7 +89,7 @@ def compile_once(tell: Callable[[], None]) -> None:
 
 
 def main() -> int:
-    """Compiles all, two at a time, in place of what other sources became."""
+    """Compiles all loops in two processes and removes the compiled code of other versions."""
     forget_others()
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(compile_one, LOOPS))

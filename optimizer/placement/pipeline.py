@@ -1,4 +1,4 @@
-"""From a request and a market to a plan: estimate, gate, search, say it in the plan's words."""
+"""From a request and a market to a plan: estimates, gates, search, explanation."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from optimizer.placement.search.solve import Solution, no_dearer_than, solve
 from optimizer.recall import MemoCache
 
 LATE_SHARE, LATE_SECONDS = 0.1, 1.0
-"""A plan may come so much later than its limit says."""
+"""A plan may take longer than its time limit by at most this share plus this many seconds."""
 LEAST_TELLING_SECONDS_EACH = 0.007
-"""What telling and checking takes where nothing is looked for any more."""
+"""Least seconds for explaining and checking a plan, for each workload."""
 BASELINE_SHARE = 0.2
 BASELINE_SECONDS = 12.0
 TELLING_SHARE = 0.02
@@ -74,7 +74,7 @@ def make_plan(
     progress: ProgressSink | None = None,
     recall: MemoCache | None = None,
 ) -> Plan:
-    """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
+    """The plan of a request over a market; raises InputError for a request without a meaning."""
     whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
 
     def work(told: ProgressSink | None) -> Plan:
@@ -116,8 +116,9 @@ def _make(
 def simpler_plans(
     candidates: Candidates, solution: Solution, options: PlanOptions, work_s: float, whole: Stopwatch
 ) -> tuple[Simpler, ...]:
-    """The plans of simpler strategies, where they are asked for, as far as they come in what is left before
-    the plan must be told."""
+    """The plans of the baselines, if they are asked for and as far as they are ready before the plan is
+    explained.
+    """
     if not options.baselines:
         return ()
     end = whole.ending(whole.limit_s - telling_seconds(candidates.problem.request, options))
@@ -129,7 +130,7 @@ def simpler_plans(
 
 
 def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:
-    """The plan with what was proven while it was told, and in what is left of the time."""
+    """The plan with the bound that was proven while it was explained, and in the remaining time."""
     if search.proof is None:
         return plan
     if plan.bound_usd is None:
@@ -145,7 +146,7 @@ def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch
 
 
 def processes_for(problem: Problem, options: PlanOptions) -> int:
-    """How many processes help a search: none where it is small, or its limit counts our own work."""
+    """How many worker processes help a search: none for a small one or one whose limit counts work."""
     many = len(problem.services()) >= LEAST_SERVICES and options.time_limit_s >= LEAST_SECONDS
     if not many or options.limit_clock is not LimitClock.WALL:
         return 0
@@ -153,24 +154,24 @@ def processes_for(problem: Problem, options: PlanOptions) -> int:
 
 
 def baseline_seconds(options: PlanOptions) -> float:
-    """Kept back for baselines, and the work that they may take."""
+    """Time reserved for baselines, which is also the work that they may take."""
     return min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
 
 
 def fleet_trials(options: PlanOptions) -> int:
-    """How many limits of fleets are tried for what they cost: counted, in proportion to the time limit."""
+    """How many fleet limits are tried to find out what they cost, in proportion to the time limit."""
     return int(options.time_limit_s / SECONDS_A_TRIAL)
 
 
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
-    """Kept back to explain the plan and to check it."""
+    """Time reserved for explaining and checking the plan."""
     needed = TELLING_SHARE * options.time_limit_s + TELLING_SECONDS_EACH * len(request.workloads)
     needed += TRIAL_SECONDS * fleet_trials(options)
     return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
 
 
 def pace_of(request: PlanRequest, options: PlanOptions, watch: Stopwatch) -> Pace | None:
-    """By when the first plan of a large document has to stand; None where no seconds are counted."""
+    """The deadline of a large request's first plan; None for small requests and if the limit counts work."""
     workloads = len(request.workloads)
     if workloads <= ALWAYS_PLANNED_WORKLOADS or options.limit_clock is LimitClock.WORK:
         return None
@@ -180,7 +181,7 @@ def pace_of(request: PlanRequest, options: PlanOptions, watch: Stopwatch) -> Pac
 
 
 def checking_seconds(request: PlanRequest, options: PlanOptions) -> float:
-    """Kept back to check the plan."""
+    """Time reserved for checking the plan."""
     return min(CHECKING_SECONDS_EACH * len(request.workloads), MOST_CHECKING_SHARE * options.time_limit_s)
 
 
@@ -192,7 +193,7 @@ def build_plan(
     ties: Mapping[str, NearTie] = NO_TIES,
     baselines: tuple[Baseline, ...] = (),
 ) -> Plan:
-    """The solution in the plan's own words."""
+    """The plan of a solution, with its explanation."""
     request = candidates.problem.request
     looked = whole.ending(whole.limit_s - LEAST_TELLING_SECONDS_EACH * len(request.workloads))
     explainer = Explainer(
@@ -242,7 +243,7 @@ def build_plan(
 
 
 def first_plan_note(options: PlanOptions) -> str:
-    """What is said where there was no time for the rounds of a search."""
+    """The note of a plan whose time limit ended with the first plan."""
     limit = f"the time limit of {options.time_limit_s:g} s was over with the first plan"
     return f"{limit}: cheaper ones were not searched for; a longer limit has time for that"
 
@@ -250,7 +251,7 @@ def first_plan_note(options: PlanOptions) -> str:
 def untold_notes(
     untold: int, untried: int, options: PlanOptions, *, limits_untried: bool = False
 ) -> tuple[str, ...]:
-    """What the time limit left undone of what a plan tells."""
+    """Notes on the explanations for which the time limit was too short."""
     more = f"; a time limit above {options.time_limit_s:g} s has time for that"
     notes = []
     if untold:
@@ -262,7 +263,7 @@ def untold_notes(
 
 
 def bounded(plan: Plan, problem: Problem, bound_cents: int, asked_gap: float) -> Plan:
-    """The plan with a bound proven at the search's prices of delay, as it holds at the plan's own."""
+    """The plan with its bound, corrected from the search's delay prices to the plan's own."""
     objective = in_cents(plan.objective_usd)
     bound = min(max(0, bound_cents - relief_cents(problem, plan.waits)), objective)
     plan = replace(plan, bound_usd=in_usd(bound), gap=gap_of(objective, bound))
@@ -271,14 +272,15 @@ def bounded(plan: Plan, problem: Problem, bound_cents: int, asked_gap: float) ->
 
 
 def left_out_usd(plan: Plan, request: PlanRequest) -> Decimal:
-    """What a plan pays for leaving workloads out."""
+    """The plan's penalties for left-out workloads."""
     left = (request.workload(row.workload).unplaced_usd or ZERO for row in plan.unplaced)
     return sum(left, ZERO)
 
 
 def finished(plan: Plan, problem: Problem, options: PlanOptions, whole: Stopwatch) -> Plan:
-    """The plan with the seconds of all of it, and with what is open of it where prices of leaving out hide
-    that."""
+    """The plan with its total time, and with a note on the open gap if penalties for left-out workloads hide
+    it.
+    """
     notes = plan.notes
     if plan.status is PlanStatus.FEASIBLE and plan.gap is not None and plan.gap <= options.gap:
         notes = (*notes, open_note(plan, problem.request))
@@ -286,7 +288,7 @@ def finished(plan: Plan, problem: Problem, options: PlanOptions, whole: Stopwatc
 
 
 def open_note(plan: Plan, request: PlanRequest) -> str:
-    """How much of what the plan spends may still be saved."""
+    """The note on how much of the plan's spending may still be saved."""
     spent = plan.objective_usd - left_out_usd(plan, request)
     unproven = plan.objective_usd - (plan.bound_usd or ZERO)
     says = f"${unproven:,.2f} of ${spent:,.2f} is open"
@@ -294,7 +296,7 @@ def open_note(plan: Plan, request: PlanRequest) -> str:
 
 
 def by_offer(problem: Problem, prices: StockPrices) -> dict[str, float]:
-    """USD per node-hour of scarcity by offer_id; prices at single instants are left out."""
+    """Dual prices in USD per node-hour by offer_id; prices at single instants are left out."""
     return {problem.table.offers[offer].offer_id: usd for offer, usd in prices.throughout().items()}
 
 

@@ -1,4 +1,4 @@
-"""What simpler strategies would have cost, each a plan under every rule.
+"""Costs of simpler strategies, each of them a plan under every rule.
 
-It imports ``search`` and what lies below. Begin with ``baselines``.
+It imports ``search`` and the rooms below. Begin with ``baselines``.
 """

@@ -1,9 +1,9 @@
-"""What simpler strategies would have cost, each solved as honestly as the plan: same gates, same stock.
+"""Costs of simpler strategies, each solved with the same gates and stock as the plan.
 
-A baseline must place everything that the plan places; it may pass the budget, and says so. Its cost is
-cost, lateness and delay. Its work is counted, so that the same request tells the same saving however busy
-the machine is; one whose search was cut short, by that or by the end of the plan's own time, is told as not
-completed, without a cost.
+A baseline must place everything that the plan places; it may exceed the budget, and says so. Its cost is
+cost, lateness and delay. Its work is counted instead of timed, so that the same request reports the same
+saving however busy the machine is. If its search was cut short, by its work limit or by the end of the plan's
+time, it is reported as not completed, without a cost.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ GROUP_SHARE, SIMPLE_SHARE = 0.4, 0.1
 GROUP_SECONDS_EACH = 0.03
 TURN_SECONDS = 0.001
 LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH = 0.001, 0.00005
-"""What it takes for each workload to see what a group of offers costs at least."""
+"""Time to compute the lower bound of one workload on a group of offers."""
 PLACED_SECONDS = 0.01
-"""What one run takes on the cheapest GPU-hours, and one workload on a pool."""
+"""Time to place one run by the cheapest GPU-hours, or one workload on a pool."""
 FLEET_SECONDS = 0.04
-"""What one service takes on the cheapest GPU-hours."""
+"""Time to place one service by the cheapest GPU-hours."""
 PARTY_SECONDS = 0.15
-"""What it takes to place one party anew."""
+"""Time to place one dependency group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simpler:
-    """A baseline, and the plan that costs it, a column a workload; None where there is none."""
+    """A baseline, and the plan whose cost it states, as one column for each workload; None if there is
+    none.
+    """
 
     baseline: Baseline
     chosen: Mapping[str, Column] | None = None
@@ -53,8 +55,9 @@ class Simpler:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """How a group of offers carries everything. ``cents``: cost, lateness and delay; ``cost_cents``: what of
-    it counts against the budget."""
+    """A group of offers that carries everything. ``cents``: cost, lateness and delay; ``cost_cents``: the
+    part that counts against the budget.
+    """
 
     cents: int
     cost_cents: int
@@ -64,7 +67,7 @@ class _Carried:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What became of one group; ``cut``: its search was cut short."""
+    """The result for one group; ``cut``: its search was cut short."""
 
     found: _Carried | None
     cut: bool = False
@@ -72,14 +75,14 @@ class _Tried:
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """What every baseline needs: the plan's candidates, what it places, and counted work."""
+    """The common input of the baselines: the plan's candidates, the placed workloads, and counted work."""
 
     candidates: Candidates
     placed: tuple[str, ...]
     clock: WorkClock
 
     def work(self, seconds: float) -> Stopwatch:
-        """So many seconds of work from now on."""
+        """A stopwatch of ``seconds`` of work from now on."""
         return Stopwatch(seconds, self.clock)
 
 
@@ -90,10 +93,10 @@ def build_baselines(
     ended: Callable[[], bool],
     late: Callable[[], bool] = never,
 ) -> tuple[Simpler, ...]:
-    """All four, in ``work_s`` seconds of counted work.
+    """All four baselines, in ``work_s`` seconds of counted work.
 
-    ``chosen``: what the plan places; ``ended``: the caller was interrupted; ``late``: its time is over, which
-    ends them once they have had their first seconds of counted work.
+    ``chosen``: the columns of the plan; ``ended``: the caller was interrupted; ``late``: the plan's time is
+    over, which stops the baselines once they have had their first seconds of work.
     """
     if not chosen:
         text = "nothing to compare: the plan places nothing"
@@ -161,7 +164,8 @@ def _cheapest_group(
 ) -> Simpler:
     """The cheapest group of offers that can carry everything.
 
-    Groups are tried by the least that they could cost; the search ends when the next could not be cheaper.
+    Groups are tried in ascending order of their lower bounds; the search ends when the next bound is not
+    lower than the best cost.
     """
     least: dict[str, float | str] = {}
     for label, mask in groups.items():
@@ -190,7 +194,7 @@ def _cheapest_group(
 
 
 def _none_able(noun: str, least: Mapping[str, float | str]) -> str:
-    """Why no group carries everything: what most of them cannot carry."""
+    """Why no group carries everything: the workload that most groups cannot carry."""
     text = f"none of {len(least)} {noun} has the offers, stock and zones for all together"
     lacking = Counter(name for name in least.values() if isinstance(name, str))
     if not lacking:
@@ -225,7 +229,7 @@ def _told(
 
 
 def _costed(scene: _Scene, name: str, text: str, cents: int, cost_cents: int) -> Baseline:
-    """A completed baseline of ``cents``, which says by how much what it pays passes the budget."""
+    """A completed baseline of ``cents``, with the amount by which it exceeds the budget."""
     budget = scene.candidates.problem.request.budget_usd
     over: Decimal = ZERO if budget is None else in_usd(max(0, cost_cents - in_cents(budget)))
     if over:
@@ -234,7 +238,7 @@ def _costed(scene: _Scene, name: str, text: str, cents: int, cost_cents: int) ->
 
 
 def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
-    """The plan of the restricted problem, party by party."""
+    """The plan of the restricted problem, by dependency groups."""
     work = scene.work(left_s)
 
     def out_of_work() -> bool:
@@ -266,7 +270,7 @@ def _pooled(scene: _Scene, problem: Problem) -> _Tried:
 
 
 def _only_placed(problem: Problem, placed: tuple[str, ...]) -> Problem:
-    """The problem of what the plan places: all of it must be placed, whatever the budget."""
+    """The problem of the workloads that the plan places: all must be placed, and there is no budget."""
     kept = tuple(
         replace(w, unplaced_usd=None) for w in problem.request.workloads if w.name in frozenset(placed)
     )

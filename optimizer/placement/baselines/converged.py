@@ -1,8 +1,8 @@
-"""The strategy of one pool for everything: one kind of node at one seller, always on, for the peak of all
+"""The baseline of one pool for everything: one kind of node at one seller, always on, for the peak of all
 work.
 
-What runs on the pool is a plan like any other: runs on few nodes, services with their peak at every hour,
-under all rules. The pool holds the most that this plan holds at once of each offer, for the whole horizon.
+What runs on the pool is a valid plan: runs on few nodes, services with their peak in every hour. The pool
+consists of the most nodes of each offer that this plan holds at once, for the whole horizon.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def steady_groups(problem: Problem) -> dict[str, Bools]:
 
 
 def least_pool_cents(candidates: Candidates, mask: Bools) -> float | str:
-    """What a pool of offers ``mask`` [O] costs at least: all services hold their peak at its end, in whole
-    nodes; the name of a workload that runs on none of them.
+    """Lower bound on a pool of offers ``mask`` [O]: at the end, all services hold their peak in whole nodes.
+
+    Returns instead the name of a workload that can run on none of the offers.
     """
     problem, estimates, table = candidates.problem, candidates.estimates, candidates.problem.table
     nodes = 1.0 if candidates.runs else 0.0
@@ -76,9 +77,9 @@ def least_pool_cents(candidates: Candidates, mask: Bools) -> float | str:
 
 
 def converged_pool(candidates: Candidates) -> ConvergedPool | None:
-    """The pool on the offers that the problem allows; None where it does not carry everything.
+    """The pool on the offers that the problem allows; None if it cannot carry everything.
 
-    Runs take the fewest nodes, and of these those that end first; then each service its peak, beside them.
+    Runs take the fewest nodes, and among these the option that ends first; then each service gets its peak.
     """
     ledger, chosen = Ledger(candidates.problem), dict[str, Column]()
     names = sorted(candidates.runs) + sorted(candidates.fleets)
@@ -105,7 +106,7 @@ def _runs(candidates: Candidates, name: str) -> Iterator[Column]:
 def _flat(
     candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
 ) -> Iterator[Column]:
-    """Fleets of a service that hold its peak at every hour, cheapest first."""
+    """Fleets of a service that hold its peak in every hour, cheapest first."""
     problem, case = candidates.problem, candidates.fleets[name]
     flat = replace(case, demand=np.full_like(case.demand, case.demand.max(initial=0.0)))
     after = case.service.starts_after
@@ -117,7 +118,7 @@ def _flat(
 
 
 def _held_throughout(problem: Problem, chosen: Mapping[str, Column]) -> ConvergedPool | None:
-    """The pool under what runs on it; None where stock or quotas do not allow it for so long."""
+    """The pool for these columns; None if stock or quotas do not allow it for the whole horizon."""
     span = (problem.t0_s, problem.end_s)
     most = _most_at_once(chosen)
     pieces = tuple(
@@ -132,7 +133,7 @@ def _held_throughout(problem: Problem, chosen: Mapping[str, Column]) -> Converge
 
 
 def _most_at_once(chosen: Mapping[str, Column]) -> dict[int, int]:
-    """Most nodes of each offer that are held at one instant."""
+    """The most nodes of each offer that are held at one instant."""
     changes: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for column in chosen.values():
         for piece in column.pieces:

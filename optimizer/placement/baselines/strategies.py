@@ -1,4 +1,4 @@
-"""The strategy of sorting by price per GPU-hour: the first offer that can carry a workload gets it."""
+"""The baseline that sorts by price per GPU-hour: a workload gets the first offer that can carry it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from optimizer.placement.runs.columns import build_run_column
 
 TRIED = 200
 COUNTS = (1, *sorted(base << power for base in (2, 3) for power in range(16)))
-"""How many of the cheapest offers are let in, one after the other."""
+"""How many of the cheapest offers are admitted, in increasing order."""
 
 
 def cheapest_gpu_hour_column(
     candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
 ) -> Column | None:
-    """The column of a workload beside what is already chosen; None when nothing fits."""
+    """The column of a workload given what is already chosen; None if nothing fits."""
     made = (
         _run_columns(candidates, name)
         if name in candidates.runs
@@ -50,9 +50,9 @@ def _run_columns(candidates: Candidates, name: str) -> Iterator[Column]:
 def _fleets(
     candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
 ) -> Iterator[Column]:
-    """The smallest replicas on the cheapest GPU-hours; more offers are let in until the fleet stands.
+    """The smallest replicas on the cheapest GPU-hours; more offers are admitted until the fleet is feasible.
 
-    Of many workloads they are found as coarsely as the first plan finds its own.
+    With many workloads, fleets are as coarse as those of the first plan.
     """
     problem, make = candidates.problem, model_fleets if candidates.is_small else coarse_fleets
     free = free_nodes(problem)

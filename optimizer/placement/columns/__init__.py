@@ -1,5 +1,6 @@
-"""Which ways become columns; dual prices, the relaxation and its Lagrangian bound, the integer master.
+"""Column generation: which candidates become columns, dual prices, the LP relaxation, the Lagrangian bound,
+and the integer master problem.
 
-It imports the rooms of candidates (``runs``, ``fleets``, ``crew``). Begin with ``candidates``, then
-``dual`` and ``master``.
+It imports the rooms that build candidates (``runs``, ``fleets``, ``workers``). Begin with ``candidates``,
+then ``dual`` and ``master``.
 """

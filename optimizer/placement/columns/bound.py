@@ -1,11 +1,15 @@
-"""The bound: a relaxation of the master in which every candidate takes part.
+"""A lower bound from a relaxation of the master problem in which every candidate takes part.
 
-Runs keep their exact columns and one ghost each for all candidates without a column, at the least of
-their costs and holding nothing. Services are one ghost for each start, at the least that any fleet
-costs (``fleet_bound``), holding nothing. Stock is shared among exact columns only, the GPUs of a pool
-among none (runs have no columns for the ends of holdings of other sizes); budget and order
-stay. Any plan over the candidate set is a choice of this model at most as dear, so what the solver
-proves about the model is a lower bound on cost + penalty + delay.
+- A run keeps its exact columns. All its candidates without a column are represented by one dummy column,
+  which costs the least of them and holds nothing.
+- A service has one dummy column for each start. It costs the lower bound of any fleet (``fleets.bound``) and
+  holds nothing.
+- Stock limits apply to the exact columns only. Pools of GPUs are ignored, because runs have no columns that
+  start when holdings of other sizes of a pool end.
+- The budget and the order of runs and services stay.
+
+Every plan over the candidates corresponds to a choice of this model that costs no more, so the bound that the
+solver proves for the model is a lower bound on cost + penalty + delay.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from optimizer.placement.problem.delays import delay_cents
 
 
 def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -> int:
-    """Each workload for itself, nothing shared: valid at once and without a solver."""
+    """The sum of each workload's own lower bound, with nothing shared: available at once and without a
+    solver.
+    """
     total = 0
     for name, pool in pools.items():
         followers = len(candidates.problem.followers(name))
@@ -43,7 +49,7 @@ def _or_left_out(candidates: Candidates, name: str, cents: int | None) -> int:
 
 
 def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], limits: Limits) -> int | None:
-    """What the solver proves about the relaxation; None when it proved nothing in time."""
+    """The bound that the solver proves for the relaxation; None if it proved none in time."""
     columns: list[Column] = []
     for pool in pools.values():
         columns.extend(pool.columns)

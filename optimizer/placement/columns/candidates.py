@@ -1,4 +1,4 @@
-"""All candidates of a problem: what the gates let through, and the least that each service can cost."""
+"""All candidates of a problem: what passed the gates, and a lower bound on the cost of each service."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from optimizer.placement.runs.builder import build_run_candidates, most_each
 from optimizer.placement.runs.candidates import RunCandidates, last_second
 
 MOST_ENDS = 8
-"""Ends of a run from which what waits for it is bounded."""
+"""How many ends of a run are evaluated when the services that follow it are bounded."""
 REACH_S = 24 * HOUR_S
-"""How long before a start what is proven of it is good."""
+"""A bound for one start of a service is useful for starts up to this much earlier."""
 MOST_PLACEMENTS = 32
 NO_PRICES: Mapping[str, Decimal] = MappingProxyType({})
 MOST_AMOUNTS = MOST_PLACEMENTS + 1
-"""Of a service that waits for a run: its placements and its delay, each in whole cents."""
+"""Amounts, each rounded to cents, of a service that follows a run: its placements and its delay."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked.
+    """Run candidates and fleet cases by workload name; ``bounds`` of each service are computed on request.
 
-    ``bounded`` services have a bound of today's market. ``crew`` answers what is asked of them.
+    ``bounded``: services whose bound was computed for today's market. ``workers`` evaluate the services.
     """
 
     problem: Problem
@@ -54,7 +54,9 @@ class Candidates:
 
     @property
     def is_small(self) -> bool:
-        """Whether the exact model of every service is asked before there is any plan."""
+        """Whether the problem is so small that every service's exact model is solved before there is a
+        plan.
+        """
         return is_small(self.problem)
 
     def bound_services(
@@ -64,9 +66,11 @@ class Candidates:
         waiting: bool = False,
         known_usd: Mapping[str, float] | None = None,
     ) -> None:
-        """Bounds what is not bounded yet until ``out_of_time``, what is known to cost most first.
+        """Bounds services that have no bound yet until ``out_of_time``, those with the most expensive known
+        column first.
 
-        ``waiting``: only what waits for a run. A service without a bound counts for nothing.
+        ``waiting``: only services that follow a run. A service without a bound contributes nothing to the
+        total.
         """
         known = known_usd or {}
 
@@ -81,7 +85,7 @@ class Candidates:
         self.crew.work(tasks(), out_of_time)
 
     def bound_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
-        """Asks for the bound of one service."""
+        """The task that computes one service's bound."""
 
         def take(bound: FleetBound) -> None:
             if name not in self.bounded:
@@ -93,8 +97,9 @@ class Candidates:
         return Task(("bound", name), ask, take)
 
     def bound_with_terms(self, out_of_time: Callable[[], bool], known_usd: Mapping[str, float]) -> None:
-        """Bounds services that are bounded once more, with their minimum terms, until ``out_of_time``: what
-        is open by most first."""
+        """Tightens the bounds of bounded services by including minimum terms, until ``out_of_time``. The
+        services with the largest gap between known cost and bound come first.
+        """
         open_usd = {name: known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0) for name in self.bounded}
 
         def tasks() -> Iterator[Task]:
@@ -106,7 +111,7 @@ class Candidates:
         self.crew.work(tasks(), out_of_time)
 
     def _terms_task(self, name: str) -> Task:
-        """Asks for the bound of one service with its minimum terms."""
+        """The task that computes one service's bound with its minimum terms."""
 
         def take(bound: FleetBound) -> None:
             self.bounds[name] = bound.with_starts_of(self.bounds[name])
@@ -115,14 +120,17 @@ class Candidates:
         return Task(("bound with terms", name), ask, take)
 
     def _earliest_s(self, name: str) -> float | None:
-        """The earliest end of the run that a service waits for."""
+        """The earliest end of the run that a service follows."""
         run = self.fleets[name].service.starts_after
         earliest = self.problem.kept.get(earliest_end(run or ""))
         return earliest if isinstance(earliest, float) else None
 
     def bound_ends(self, most_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
-        """Bounds what waits for a run from some ends of it, until the two together surely cost ``most_usd``
-        of the run, whenever it ends."""
+        """Bounds the services that follow runs, for several ends of each run.
+
+        It stops for a run as soon as the run and its services are proven to cost ``most_usd`` for every
+        possible end.
+        """
         for name, found in self.runs.items():
             followers = [s.name for s in self.problem.followers(name) if s.name in self.bounded]
             for _ in range(MOST_ENDS if followers and len(found) else 0):
@@ -135,7 +143,7 @@ class Candidates:
                 self.crew.work(iter(tasks), out_of_time)
 
     def _end_task(self, name: str, end_s: float) -> Task:
-        """Asks for the bound of one service after a run."""
+        """The task that computes the bound of one service that starts when its run ends at ``end_s``."""
 
         def take(bound: FleetBound) -> None:
             self.bounds[name] = self.bounds[name].with_starts_of(bound)
@@ -143,7 +151,7 @@ class Candidates:
         return Task(("bound", name, end_s), BoundAsk(self.fleets[name], end_s), take)
 
     def _knows(self, name: str, end_s: float) -> bool:
-        """Whether a service is bounded from the very end of a run."""
+        """Whether the service has a bound computed for exactly this end of its run."""
         return self.bounds[name].next_known_s(self._due_s(name, end_s)) == 0.0
 
     def _due_s(self, name: str, end_s: float) -> float:
@@ -151,10 +159,11 @@ class Candidates:
         return due_s(self.problem, time, True, self.bounds[name].longest_cold_s)
 
     def _open_end_s(self, found: RunCandidates, followers: Sequence[str], most_usd: float) -> float:
-        """The end of a run to ask at next.
+        """The end of a run for which the services are bounded next.
 
-        It lies after the one at which a run and what follows may cost least, so far that the answer says
-        something of many ends, and no more than halfway to the next at which was asked.
+        Let e be the end at which the run and its followers may cost least. The chosen end lies after e, so
+        that the answer is valid for many ends, but no more than halfway to the next end that was already
+        evaluated.
         """
         name = found.run.name
         starts, hours = self._hours_of_ends(found)
@@ -171,7 +180,7 @@ class Candidates:
         return float(ends[asked].max(initial=first))
 
     def carry(self, name: str, bound: FleetBound, *, same: bool) -> None:
-        """Takes a bound of an earlier search; ``same``: nothing has moved since."""
+        """Adopts a bound of an earlier search; ``same``: nothing in the market has moved since."""
         self.bounds[name] = bound
         if same:
             self._take(name, bound)
@@ -185,17 +194,20 @@ class Candidates:
             case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
 
     def log(self, name: str) -> GateLog:
-        """What the gates did for a workload."""
+        """The gates' record for a workload."""
         return self.runs[name].log if name in self.runs else self.fleets[name].log
 
     def counts(self) -> CandidateCounts:
-        """Candidates over all workloads."""
+        """Numbers of candidates, summed over all workloads."""
         logs = [self.log(w.name) for w in self.problem.request.workloads]
         return CandidateCounts(sum(log.evaluated for log in logs), sum(log.kept for log in logs))
 
     def least_service_usd(self, service: Serving, after_s: float | None) -> float:
-        """Least cost of a service that starts with the horizon, at its time, or after a run; inf where there
-        is traffic and nothing can serve it."""
+        """Lower bound on a service's cost if it starts at its own time, or after a run that ends at
+        ``after_s``.
+
+        It is inf if there is traffic and nothing can serve it.
+        """
         case, bound = self.fleets[service.name], self.bounds[service.name]
         time = time_of(self.problem, case, after_s)
         if not len(case.units) and case.demand[time.first_hour :].any():
@@ -203,7 +215,9 @@ class Candidates:
         return bound.from_due(due_s(self.problem, time, after_s is not None, bound.longest_cold_s))
 
     def least_service_cents(self, service: Serving, after_s: float | None) -> int | None:
-        """The same in cents, surely not above what a bill would say; None when nothing can serve."""
+        """``least_service_usd`` in cents, rounded so that it never exceeds the bill; None if nothing can
+        serve.
+        """
         usd = self.least_service_usd(service, after_s)
         if not np.isfinite(usd):
             return None
@@ -213,13 +227,17 @@ class Candidates:
         return floor_cents(usd, min(MOST_PLACEMENTS, offers))
 
     def least_followers_usd(self, run: str, ends_s: Floats) -> Floats:
-        """Least that the services after ``run`` cost with their delay, placed or left out, for each end."""
+        """Lower bound, for each end of ``run``, on what its followers cost with their delay, placed or left
+        out.
+        """
         unique, inverse = np.unique(ends_s, return_inverse=True)
         least: Floats = self._least_between_usd(run, unique, unique)[inverse]
         return least
 
     def _least_between_usd(self, run: str, starts_s: Floats, ends_s: Floats) -> Floats:
-        """Least that the services after ``run`` cost with their delay when it ends between two instants."""
+        """Lower bound on what the followers of ``run`` cost with their delay if it ends between two
+        instants.
+        """
         found = np.zeros(len(ends_s))
         for service in self.problem.followers(run):
             least = np.array([self.least_service_usd(service, float(end)) for end in ends_s])
@@ -230,9 +248,10 @@ class Candidates:
         return found
 
     def beyond_usd(self, found: RunCandidates) -> float:
-        """Least cost of a candidate of a run that is not among ``found``, with what follows it.
+        """Lower bound on a run and its followers, for candidates of the run that are not among ``found``.
 
-        Its end is not known, so what follows counts with the least of every hour in which the run may end.
+        The end of such a candidate is unknown, so the followers count with the minimum over all hours in
+        which the run may end.
         """
         if not np.isfinite(found.rest_usd):
             return found.rest_usd
@@ -241,16 +260,16 @@ class Candidates:
         )
 
     def _hours_of_ends(self, found: RunCandidates) -> tuple[Floats, Floats]:
-        """First and last instants [H] of the hours in which a run may end."""
+        """First and last instant [H] of each hour in which a run may end."""
         latest = last_second(self.problem, found.run)
         ends = np.append(np.arange(float(self.problem.t0_s), latest, HOUR_S), latest)
         return np.append(ends[:1], ends[:-1]), ends
 
     def price_delays(self, known_usd_per_hour: Mapping[str, Decimal] = NO_PRICES) -> None:
-        """Fixes what an hour of each waiting service's delay costs, before any column of it is made.
+        """Fixes each waiting service's price for an hour of delay, before any column of it is built.
 
-        That is the document's word, what is known of it from elsewhere, or the least that an average hour
-        costs from the earliest start on.
+        The price is the document's, else the one in ``known_usd_per_hour``, else the service's lower bound
+        from its earliest start divided by the remaining hours.
         """
         for service in self.problem.services():
             found = self.runs.get(service.starts_after or "")
@@ -279,7 +298,9 @@ def build_candidates(
     out_of_time: Callable[[], bool] | None = None,
     crew: Crew | None = None,
 ) -> Candidates:
-    """Gates and candidates of every workload; ``out_of_time``: service bounds, too, until it says so."""
+    """Applies the gates and builds the candidates of every workload; with ``out_of_time``, also bounds
+    services.
+    """
     runs = {}
     most = most_each(len(problem.runs()))
     for run in problem.runs():
@@ -297,11 +318,11 @@ def build_candidates(
 
 
 def floor_cents(usd: float, placements: int = 1) -> int:
-    """Whole cents that are surely not above what ``placements`` amounts, each rounded, sum to."""
+    """Whole cents that never exceed the sum of ``placements`` amounts, each of which is rounded to cents."""
     return max(0, int(np.floor(usd * 100 * (1 - 1e-9) - 0.5 * placements)))
 
 
 def unplaced_cents(problem: Problem, name: str) -> int | None:
-    """What leaving a workload out costs; None when it must be placed."""
+    """Penalty for leaving a workload out, in cents; None if it must be placed."""
     usd = problem.request.workload(name).unplaced_usd
     return None if usd is None else in_cents(usd)

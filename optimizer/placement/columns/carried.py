@@ -1,4 +1,6 @@
-"""The first answer after prices moved, before any estimate: a plan re-costed, its bound carried over."""
+"""A first answer after prices moved, without new estimates: an old plan at new prices, with a scaled
+bound.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ _all_but_price = attrgetter(*(field.name for field in fields(Offer) if field.nam
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The request and the market for which a plan was made: what its bound was proven of."""
+    """The request and the market for which a plan's bound was proven."""
 
     request: PlanRequest
     offers: Sequence[Offer]
 
 
 def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
-    """Cost + penalty + delay of a plan at other prices; None when an offer of it is gone."""
+    """Cost + penalty + delay of a plan at other prices; None if one of its offers is gone."""
     by_id = {offer.offer_id: offer for offer in offers}
     total = plan.penalty_usd + plan.delay_usd
     for placement in plan.placements:
@@ -41,11 +43,12 @@ def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
 def carried_bound_usd(
     plan: Plan, past: Past, request: PlanRequest, offers: Sequence[Offer], as_of: datetime
 ) -> Decimal:
-    """A lower bound at other prices: the old one times the largest fall of a price; 0 where nothing holds.
+    """A lower bound at other prices, derived from the old bound; 0 if nothing can be derived.
 
-    If every price is at least r ≤ 1 times what it was and nothing else changed, every plan costs at least
-    r times what it cost, and what leaving out, lateness and delay cost has not fallen. Where delay counts at
-    the average cost of an hour, its price is another, and nothing holds.
+    Let r ≤ 1 be the smallest ratio of a new price to its old price. If nothing else changed, every plan costs
+    at least r times what it cost, and penalties and delay prices have not fallen, so r × (old bound) is a
+    lower bound. If a delay is priced at the service's average cost, that price changes too and nothing can be
+    derived.
     """
     if plan.bound_usd is None or request != past.request or as_of != plan.as_of:
         return ZERO
@@ -59,7 +62,8 @@ def carried_bound_usd(
             return ZERO
         ratio = min(ratio, _ratio(old.price_usd_per_node_hour, offer.price_usd_per_node_hour))
         ratio = min(ratio, _ratio(old.upfront_usd or ZERO, offer.upfront_usd or ZERO))
-    # Every placement is rounded to cents; a cent for each workload's offers is more than that can add.
+    # Every placement is rounded to cents: half a cent for each of 64 placements of a workload bounds the
+    # error.
     rounding = Decimal("0.32") * len(request.workloads)
     return max(ZERO, to_cents(plan.bound_usd * ratio - rounding)) if ratio < 1 else plan.bound_usd
 
@@ -75,5 +79,5 @@ def _ratio(old_usd: Decimal, new_usd: Decimal) -> Decimal:
 
 
 def same_but_price(old: Offer, new: Offer) -> bool:
-    """Whether two observations of an offer differ in nothing but its price, and when it was seen."""
+    """Whether two observations of an offer differ only in price and in when they were made."""
     return old is new or _all_but_price(old) == _all_but_price(new)

@@ -1,4 +1,6 @@
-"""Known columns by workload, cheapest first and each once; what the relaxation and the search choose from."""
+"""Known columns by workload, cheapest first and without duplicates; the relaxation and the search choose from
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from optimizer.placement.problem.problem import Problem
 
 @dataclass(slots=True)
 class ColumnPool:
-    """Grows only. ``usage`` of rows is counted once for each column."""
+    """A pool that only grows. ``usage`` of a constraint is computed once for each column."""
 
     problem: Problem
     by_workload: dict[str, list[Column]] = field(default_factory=dict)
@@ -23,7 +25,7 @@ class ColumnPool:
     _rows: tuple[StockPrices, Mapping[int, list[Row]]] | None = None
 
     def add(self, columns: Iterable[Column]) -> list[Column]:
-        """Takes columns; those that are new."""
+        """Adds columns; returns those that were not in the pool."""
         fresh = []
         for column in columns:
             if column not in self._seen:
@@ -41,18 +43,20 @@ class ColumnPool:
         return [column for columns in self.by_workload.values() for column in columns]
 
     def usage(self, row: Row, column: Column) -> float:
-        """How much of a row a column takes. Only for columns of the pool, which live as long as it."""
+        """How much of a constraint a column uses. Only for columns of the pool, since results are cached by
+        identity.
+        """
         known = self._usage[id(column)]
         if row not in known:
             known[row] = usage_of(self.problem, row, column)
         return known[row]
 
     def priced_usd(self, prices: StockPrices, column: Column) -> float:
-        """Cost and lateness of a column with what it pays for scarcity."""
+        """Cost of a column at the dual prices, in USD."""
         return column.total_cents / 100 + self.charge_usd(prices, column)
 
     def charge_usd(self, prices: StockPrices, column: Column) -> float:
-        """What a column pays for scarcity."""
+        """What the dual prices add to a column's cost, in USD."""
         if self._rows is None or self._rows[0] is not prices:
             self._rows = prices, rows_by_offer(self.problem, prices.usd)
         by_offer = self._rows[1]
@@ -60,7 +64,9 @@ class ColumnPool:
         return sum(prices.usd[row] * self.usage(row, column) for row in rows)
 
     def least_usd(self, prices: StockPrices, names: Iterable[str]) -> dict[str, float]:
-        """The least that a known column of each workload costs at the prices; none, no entry."""
+        """Least cost of each workload's known columns at the dual prices; workloads without columns have no
+        entry.
+        """
         return {
             name: min(self.priced_usd(prices, column) for column in self.of(name))
             for name in names

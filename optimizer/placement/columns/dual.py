@@ -1,9 +1,8 @@
-"""The bound over shared stock: every workload at its least at prices of scarcity, less the stock's worth.
+"""Lagrangian bound over shared stock: Σ least cost of each workload at the dual prices − Σ price × stock.
 
-A Lagrangian relaxation of the stock. Runs take the cheapest of *all* their candidates at the prices, begun
-at once or just after a priced instant; services the least that any fleet costs at them (``fleets``).
-What a service costs never falls when a price rises, so a service that is not asked again still counts
-with what is known of it at prices no higher.
+Runs take the cheapest of *all* their candidates at the prices, started at once or just after a priced
+instant. Services count with the least cost of any fleet at the prices (``fleets``). That cost never falls
+when a price rises, so a bound computed at lower prices stays valid and a service need not be evaluated again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ROUNDING_USD = 0.005
 KEPT_PRICES = 4
 
 Paid = frozenset[tuple[int, float]]
-"""(offer, USD per node-hour) of every priced offer that a service could want."""
+"""(offer, USD per node-hour) for every priced offer that a service could use."""
 
 
 NO_PRICES: Paid = frozenset()
@@ -42,7 +41,9 @@ NO_PRICES: Paid = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class PricedRun:
-    """The cheapest candidate of a run at some prices: its index, its start, and what it costs with them."""
+    """The cheapest candidate of a run at given dual prices: its index, its start, and its cost at these
+    prices.
+    """
 
     index: int
     start_s: int
@@ -51,7 +52,9 @@ class PricedRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DualPoint:
-    """Prices and what they prove. ``least_usd`` by workload, what leaving it out costs included."""
+    """Dual prices and the bound that they prove. ``least_usd`` by workload is at most the penalty for leaving
+    it out.
+    """
 
     prices: StockPrices
     least_usd: Mapping[str, float]
@@ -59,13 +62,15 @@ class DualPoint:
 
     @property
     def cents(self) -> int:
-        """The bound in whole cents."""
+        """The bound in cents, rounded up, since every plan costs whole cents."""
         return int(np.ceil(max(0.0, self.total_usd) * 100 * (1 - 1e-10) - 1e-6))
 
 
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """A point in the making. ``gains_usd``: what asking could add; ``hoped_usd``: the total with all that."""
+    """An evaluation in progress. ``gains_usd``: the most that evaluating each service could add to the bound;
+    ``hoped_usd``: the bound if all of them did.
+    """
 
     prices: StockPrices
     least_usd: dict[str, float]
@@ -74,7 +79,7 @@ class _Tally:
     hoped_usd: float
 
     def take(self, name: str, usd: float) -> None:
-        """An answer, after which nothing more is asked of this service."""
+        """Records the evaluation of a service."""
         more = max(0.0, usd - self.least_usd[name])
         self.least_usd[name] += more
         self.total_usd += more
@@ -82,7 +87,7 @@ class _Tally:
 
 
 class Dual:
-    """Evaluates prices; remembers what it was told of each service."""
+    """The dual function. It remembers the evaluations of each service."""
 
     def __init__(self, candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
         self.candidates = candidates
@@ -105,9 +110,12 @@ class Dual:
         out_of_time: Callable[[], bool],
         beat_usd: float = -np.inf,
     ) -> DualPoint:
-        """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
-        is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, while all
-        gains could still prove more than ``beat_usd``."""
+        """The bound that ``prices`` prove.
+
+        ``most_usd``: cost of each service's known column at the prices, an upper limit of its least cost.
+        Services whose evaluation could add at least ``worth_usd`` are evaluated, largest possible gain first,
+        as long as all remaining gains together could still lift the bound above ``beat_usd``.
+        """
         tally = self._tally(prices, most_usd)
 
         def enough() -> bool:
@@ -117,20 +125,22 @@ class Dual:
         return DualPoint(prices, tally.least_usd, tally.total_usd)
 
     def most_usd(self, prices: StockPrices, known_usd: Mapping[str, float]) -> float:
-        """What the prices prove at most, where known ways of services cost so much."""
+        """The most that ``prices`` can prove, if each service's least cost is that of its known column."""
         ways = (min(known_usd.get(name, np.inf), self._left_usd(name)) for name in self._known)
         return sum(self._runs_usd(prices).values()) + sum(ways) - prices.stock_usd(self.candidates.problem)
 
     def ahead(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
-        """Has idle processes ask from now on what an evaluation would ask; whether there is anything."""
+        """Lets idle workers evaluate in advance what ``evaluate`` would ask for; returns whether there is
+        anything.
+        """
         tasks = list(self._tasks(self._tally(prices, most_usd), worth_usd, never))
         self.candidates.crew.later(tasks)
         return bool(tasks)
 
     def _tally(self, prices: StockPrices, most_usd: Mapping[str, float]) -> _Tally:
-        """What is known at the prices, and what asking could add."""
+        """What is known at the prices without evaluating a service, and what evaluations could add."""
         for name, known in self._known.items():
-            # Its bound may have been under way when the search began.
+            # The service may have been bounded since the search began.
             usd = _placed_usd(self.candidates, self.candidates.fleets[name].service)
             known[NO_PRICES] = max(known[NO_PRICES], usd)
         least = dict(self._runs_usd(prices))
@@ -145,7 +155,7 @@ class Dual:
         return _Tally(prices, least, gains, total, total + hoped)
 
     def _tasks(self, tally: _Tally, worth_usd: float, enough: Callable[[], bool]) -> Iterator[Task]:
-        """Asks for the largest gains first, until ``enough``."""
+        """Evaluations in the order of their largest possible gain, until ``enough``."""
         for name in sorted(tally.gains_usd, key=lambda n: (-tally.gains_usd[n], n)):
             if tally.gains_usd[name] < worth_usd or enough():
                 break
@@ -162,7 +172,7 @@ class Dual:
         return Task(("priced", name, key), PricedAsk(self.candidates.fleets[name], tuple(sorted(key))), take)
 
     def _own_task(self, tally: _Tally, name: str) -> Task:
-        """Asks at no prices, which counts at all."""
+        """The evaluation of a service for which no priced offer matters."""
 
         def note() -> None:
             self._known[name][NO_PRICES] = _placed_usd(self.candidates, self.candidates.fleets[name].service)
@@ -175,23 +185,25 @@ class Dual:
         tally.take(name, min(self.known_usd(name, tally.prices), self._left_usd(name)))
 
     def is_answered(self, name: str, prices: StockPrices) -> bool:
-        """Whether a service was asked at the prices."""
+        """Whether the service was evaluated at the prices."""
         key = self.key(name, prices)
         return (name, key) in self._answered if key else name in self.candidates.bounded
 
     def learn(self, name: str, key: Paid, usd: float, *, answered: bool) -> None:
-        """Takes what is known of a service at some prices; ``answered``: there is no more to be asked."""
+        """Records a lower bound of a service at some prices; ``answered``: evaluating it again cannot improve
+        it.
+        """
         self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
         if key and answered:
             self._answered.add((name, key))
 
     def case_at(self, name: str, key: Paid) -> FleetCase:
-        """The service at some prices."""
+        """The fleet case of a service at some prices."""
         case = self.candidates.fleets[name]
         return surcharged(case, dict(key)) if key else case
 
     def known_usd(self, name: str, prices: StockPrices) -> float:
-        """The most that is known without asking: at these prices or at lower ones."""
+        """The best known lower bound of a service: evaluated at these prices or at lower ones."""
         mine = dict(self.key(name, prices))
         return max(
             usd
@@ -200,7 +212,7 @@ class Dual:
         )
 
     def key(self, name: str, prices: StockPrices) -> Paid:
-        """What a service pays at the prices, by offer, of all that it could then want."""
+        """The prices that a service pays, by offer, for every offer that it could then use."""
         for known, paid in self._keys[name]:
             if known is prices:
                 return paid
@@ -212,7 +224,7 @@ class Dual:
         problem, case = self.candidates.problem, self.candidates.fleets[name]
         usd = prices.charged(problem)
         if time_of(problem, case, None).start_s >= middle_s(problem):
-            # A service that begins after the middle holds nothing then.
+            # A service that starts after the midpoint holds nothing there.
             usd = {offer: price for offer, price in usd.items() if not counted_midway(problem, offer)}
         wanted = np.unique(surcharged(case, usd).units.offer) if usd else ()
         return frozenset((int(offer), usd[int(offer)]) for offer in wanted if int(offer) in usd)
@@ -222,7 +234,7 @@ class Dual:
         return np.inf if cents is None else cents / 100
 
     def _runs_usd(self, prices: StockPrices) -> Mapping[str, float]:
-        """The least of every run at the prices, kept for the last few."""
+        """Least cost of every run at the prices; the last few results are cached."""
         for known, usd in self._run_costs:
             if known is prices:
                 return usd
@@ -238,7 +250,7 @@ class Dual:
         return float(least) if np.isfinite(least) else 0.0
 
     def cheapest_run(self, name: str, prices: StockPrices) -> PricedRun | None:
-        """The cheapest way of a run over all candidates and starts, with the least of what follows it."""
+        """The cheapest candidate and start of a run at the prices, with the lower bound of its followers."""
         pool = self.pools[name]
         if not len(pool.found):
             return None

@@ -1,4 +1,6 @@
-"""Which fleets become columns: the best of each service, alone and beside what others take."""
+"""Which fleets become columns: the best of each service, alone and with the stock that other workloads
+leave.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,11 @@ def first_fleets(
     quick: bool = False,
     pace: Pace | None = None,
 ) -> list[Column]:
-    """Fleets of all services beside ``chosen`` and each other, for every end of their runs; cheap ones where
-    they shall be ``quick``, or where they may stand on many pools and the time is over.
+    """Fleets of all services from the stock that ``chosen`` and earlier services leave, for every end of
+    their runs.
 
-    Once the time is over, quick fleets stand on fewer pools still. ``pace`` is told of each that is made so.
+    ``quick``: coarse fleets; once time is over, from fewer pools still, and ``pace`` is told of each of
+    these. Without ``quick``, services that could use many pools stop searching when the time is over.
     """
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
@@ -70,7 +73,7 @@ def first_fleets(
 
 
 def _place(ledger: Ledger, columns: Sequence[Column], nominal: float | None) -> None:
-    """The cheapest of the columns that fits takes its stock."""
+    """Takes the stock of the cheapest column that fits."""
     now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
     fitting = next((c for c in now if ledger.fits(c)), None)
     if fitting is not None:
@@ -78,12 +81,12 @@ def _place(ledger: Ledger, columns: Sequence[Column], nominal: float | None) -> 
 
 
 def free_nodes(problem: Problem) -> Ints:
-    """Nodes [O] that the market states or that are assumed."""
+    """Stock [O] of each offer, stated or assumed."""
     return problem.table.stock_nodes.copy()
 
 
 def ledger_of(candidates: Candidates, chosen: Mapping[str, Column], without: str = "") -> Ledger:
-    """What the columns of all workloads but ``without`` take."""
+    """The ledger of what all workloads but ``without`` hold."""
     ledger = Ledger(candidates.problem)
     for name, column in chosen.items():
         if name != without:
@@ -92,7 +95,7 @@ def ledger_of(candidates: Candidates, chosen: Mapping[str, Column], without: str
 
 
 def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_s: float | None) -> Ints:
-    """Nodes [O] that the ledger leaves free for the whole of a service."""
+    """Nodes [O] that the ledger leaves free for the whole duration of a service."""
     start = int(time_of(candidates.problem, candidates.fleets[service.name], after_s).floor_s)
     free = free_nodes(candidates.problem)
     for offer in ledger.reached():
@@ -102,8 +105,9 @@ def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_
 
 
 def openings_beside(problem: Problem, case: FleetCase, ledger: Ledger) -> Openings | None:
-    """What the ledger leaves free in each hour, and in the cold start before it; None where that does not
-    change with the hours."""
+    """Nodes that the ledger leaves free in each hour and in the cold start before it; None if this does not
+    change over time.
+    """
     wanted = sorted(ledger.reached() & {int(offer) for offer in case.units.offer})
     if not wanted:
         return None
@@ -124,8 +128,9 @@ def unlimited_fleets(
     chosen: Mapping[str, Column],
     out_of_time: Callable[[], bool],
 ) -> list[Column]:
-    """Fleets of all services as if each were alone; beside the runs of ``chosen`` and each other where those
-    do not fit."""
+    """Fleets of all services as if each were alone. If none of these fits beside the runs of ``chosen`` and
+    the services before it, a service also gets fleets from the stock that those leave.
+    """
     problem = candidates.problem
     ledger = ledger_of(candidates, {name: chosen[name] for name in chosen if name in pools})
     found: list[Column] = []
@@ -152,7 +157,9 @@ def fleets_for_terms(
     known: Sequence[Column],
     out_of_time: Callable[[], bool],
 ) -> list[Column]:
-    """Fleets planned with minimum terms, of the services that may gain most by them first."""
+    """Fleets planned with minimum terms, for the services with the largest gap between known cost and bound
+    first.
+    """
     least_usd: dict[str, float] = {}
     for column in known:
         usd = column.total_cents / 100

@@ -1,4 +1,4 @@
-"""A first plan at once: workload by workload, the cheapest column that still fits."""
+"""Greedy construction of a first plan: workload by workload, the cheapest column that still fits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def by_workload(columns: Sequence[Column]) -> Mapping[str, list[Column]]:
 
 
 def place_greedily(problem: Problem, columns: Sequence[Column]) -> dict[str, Column]:
-    """The chosen column of each workload that found room; what must be placed and is dear goes first."""
+    """The chosen column of each workload that fits. Workloads that must be placed come first, most expensive
+    first.
+    """
     options = by_workload(columns)
     ledger, chosen, spent = Ledger(problem), dict[str, Column](), 0
     budget = problem.request.budget_usd

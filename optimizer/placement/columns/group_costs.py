@@ -1,6 +1,6 @@
-"""The least that everything could cost on a group of offers: for trying groups in the right order.
+"""Lower bounds on the cost of all workloads within a group of offers, to try groups in the right order.
 
-Each workload alone, at the lowest price of its kinds of node there. G offers of the group.
+Each workload is taken alone, at the lowest price of each kind of node in the group. G offers of the group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ FEW = 64
 
 
 def least_cents(candidates: Candidates, placed: Sequence[str], mask: Bools) -> float | str:
-    """The least that everything could cost on offers ``mask`` [O]; the name of a workload that cannot."""
+    """Lower bound on the cost of all workloads on the offers ``mask`` [O]; the name of one that cannot be
+    placed there.
+    """
     problem, total = candidates.problem, 0.0
     restricted = problem.restricted(mask)
     for name in placed:
@@ -38,7 +40,9 @@ def least_cents(candidates: Candidates, placed: Sequence[str], mask: Bools) -> f
 
 
 def _least_run_usd(candidates: Candidates, run: Run, restricted: Problem) -> float:
-    """From the known candidates where one lies in the group and none dearer is left out; else made anew."""
+    """Uses the known candidates if one lies in the group or no candidate was left out; otherwise builds new
+    ones.
+    """
     found = candidates.runs[run.name]
     inside = restricted.allowed[found.offer]
     least = float(found.total_usd[inside].min(initial=np.inf))
@@ -49,8 +53,9 @@ def _least_run_usd(candidates: Candidates, run: Run, restricted: Problem) -> flo
 
 
 def _least_service_usd(candidates: Candidates, service: Serving, restricted: Problem) -> float:
-    """Each hour at the lowest price per request, and at that of a node in each zone at least; inf without the
-    zones or the rate for the peak."""
+    """Each hour at the lowest price per request, but at least one node in each zone; inf if the group has too
+    few zones or too little capacity for the peak.
+    """
     case, estimates = candidates.fleets[service.name], candidates.estimates
     table, opened = restricted.table, open_gates(restricted, service)
     each = Replicas.of(restricted, estimates, estimates.row_of[service.name])
@@ -70,7 +75,7 @@ def _least_service_usd(candidates: Candidates, service: Serving, restricted: Pro
 
 
 def _first_hour(candidates: Candidates, service: Serving, restricted: Problem) -> int:
-    """The latest hour in which the service may begin."""
+    """The latest hour in which the service may start."""
     if service.starts_after is None:
         start = restricted.seconds(service.starts_at) if service.starts_at else 0.0
         return max(0, int(max(start, restricted.t0_s) // HOUR_S) + 1)

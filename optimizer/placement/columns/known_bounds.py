@@ -1,8 +1,12 @@
-"""What an earlier search proved of each service, as far as it still holds in today's market.
+"""What an earlier search proved for each service, as far as it still holds in today's market.
 
-A fleet of least cost stands on pools that no others make needless. Where each offer of these sold as much as
-today, at r times today's price or less (r ≥ 1), the same fleet cost at most r times as much then; so no fleet
-costs less today than the old bound over r. Where nothing of them moved, the old bound is today's.
+Take a cheapest fleet of today; it uses only offers that no other makes redundant. Suppose that each of these
+sold the same then, at no more than 1/r times today's price (r ≤ 1 is the smallest ratio of today's price to
+the old one). Then the same fleet cost at most 1/r times as much then, so
+
+  bound today ≥ r × old bound.
+
+If nothing about these offers moved, the old bound is today's bound.
 """
 
 from __future__ import annotations
@@ -28,8 +32,9 @@ SLOT = "known bounds"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """Of one service: what it costs at least alone, and at the dual prices (None: not known); ``priced``:
-    whether it was asked there."""
+    """One service: its bound alone, and its lower bound at the dual prices (None: unknown); ``priced``:
+    whether it was evaluated there.
+    """
 
     service: Serving
     bound: FleetBound
@@ -39,7 +44,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownBounds:
-    """Of one search over one market."""
+    """What one search over one market proved."""
 
     request: PlanRequest
     span_s: tuple[int, int]
@@ -49,7 +54,7 @@ class KnownBounds:
 
 
 def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None) -> None:
-    """Keeps what is proven of each service alone, and at the prices of ``centre``, for the next search."""
+    """Stores each service's bound, alone and at the prices of ``centre``, for the next search."""
     problem, services = candidates.problem, {}
     for service in _alone(problem):
         name, bound = service.name, candidates.bounds[service.name]
@@ -80,7 +85,7 @@ def _slot(problem: Problem) -> Hashable:
 
 
 def carry(candidates: Candidates) -> KnownBounds | None:
-    """Gives each service the bound that still holds of it; what that was taken from."""
+    """Gives each service the part of its old bound that still holds; returns the source, or None."""
     problem = candidates.problem
     known = problem.recall.kept(_slot(problem), KnownBounds)
     if known is None or not _is_comparable(problem, known):
@@ -99,7 +104,7 @@ def carry(candidates: Candidates) -> KnownBounds | None:
 
 
 def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices: StockPrices) -> None:
-    """The same at prices of scarcity, where they are at least those of the search before."""
+    """The same for bounds at dual prices, if today's dual prices are at least those of the earlier search."""
     problem, today = candidates.problem, prices.charged(candidates.problem)
     before = {problem.index_of.get(offer_id): usd for offer_id, usd in known.scarcity.items()}
     if not before or any(o is None or today.get(o, 0.0) < usd for o, usd in before.items()):
@@ -119,12 +124,12 @@ def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices:
 
 
 def _alone(problem: Problem) -> Iterator[Serving]:
-    """Services whose start no run decides."""
+    """Services that follow no run."""
     return (service for service in problem.services() if service.starts_after is None)
 
 
 def _is_comparable(problem: Problem, known: KnownBounds) -> bool:
-    """Whether the same is asked over the same time, under the same rules."""
+    """Whether the earlier search had the same horizon and rules."""
     mine, then = problem.request, known.request
     rules = (mine.policy, mine.quotas, mine.held, mine.horizon)
     return known.span_s == (problem.t0_s, problem.end_s) and rules == (
@@ -136,7 +141,7 @@ def _is_comparable(problem: Problem, known: KnownBounds) -> bool:
 
 
 def _shares(problem: Problem, known: KnownBounds) -> Floats:
-    """Of each offer [O] today's price over that of before, at most 1; 0 where anything else moved."""
+    """Ratio [O] of today's price to the earlier one, at most 1; 0 if anything but the price changed."""
 
     def made() -> Floats:
         before = known.offers
@@ -156,12 +161,12 @@ def _share(old: Offer | None, new: Offer) -> float:
     )
     moved = [float(now) / float(then) for then, now in pairs if then > 0]
     same = all(then == now for then, now in pairs)
-    # What moved at all is never quite 1, so that equal shares say that nothing did.
+    # Any change of price yields a ratio below 1, so that a ratio of exactly 1 means unchanged.
     return 1.0 if same else min([*moved, 1 - 1e-12])
 
 
 def _part_of(problem: Problem, case: FleetCase, share: Floats) -> tuple[float, bool]:
-    """The least share over what a best fleet of a case may stand on, and whether nothing of it moved."""
+    """The smallest ratio over the offers that a cheapest fleet may use, and whether none of them changed."""
     if not len(case.units):
         return 0.0, False
     wanted = wanted_units(problem, case)

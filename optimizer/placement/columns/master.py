@@ -1,7 +1,7 @@
-"""The master: one column for each workload, or left out; stock, budget and order shared. CP-SAT.
+"""The master problem (CP-SAT): one column for each workload, or none; shared stock, budget and order.
 
-Costs are integer cents, which the plan's own amounts are, so the objective is the plan's
-cost + penalty exactly. Leaving out what must be placed costs more than everything else together.
+Costs are integer cents, as the plan's own amounts are, so the objective equals the plan's cost + penalty
+exactly. Leaving out a workload that must be placed costs more than everything else together.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from optimizer.placement.runtime.stopwatch import Stopwatch
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: seconds, relative gap, the solver's own measure of ``work`` (about seconds, but the
-    same on every machine); ``seed`` makes one worker's search reproducible."""
+    """When the solver stops: seconds, relative gap, and deterministic ``work`` (about seconds, but equal on
+    every machine). ``seed`` makes the single-threaded search reproducible.
+    """
 
     seconds: float
     gap: float
@@ -32,9 +33,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A column for each placed workload; ``objective_cents`` is cost + penalty of the model solved.
+    """A column for each placed workload; ``objective_cents`` is cost + penalty of the model that was solved.
 
-    ``required_missing``: workloads that must be placed and are not. ``bound_cents`` holds for the model.
+    ``required_missing``: workloads that must be placed and are not. ``bound_cents`` is the model's lower
+    bound.
     """
 
     columns: Mapping[str, Column]
@@ -46,18 +48,18 @@ class Choice:
 
     @property
     def switching_cents(self) -> int:
-        """The part of the objective that is on no bill: what leaving costs."""
+        """The part of the objective that is on no bill: the cost of leaving what is held."""
         return sum(column.switching_cents for column in self.columns.values())
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Better is smaller: first what must be placed, then money."""
+        """Sort key, smaller is better: first the number of missing required workloads, then the objective."""
         return len(self.required_missing), self.objective_cents
 
 
 @dataclass(slots=True)
 class MasterModel:
-    """The CP-SAT model with its variables; ``beside`` holds what is not chosen anew."""
+    """The CP-SAT model and its variables."""
 
     problem: Problem
     columns: Sequence[Column]
@@ -71,7 +73,10 @@ class MasterModel:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The workloads that are chosen anew, beside what all others hold; budget None: none."""
+    """A subset of the workloads that is chosen again while all others keep what they hold (``beside``).
+
+    ``budget_cents``: what the others leave of the budget; None if there is no budget.
+    """
 
     names: frozenset[str]
     beside: Ledger
@@ -84,7 +89,9 @@ def build_master(
     out_of_time: Callable[[], bool],
     part: Part | None = None,
 ) -> MasterModel | None:
-    """Variables, then one rule after the other, then the objective; None when the time is over before."""
+    """Builds variables, then one constraint family after another, then the objective; None if time runs out
+    first.
+    """
     rows = contended_rows(problem, columns, out_of_time, None if part is None else part.beside)
     if rows is None:
         return None
@@ -106,7 +113,7 @@ def build_master(
 
 
 def constrain_choice(master: MasterModel) -> None:
-    """One column or left out; a service whose run is left out asks for nothing."""
+    """Each workload gets one column or is left out; a service whose run is left out needs neither."""
     for workload in master.workloads:
         taken = sum(master.take[i] for i in master.by_workload[workload.name])
         follows = workload.starts_after if isinstance(workload, Serving) else None
@@ -115,7 +122,9 @@ def constrain_choice(master: MasterModel) -> None:
 
 
 def constrain_order(master: MasterModel) -> None:
-    """A service's column fits only the end of its run for which it was made."""
+    """A service's column may only be taken together with a run that ends when and where the column
+    assumes.
+    """
     for workload in master.workloads:
         if not isinstance(workload, Serving) or workload.starts_after is None:
             continue
@@ -129,7 +138,7 @@ def constrain_order(master: MasterModel) -> None:
 
 
 def constrain_stock(master: MasterModel, rows: Sequence[StockRow]) -> None:
-    """Nodes held of an offer never exceed what it has."""
+    """The nodes taken of an offer never exceed its stock."""
     for row in rows:
         taken = [master.take[index] for index in row.columns]
         master.model.add(cp_model.LinearExpr.weighted_sum(taken, list(row.nodes)) <= row.limit)
@@ -143,7 +152,7 @@ def constrain_budget(master: MasterModel) -> None:
 
 
 def minimise_total(master: MasterModel) -> None:
-    """Cost, lateness and what leaving out costs."""
+    """Minimises cost, lateness and the penalties of what is left out."""
     leave = leave_cents(master.workloads, master.columns)
     variables = [*master.take, *(master.leave[name] for name in leave)]
     costs = [*(column.total_cents for column in master.columns), *leave.values()]
@@ -151,7 +160,9 @@ def minimise_total(master: MasterModel) -> None:
 
 
 def leave_cents(workloads: Sequence[Workload], columns: Sequence[Column]) -> dict[str, int]:
-    """What leaving out each workload costs; for what must be placed, more than everything else."""
+    """Penalty for leaving out each workload; for one that must be placed, more than everything else
+    together.
+    """
     dearest: defaultdict[str, int] = defaultdict(int)
     for column in columns:
         dearest[column.workload] = max(dearest[column.workload], column.total_cents)
@@ -167,8 +178,7 @@ def solve_master(
     hint: Mapping[str, Column] | None = None,
     part: Part | None = None,
 ) -> Choice | None:
-    """The best choice found in time, of a part of the workloads where one is given; None when the time
-    ended before any."""
+    """The best choice found within the limits, or None. With ``part``, only its workloads are chosen."""
     building = Stopwatch(limits.seconds)
     master = build_master(problem, columns, building.over, part)
     if master is None:
@@ -193,7 +203,7 @@ def solve_master(
 def choice_of(
     problem: Problem, chosen: Mapping[str, Column], left: frozenset[str], bound_cents: float, proven: bool
 ) -> Choice:
-    """The choice with its money counted from the columns."""
+    """The choice with its objective computed from the columns."""
     priced = {
         w.name: in_cents(w.unplaced_usd) for w in problem.request.workloads if w.unplaced_usd is not None
     }

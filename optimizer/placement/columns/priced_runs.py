@@ -1,4 +1,4 @@
-"""What every way of a run costs at prices of scarcity, begun when that is least."""
+"""The cost of every candidate of a run at the dual prices, at its cheapest start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNS_AT_PRICES = 3
 
 
 def runs_at_prices(candidates: Candidates, pool: RunPool, prices: StockPrices) -> list[Column]:
-    """The columns of a run on its cheapest few offers at the prices, begun when they are cheapest."""
+    """Columns of a run on its few cheapest offers at the dual prices, each at its cheapest start."""
     if not len(pool.found) or not prices.usd:
         return []
     made, seen = list[Column](), set[int]()
@@ -40,9 +40,10 @@ def runs_at_prices(candidates: Candidates, pool: RunPool, prices: StockPrices) -
 
 
 def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> tuple[Floats, Ints]:
-    """USD of each candidate [X] at the prices, at the cheapest of its starts, and that start.
+    """Cost in USD of each candidate [X] at the dual prices at its cheapest start, and that start.
 
-    Costs do not fall with time, so a later start only helps just after a priced instant.
+    Without dual prices costs never fall with a later start, so only starts just after a priced instant are
+    tried.
     """
     problem, found = candidates.problem, pool.found
     charge = np.zeros(len(problem.table))
@@ -70,10 +71,10 @@ def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> t
 
 
 def _counted_hours(problem: Problem, found: RunCandidates) -> Floats:
-    """Hours [X] that a candidate is charged for on the row of its offer.
+    """Hours [X] for which a candidate pays the dual price of its offer's whole-horizon constraint.
 
-    What is owed in full counts when held at the middle; begun later it might be held then, so it counts
-    only where it is held however late it begins: never.
+    Commitments that are owed in full are counted at the midpoint instead. A candidate pays there only if
+    every later start would also hold the midpoint, which is never certain, so it pays nothing.
     """
     hours = (found.until_s - found.start_s) / 3600
     counted: Floats = np.where(counted_midway(problem, found.offer), 0.0, hours)
@@ -83,7 +84,9 @@ def _counted_hours(problem: Problem, found: RunCandidates) -> Floats:
 def _begun_usd(
     candidates: Candidates, found: RunCandidates, here: Ints, begin: Ints, rows: Sequence[tuple[int, float]]
 ) -> Floats:
-    """USD beyond those of the first start, of candidates of one offer begun at ``begin``; inf if too late."""
+    """USD beyond the cost of the first start, for candidates of one offer that start at ``begin``; inf if too
+    late.
+    """
     shift = begin - found.start_s[here]
     until = found.until_s[here] + shift
     usd = _later_usd(candidates, found, here, shift)
@@ -98,7 +101,7 @@ def _holds(begin: Ints, until: Ints, second: int) -> Bools:
 
 
 def _later_usd(candidates: Candidates, found: RunCandidates, here: Ints, shift: Ints) -> Floats:
-    """What beginning ``shift`` seconds later costs in lateness; inf where that is not allowed."""
+    """Additional lateness penalty in USD of starting ``shift`` seconds later; inf if that is not allowed."""
     problem, run = candidates.problem, found.run
     end = found.end_s[here] + shift
     late = np.zeros(len(here))

@@ -1,17 +1,16 @@
-"""Prices of scarcity: what a node of a contended offer is charged beyond its price, and to whom.
+"""Dual prices of shared stock: what a node of a contended offer is charged beyond its price, and to whom.
 
-A price stands on a *row*: a measure of what is held, which no plan can pass. Of an offer three kinds:
+Each price belongs to a *row*, which is a constraint on what all workloads hold. An offer has three kinds:
 
-- *throughout* (most offers): node-hours over the whole horizon, at most stock × hours;
-- *midway*, for commitments that are owed in full: nodes held at the middle of the horizon, counted with
-  all its hours. A commitment is one stretch, since a second would be owed in full again; so a node that
-  serves both halves is held at the middle, however demand swings;
-- *at an instant*: nodes held just then, by runs alone (services are not charged, which only relaxes).
+- *whole horizon* (most offers): node-hours over the horizon ≤ stock × hours;
+- *midpoint*, for commitments that are owed in full: nodes held at the middle of the horizon, counted for all
+  its hours. A second commitment would be owed in full again, so a node that serves both halves of the horizon
+  is one commitment that is held at the midpoint, however demand varies;
+- *instant*: nodes held at one instant by runs. Services are not charged there, which only weakens the bound.
 
-Of a quota over all workloads (GPUs or nodes of a provider) the same three, over all of its offers: throughout
-without the commitments that are owed in full, midway those alone.
-
-For any prices ≥ 0, least cost at the prices − price × limit bounds every plan from below.
+A quota over all workloads (GPUs or nodes of a provider) has the same three over all offers of the provider;
+its whole-horizon row excludes the commitments that are owed in full, and its midpoint row counts only those.
+For all prices ≥ 0, (least cost at the prices) − Σ price × limit is a lower bound on every plan.
 """
 
 from __future__ import annotations
@@ -34,8 +33,11 @@ NO_OFFER, NO_QUOTA = -1, -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Row:
-    """Of an offer, or of a quota (its number in ``quota_rows``). ``second`` is the instant of a row of runs,
-    else ``WHOLE_HORIZON`` (an offer's commitments midway are so too) or, of a quota, ``AT_MIDPOINT``."""
+    """A constraint of an offer, or of a quota (its index in ``quota_rows``).
+
+    ``second``: the instant of a constraint on runs; ``AT_MIDPOINT`` for a quota's commitments; else
+    ``WHOLE_HORIZON``, which an offer's commitments use as well, because an offer has only one of the two.
+    """
 
     offer: int
     second: int = WHOLE_HORIZON
@@ -43,19 +45,20 @@ class Row:
 
     @classmethod
     def of_quota(cls, number: int, second: int = WHOLE_HORIZON) -> Row:
-        """The row of a quota."""
+        """The row of the quota with this index."""
         return cls(NO_OFFER, second, number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StockPrices:
-    """USD per unit of each row: per node-hour throughout and midway, per node at an instant; of a quota, of
-    what it counts."""
+    """Dual price in USD per unit of each row: per node-hour, or per node at an instant; for a quota, per its
+    unit.
+    """
 
     usd: Mapping[Row, float] = field(default_factory=dict)
 
     def throughout(self) -> dict[int, float]:
-        """USD per node-hour by offer, for its own stock."""
+        """USD per node-hour by offer, of the offers' own stock."""
         return {
             row.offer: usd
             for row, usd in self.usd.items()
@@ -63,7 +66,7 @@ class StockPrices:
         }
 
     def charged(self, problem: Problem) -> dict[int, float]:
-        """USD per node-hour by offer, for its stock and for quotas: what services pay too."""
+        """USD per node-hour by offer, of stock and quotas together: the prices that services pay too."""
         each = np.zeros(len(problem.table))
         for row, usd in self.usd.items():
             if row.quota != NO_QUOTA and row.second < 0 and usd > 0:
@@ -74,7 +77,7 @@ class StockPrices:
         return found
 
     def at_instants(self, problem: Problem) -> Mapping[int, list[tuple[int, float]]]:
-        """(second, USD per node) by offer, of what only runs pay."""
+        """(second, USD per node) by offer: the prices at instants, which only runs pay."""
         found: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
         for row, usd in sorted(self.usd.items()):
             if row.second < 0 or usd <= 0:
@@ -92,12 +95,12 @@ class StockPrices:
         return sum(usd * limit_of(problem, row) for row, usd in self.usd.items())
 
     def charge_usd(self, problem: Problem, column: Column) -> float:
-        """What a column pays beyond its cost."""
+        """What the dual prices add to a column's cost, in USD."""
         return sum(usd * usage_of(problem, row, column) for row, usd in self.usd.items() if usd > 0)
 
 
 def rows_by_offer(problem: Problem, rows: Iterable[Row]) -> Mapping[int, list[Row]]:
-    """Rows that nodes of an offer count in, by offer."""
+    """The rows that restrict each offer."""
     found: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
         if row.quota == NO_QUOTA:
@@ -109,28 +112,28 @@ def rows_by_offer(problem: Problem, rows: Iterable[Row]) -> Mapping[int, list[Ro
 
 
 def mixed(first: StockPrices, second: StockPrices, share: float) -> StockPrices:
-    """``share`` of the first prices and the rest of the second; tiny ones vanish."""
+    """The convex combination share × first + (1 − share) × second; prices near 0 are dropped."""
     rows = sorted({*first.usd, *second.usd})
     found = {r: share * first.usd.get(r, 0.0) + (1 - share) * second.usd.get(r, 0.0) for r in rows}
     return StockPrices({row: usd for row, usd in found.items() if usd > 1e-6})
 
 
 def middle_s(problem: Problem) -> int:
-    """The instant at which commitments owed in full are counted."""
+    """The instant at which commitments that are owed in full are counted."""
     return (problem.t0_s + problem.end_s) // 2
 
 
 def counted_midway(problem: Problem, offers: Ints | int) -> Bools:
-    """Which offers are counted at the middle: those whose minimum term is at least all the time left.
+    """Offers that are counted at the midpoint: their minimum term is at least the whole remaining horizon.
 
-    The bound of a service (``fleet_bound``) must charge them the same way.
+    The bound of a service (``fleets.bound``) must charge them the same way.
     """
     counted: Bools = np.asarray(problem.table.min_s[offers] >= problem.end_s - problem.t0_s)
     return counted
 
 
 def limit_of(problem: Problem, row: Row) -> float:
-    """What no plan can pass on a row."""
+    """The right-hand side of a row."""
     if row.quota != NO_QUOTA:
         return _quota_limit(problem, quota_rows(problem)[row.quota], row.second)
     if row.second != WHOLE_HORIZON:
@@ -139,7 +142,7 @@ def limit_of(problem: Problem, row: Row) -> float:
 
 
 def usage_of(problem: Problem, row: Row, column: Column) -> float:
-    """How much of a row a column takes; 0 for services on rows of runs."""
+    """A column's coefficient in a row; 0 for services in rows at an instant."""
     if row.quota != NO_QUOTA:
         return _quota_usage(problem, quota_rows(problem)[row.quota], row.second, column)
     spans = [span for piece in column.pieces if piece.offer == row.offer for span in piece.spans]
@@ -155,7 +158,7 @@ def nodes_at(spans: Iterable[Span], second: int) -> int:
 
 
 def _counted_per_node(problem: Problem, quota: QuotaRow, second: int) -> Ints:
-    """What a node of each offer [O] counts for on the row throughout, or midway."""
+    """The weight of a node of each offer [O] in a quota's whole-horizon or midpoint row."""
     midway = counted_midway(problem, np.arange(len(problem.table)))
     counted: Ints = np.where(quota.members & (midway == (second == AT_MIDPOINT)), quota.per_node, 0)
     return counted
@@ -178,14 +181,14 @@ def _quota_usage(problem: Problem, quota: QuotaRow, second: int, column: Column)
 
 
 def _throughout_usage(problem: Problem, offer: int, spans: Sequence[Span]) -> float:
-    """Node-hours of an offer, or nodes held midway for all hours."""
+    """Node-hours of an offer; for commitments counted at the midpoint, nodes held there × all hours."""
     if counted_midway(problem, offer):
         return nodes_at(spans, middle_s(problem)) * horizon_hours(problem)
     return sum((b - a) * n for a, b, n in spans) / 3600
 
 
 def _quota_limit(problem: Problem, quota: QuotaRow, second: int) -> float:
-    """What is not held already: at an instant, or unit-hours over the horizon."""
+    """What existing holdings leave of a quota: units at an instant, or unit-hours over the horizon."""
     if second >= 0:
         return float(max(0, quota.limit - nodes_at(quota.held, second)))
     if second == AT_MIDPOINT:

@@ -1,4 +1,4 @@
-"""What a search proves at dual prices of stock: at which it asked, and at which it asks next."""
+"""The bound that a search proves: which dual prices were evaluated, and which are evaluated next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ WORTH_SHARE = 0.1
 
 
 class Proving:
-    """The proof of one search. ``aim``: the duals of its relaxation, towards which the next prices lie."""
+    """The proof of one search. ``aim``: duals of the LP relaxation; the next prices lie between the best ones
+    and these.
+    """
 
     def __init__(
         self, search: Search, pool: ColumnPool, dual: Dual, aim: StockPrices, workloads: int
@@ -34,19 +36,21 @@ class Proving:
         self._way: tuple[tuple[StockPrices, StockPrices, float], StockPrices] | None = None
 
     def worth_usd(self) -> float:
-        """What one workload's answer must change to be worth asking for: its part of the asked gap."""
+        """The least gain in USD for which a service is evaluated: its share of the allowed gap."""
         best = self.search.best
         total = self.search.bound_cents if best is None else best.objective_cents
         return WORTH_SHARE * self.search.asked_gap * total / 100 / self._workloads
 
     def open_usd(self, relaxed_usd: float) -> float:
-        """How much more other prices could prove, were the known columns all that there are."""
+        """How much other prices could still add to the bound, if the known columns were all that exist."""
         known_usd = self.pool.least_usd(self.centre.prices, self.candidates.fleets)
         return relaxed_usd - self.dual.most_usd(self.centre.prices, known_usd)
 
     def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> bool:
-        """The bound at prices, which become the centre if they prove more (whether they do); asked on where
-        time was short."""
+        """Evaluates ``prices``, which become the centre if they prove more; returns whether they do.
+
+        If time ran out before every service was evaluated, the next call resumes the same prices.
+        """
         more = self._take(self._point(prices, out_of_time))
         self._asked_last = None if more or not out_of_time() else prices
         if self._asked_last is None:
@@ -54,19 +58,24 @@ class Proving:
         return more
 
     def prove_next(self, out_of_time: Callable[[], bool]) -> bool:
-        """The same at the next prices, on a shorter way where that proves nothing; whether there was time."""
+        """Evaluates the next prices, with shorter steps while they prove nothing; returns whether time is
+        left.
+        """
         while not self.prove(self._next_prices(), out_of_time) and self._step > SHORTEST_WAY:
             if self.search.done or out_of_time():
                 return False
         return not self.search.done and not out_of_time()
 
     def ask_on(self, out_of_time: Callable[[], bool]) -> None:
-        """Asks at the best prices so far what was not asked there: this only adds to the bound."""
+        """Evaluates at the best prices the services that were not evaluated there, which can only raise the
+        bound.
+        """
         self._take(self._point(self.centre.prices, out_of_time))
 
     def look_ahead(self) -> None:
-        """What idle processes ask while the search is at something else: at no prices, at the next prices,
-        then at the best."""
+        """Gives idle workers evaluations for later: without prices, at the next prices, or at the best
+        prices.
+        """
         if not self.candidates.crew.size:
             return
         self.candidates.crew.fold()
@@ -76,19 +85,19 @@ class Proving:
                 return
 
     def gather(self) -> None:
-        """What other processes have proven since it was last looked."""
+        """Collects what other processes have evaluated and raises the bound accordingly."""
         if self.candidates.crew.size:
             self.candidates.crew.fold()
             self._take(self.dual.evaluate(self.centre.prices, {}, float("inf"), lambda: True))
 
     def prove_beside(self) -> None:
-        """Has idle processes ask on, until ``prove_on`` takes up their answers."""
+        """Lets idle workers evaluate in the background until ``prove_on`` collects their answers."""
         self.search.prices = self.centre.prices
         if not self.search.done:
             self.look_ahead()
 
     def prove_on(self) -> None:
-        """Asks on until the time is over, or the gap is reached."""
+        """Continues to evaluate until the time is over or the gap is reached."""
         self.gather()
         if self._asked_last is not None and not self.search.done:
             self.prove(self._asked_last, self.search.watch.over)
@@ -97,11 +106,13 @@ class Proving:
         self.search.prices = self.centre.prices
 
     def remember(self) -> None:
-        """Keeps what is proven for the next search."""
+        """Stores what is proven for the next search."""
         remember(self.candidates, self.dual, self.centre)
 
     def _next_prices(self) -> StockPrices:
-        """Those that not all was asked at, or the way from the best towards the duals of the relaxation."""
+        """The prices whose evaluation was cut short, if any; else a convex combination of the best prices and
+        the LP duals.
+        """
         if self._asked_last is not None:
             return self._asked_last
         way = self.aim, self.centre.prices, self._step
@@ -114,7 +125,9 @@ class Proving:
         return self.dual.evaluate(prices, most, self.worth_usd(), out_of_time, self.centre.total_usd)
 
     def _take(self, point: DualPoint) -> bool:
-        """The point as the centre, if it proves more; where something cannot be served, nothing does."""
+        """Makes the point the centre if it proves more. An infinite bound (a service that cannot be served)
+        is ignored.
+        """
         if not self.centre.total_usd < point.total_usd < float("inf"):
             return False
         self.centre = point

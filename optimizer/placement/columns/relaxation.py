@@ -1,7 +1,8 @@
-"""The relaxation of the choice among known columns: a linear program whose duals are prices of scarcity.
+"""The LP relaxation of the choice among known columns; its duals are the dual prices of stock.
 
-Rows of stock and of quotas join only when the solution breaks them. The duals steer (which columns to make,
-which to insert first) and are plugged into ``dual``, which alone proves; nothing here has to be exact.
+Rows of stock and quotas are added only when the solution violates them. The duals guide the search (which
+columns to generate, which to insert first). Only ``dual`` proves a bound with them, so they need not be
+exact.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ ONWARD = "use_dual_simplex: true"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxed:
-    """``usd`` of the program; ``shares`` of each column in it (above 0); ``rows`` that were needed."""
+    """Objective ``usd``, the columns in the solution with their values in (0, 1], and the rows that were
+    added.
+    """
 
     usd: float
     prices: StockPrices
@@ -47,7 +50,7 @@ class Relaxed:
     rows: tuple[Row, ...]
 
     def whole(self, name: str) -> Column | None:
-        """The column that it takes whole of a workload; None where it takes parts, or leaves it out."""
+        """The column of a workload with value 1, or None if its solution is fractional or leaves it out."""
         return next((column for column, share in self.shares.get(name, ()) if share > WHOLE), None)
 
 
@@ -58,7 +61,9 @@ def relax(
     prices: StockPrices,
     seconds: float,
 ) -> Relaxed | None:
-    """The relaxation over the columns that are cheapest at ``prices``; None when it could not be solved."""
+    """Solves the LP over the columns that are cheapest at ``prices``; None if it could not be solved in
+    time.
+    """
     watch = Stopwatch(seconds)
     options = {name: _options(pool, name, prices) for name in sorted(pool.by_workload)}
     program, found = _Program(pool, options, leave_usd), None
@@ -84,7 +89,10 @@ def _options(pool: ColumnPool, name: str, prices: StockPrices) -> list[Column]:
 
 
 class _Program:
-    """A share of each column and of leaving out; rows of ``stock`` join, each solution begins at the last."""
+    """A restricted LP with one variable for each column and for leaving a workload out.
+
+    Rows in ``stock`` are added over time; each solve starts from the last basis.
+    """
 
     def __init__(
         self, pool: ColumnPool, options: Mapping[str, list[Column]], leave_usd: Mapping[str, float]
@@ -96,7 +104,8 @@ class _Program:
         self.stock: dict[Row, pywraplp.Constraint] = {}
         self._taken: dict[str, list[tuple[Column, pywraplp.Variable]]] = {}
         self._on: defaultdict[int, list[tuple[Column, pywraplp.Variable]]] = defaultdict(list)
-        # What must be placed costs more than any plan to leave; more than that leaves the solver no digits.
+        # The penalty for leaving out what must be placed exceeds any plan. A larger one would cost the solver
+        # precision.
         most_usd = (
             2 * sum(max(c.total_cents for c in columns) for columns in options.values() if columns) / 100
         )
@@ -116,10 +125,11 @@ class _Program:
         return share
 
     def require(self, rows: Sequence[Row]) -> None:
-        """Limits what all columns use of more rows."""
+        """Adds rows of stock and quotas to the program."""
         problem = self.pool.problem
         for row in rows:
-            # Of many prices that are as good, those are wanted at which a little more would be sold.
+            # The duals of a degenerate optimum are not unique. A slightly larger limit selects those that
+            # value more stock.
             most = limit_of(problem, row) * (1 + A_LITTLE)
             self.stock[row] = self.solver.Constraint(-self.solver.infinity(), most)
         for offer, mine in rows_by_offer(problem, tuple(rows)).items():
@@ -130,11 +140,11 @@ class _Program:
                         self.stock[row].SetCoefficient(share, used)
 
     def solve(self, watch: Stopwatch) -> Relaxed | None:
-        """The best shares, and the duals of the rows; None where there was no time."""
+        """Solves the program; returns its solution and the duals of its rows, or None if time ran out."""
         self.solver.SetTimeLimit(max(1, int(1000 * watch.left)))
         if self.solver.Solve() != pywraplp.Solver.OPTIMAL:
             return None
-        # From here on rows are broken and all prices good.
+        # Added rows leave the basis dual feasible, so the dual simplex continues from it.
         self.solver.SetSolverSpecificParametersAsString(ONWARD)
         shares = {name: [(c, v.solution_value()) for c, v in pairs] for name, pairs in self._taken.items()}
         used = {name: [(c, share) for c, share in pairs if share > USED] for name, pairs in shares.items()}
@@ -144,7 +154,7 @@ class _Program:
 
 
 def _broken(problem: Problem, found: Relaxed) -> list[Row]:
-    """Rows that the solution passes: what all hold of an offer, and what runs hold at their worst instant."""
+    """Rows that the solution violates: total use of an offer, and the runs' use at its worst instant."""
     held: defaultdict[int, list[tuple[Column, float]]] = defaultdict(list)
     for pairs in found.shares.values():
         for column, share in pairs:
@@ -201,7 +211,7 @@ def _is_passed(problem: Problem, row: Row, pairs: list[tuple[Column, float]]) ->
 
 
 def _worst_instant(spans: list[tuple[Span, float]], limits: Callable[[Ints], Ints | Floats]) -> int | None:
-    """The instant at which shares of spans pass the limits by most; None when they never do."""
+    """The instant at which fractional spans exceed the limits most; None if they never do."""
     if len(spans) < 2:
         return None
     edges = np.unique(np.array([edge for (a, b, _), _ in spans for edge in (a, b)], dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Which run candidates become columns, and what the others are worth at least (the certificate)."""
+"""Which run candidates become columns, and a lower bound on the cost of all others."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ GHOST_END_S = -1.0
 
 @dataclass(slots=True)
 class RunPool:
-    """Columns of one run. ``kept`` are the candidates that have them; ``truncated`` offers have starts
-    that were left out, so their candidates stay in the certificate. ``beyond_usd``: the least that a
-    candidate costs which is not among ``found``, with what follows it."""
+    """Columns of one run. ``kept``: candidates that have a column; ``later``: their columns with later
+    starts.
+
+    ``truncated``: offers on which some starts were left out; their candidates still count in the lower bound.
+    ``beyond_usd``: lower bound, followers included, on every candidate that is not among ``found``.
+    """
 
     found: RunCandidates
     total_usd: Floats
@@ -48,7 +51,9 @@ class RunPool:
         return [*self.kept.values(), *self.later.values()]
 
     def rest_usd(self) -> float | None:
-        """The least that any candidate without a column costs, with what follows it; None: there is none."""
+        """Lower bound on every candidate without a column, followers included; None if there is no such
+        candidate.
+        """
         rest = np.ones(len(self.found), dtype=np.bool_)
         rest[list(self.kept)] = False
         if self.truncated:
@@ -58,9 +63,9 @@ class RunPool:
 
 
 def build_run_pools(candidates: Candidates, *, lean: bool = False) -> dict[str, RunPool]:
-    """Columns of every run at its first starts, then later ones where stock is contended.
+    """Columns of every run at its first starts, then at later ones where stock is contended.
 
-    ``lean``: only a few of the first; more are made where prices of scarcity ask for them.
+    ``lean``: only a few of the first; column generation at dual prices adds more.
     """
     pools = bare_pools(candidates)
     add_first_columns(candidates, pools, lean=lean)
@@ -71,12 +76,12 @@ def build_run_pools(candidates: Candidates, *, lean: bool = False) -> dict[str, 
 
 
 def bare_pools(candidates: Candidates) -> dict[str, RunPool]:
-    """The pool of every run, without columns yet."""
+    """The pool of every run, still without columns."""
     return {name: _bare(candidates, found) for name, found in candidates.runs.items()}
 
 
 def bound_anew(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
-    """Takes up what was proven since of the services that wait for runs."""
+    """Updates the pools with the bounds of followers that were computed since."""
     for pool in pools.values():
         fresh = _bare(candidates, pool.found)
         pool.total_usd, pool.beyond_usd = fresh.total_usd, fresh.beyond_usd
@@ -88,7 +93,7 @@ def _bare(candidates: Candidates, found: RunCandidates) -> RunPool:
 
 
 def add_first_columns(candidates: Candidates, pools: Mapping[str, RunPool], *, lean: bool) -> None:
-    """Columns of every run at its first starts; ``lean``: only a few."""
+    """Builds columns of every run at its first starts; ``lean``: only a few."""
     sizes = (LEAN_CHEAPEST, LEAN_OFFERS, LEAN_FASTEST) if lean else (KEEP_CHEAPEST, KEEP_OFFERS, KEEP_FASTEST)
     for name, pool in pools.items():
         leads = bool(candidates.problem.followers(name))
@@ -97,7 +102,7 @@ def add_first_columns(candidates: Candidates, pools: Mapping[str, RunPool], *, l
 
 
 def keep(candidates: Candidates, pool: RunPool, index: int) -> None:
-    """Gives a candidate its column, if its exact length allows one."""
+    """Builds the column of a candidate, if its exact length allows one."""
     if index not in pool.kept:
         column = build_run_column(candidates.problem, candidates.estimates, pool.found, index)
         if column is not None:
@@ -105,7 +110,7 @@ def keep(candidates: Candidates, pool: RunPool, index: int) -> None:
 
 
 def _chosen(found: RunCandidates, total: Floats, leads: bool, sizes: tuple[int, int, int]) -> list[int]:
-    """The cheapest of all, the cheapest of each of the cheapest offers, and the fastest."""
+    """The cheapest candidates, the cheapest of each of the cheapest offers, and the fastest."""
     cheap = first_few(total, SORTED_AT_MOST)
     order = cheap[np.lexsort((found.nodes[cheap], found.end_s[cheap], total[cheap]))]
     _, first = np.unique(found.offer[order], return_index=True)
@@ -118,7 +123,7 @@ def _chosen(found: RunCandidates, total: Floats, leads: bool, sizes: tuple[int, 
 
 
 def first_few(values: Floats, count: int) -> Ints:
-    """Positions of the smallest values, ties at the edge broken by position, in order of position."""
+    """Indices of the ``count`` smallest values in ascending order; of equal values the first."""
     if len(values) <= count:
         return np.arange(len(values))
     edge = np.partition(values, count)[count]
@@ -133,7 +138,7 @@ def _contended(candidates: Candidates, pools: Mapping[str, RunPool]) -> set[int]
 
 
 def _add_window_rows(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
-    """More starts and sizes on windows that more than one run wants."""
+    """Adds starts and sizes on windows for which several runs compete."""
     table = candidates.problem.table
     for offer in sorted(_contended(candidates, pools)):
         if table.is_window[offer]:
@@ -145,10 +150,10 @@ def _add_window_rows(candidates: Candidates, pools: Mapping[str, RunPool]) -> No
 
 
 def _add_later_starts(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
-    """On a contended offer a run may also begin when another's holding ends.
+    """Adds starts at which another run's holding on a contended offer ends.
 
-    Costs do not fall with time, so nothing is lost by starting either at once or at such an end. A run
-    that a service waits for is not delayed for the sake of a shorter service.
+    Costs never fall with time, so only starts at once or at such an end are needed. A run with followers is
+    not delayed for a shorter one.
     """
     problem = candidates.problem
     contended = _contended(candidates, pools)
@@ -166,7 +171,7 @@ def _add_later_starts(candidates: Candidates, pools: Mapping[str, RunPool]) -> N
 
 
 def _users(pools: Mapping[str, RunPool]) -> Mapping[int, list[str]]:
-    """Runs with columns on each offer."""
+    """Runs that have columns on each offer."""
     users: defaultdict[int, list[str]] = defaultdict(list)
     for name, pool in pools.items():
         for offer in sorted({piece.offer for column in pool.columns for piece in column.pieces}):
@@ -222,10 +227,11 @@ def _ends_by_run(pools: Mapping[str, RunPool], offer: int) -> Mapping[str, set[i
 
 
 def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
-    """A column that stands for every candidate without one: it costs the least of them and holds nothing.
+    """A dummy column that represents every candidate without a column: it costs the least of them and holds
+    nothing.
 
-    Its end is later than any start of a service, so what follows costs nothing beside it; the least of
-    that is in the ghost's own cost.
+    Its end lies outside the horizon, so its followers cost nothing; their lower bound is part of its own
+    cost.
     """
     rest = pool.rest_usd()
     if rest is None or not np.isfinite(rest):

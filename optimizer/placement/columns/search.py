@@ -1,4 +1,4 @@
-"""What a search knows so far: the best choice, the bound, the time; and whom it tells."""
+"""State of a search: the incumbent, the bound and the time. It reports progress."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from optimizer.placement.runtime.stopwatch import Stopwatch
 
 
 def gap_of(objective_cents: int, bound_cents: int) -> float:
-    """(objective − bound) / objective, 0 for a plan that costs nothing."""
+    """(objective − bound) / objective; 0 for a plan that costs nothing."""
     return (objective_cents - bound_cents) / objective_cents if objective_cents else 0.0
 
 
 def controllable_gap_of(objective_cents: int, bound_cents: int, left_out_cents: int) -> float:
-    """(objective − bound) / (objective − what leaving out costs): the share of what a plan spends that it may
-    still save; 0 where nothing is open."""
+    """The gap relative to what a plan spends, without the penalties of left-out workloads; 0 if none is open.
+
+    (objective − bound) / (objective − penalties of left-out workloads)
+    """
     open_cents, controllable_cents = objective_cents - bound_cents, objective_cents - left_out_cents
     if open_cents <= 0:
         return 0.0
@@ -31,23 +33,23 @@ def controllable_gap_of(objective_cents: int, bound_cents: int, left_out_cents: 
 
 
 class Proof(Protocol):
-    """What can be proven on when the search is over."""
+    """A proof that can be continued after the search has ended."""
 
     def prove_beside(self) -> None:
-        """Has idle processes go on."""
+        """Lets idle workers continue in the background."""
 
     def prove_on(self) -> None:
-        """Takes up what they found, and goes on itself until the time is over, or the gap is reached."""
+        """Collects their answers, then continues until the time is over or the gap is reached."""
 
     def remember(self) -> None:
-        """Keeps what is proven for the next search."""
+        """Stores what is proven for the next search."""
 
 
 class Search:
-    """What is known so far; tells ``progress`` of each step.
+    """Incumbent, bound and limits of a search; reports each step to ``progress``.
 
-    ``prices``: those that prove most; ``proof``: what goes on while the plan is told; ``pace``: by when the
-    first plan has to stand (None: whenever it does).
+    ``prices``: those with the best bound; ``proof``: continues while the plan is explained; ``pace``:
+    deadline of the first plan (None: none).
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Search:
         self._stage = "priced"
 
     def offer(self, choice: Choice | None, stage: str) -> bool:
-        """Takes a choice if it is better than the best; whether it is."""
+        """Adopts a choice if it is better than the incumbent; returns whether it is."""
         better = choice is not None and (self.best is None or choice.rank < self.best.rank)
         if better:
             self.best = choice
@@ -81,11 +83,11 @@ class Search:
         return better
 
     def offer_columns(self, chosen: Mapping[str, Column], stage: str) -> bool:
-        """The same for a column of each placed workload."""
+        """As ``offer``, for a column of each placed workload."""
         return self.offer(choice_from(self.candidates.problem, chosen), stage)
 
     def prove(self, bound_cents: int | None, stage: str) -> None:
-        """Takes a bound if it is higher than the best."""
+        """Adopts a bound if it is higher than the best."""
         if bound_cents is not None:
             self.bound_cents = max(self.bound_cents, bound_cents)
         self._stage = stage
@@ -116,28 +118,32 @@ class Search:
         return controllable_gap_of(self.best.objective_cents, self.bound_cents, left_out) <= self.asked_gap
 
     def share(self, part: float) -> Limits:
-        """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once. A solver
-        counts it of all, also of what leaving out costs."""
+        """Limits of a solver that may use ``part`` of the remaining time.
+
+        Its gap is a tenth of the allowed one, so that the allowance is not spent twice. The solver's gap is
+        relative to the whole objective, penalties of left-out workloads included, so it is scaled down by
+        their share.
+        """
         work = self.watch.work_left()
         most = None if work is None else part * work
         return Limits(self.watch.left * part, self.asked_gap / 10 * self._controllable_share, self.seed, most)
 
     @property
     def _left_out_cents(self) -> int:
-        """What the best choice pays for leaving out."""
+        """The incumbent's penalties for left-out workloads."""
         names = frozenset() if self.best is None else self.best.left_out
         return sum(unplaced_cents(self.candidates.problem, name) or 0 for name in names)
 
     @property
     def _controllable_share(self) -> float:
-        """The part of the best choice's objective that is not for leaving out."""
+        """The share of the incumbent's objective that is not a penalty for left-out workloads."""
         if self.best is None or not self.best.objective_cents:
             return 1.0
         return max(0.0, 1 - self._left_out_cents / self.best.objective_cents)
 
 
 def choice_from(problem: Problem, chosen: Mapping[str, Column]) -> Choice:
-    """The columns as a choice, with what they leave out."""
+    """The columns as a choice; workloads without a column are left out."""
     waiting = {s.name for s in problem.services() if s.starts_after and s.starts_after not in chosen}
     left = frozenset(w.name for w in problem.request.workloads if w.name not in chosen) - waiting
     return choice_of(problem, dict(chosen), left, 0.0, proven=False)

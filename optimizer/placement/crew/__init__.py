@@ -1,4 +1,4 @@
-"""What is asked of one service, answered by this process or by others on the other cores.
+"""Questions about single services, answered by this process or by worker processes on the other cores.
 
-It imports ``fleets``, ``problem`` and ``runtime``. Begin with ``asks``, then ``crew``.
+It imports ``fleets``, ``problem`` and ``runtime``. Begin with ``asks``, then ``worker_pool``.
 """

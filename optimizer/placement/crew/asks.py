@@ -1,6 +1,6 @@
-"""What is asked of one service: its bound, its bound at dual prices of stock, fleets.
+"""Questions about one service: its bound, its bound at dual prices, its fleets.
 
-Each ask is a value that can be answered in any process that knows the problem.
+A question is a value, which any process that has the problem can answer.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ Answer = TypeVar("Answer", covariant=True)
 
 
 class Ask(Protocol, Generic[Answer]):
-    """A question about one service; ``out_of_time``: the answer may be weaker then."""
+    """A question about one service. After ``out_of_time`` the answer may be weaker."""
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> Answer:
-        """What is asked for."""
+        """Computes the answer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundAsk:
-    """The bound of a service that starts at its own time, or after a run; ``with_terms`` as of an answer."""
+    """Asks for the lower bound of a service that starts at its own time or after a run.
+
+    ``with_terms``: whether minimum terms are included (None: if the problem is small).
+    """
 
     case: FleetCase
     after_s: float | None = None
     with_terms: bool | None = None
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
-        """The bound, for this start and for others."""
+        """The bound, valid for this start and for others."""
         found = answer_fleet(
             problem, self.case, after_s=self.after_s, out_of_time=out_of_time, with_terms=self.with_terms
         )
@@ -52,7 +55,9 @@ class BoundAsk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedAnswer:
-    """``usd``: least cost at the prices, placed; ``offers``: how many it may be spread over."""
+    """``usd``: lower bound at the dual prices if the service is placed; ``offers``: how many offers it may
+    use.
+    """
 
     usd: float
     offers: int
@@ -60,13 +65,13 @@ class PricedAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedAsk:
-    """The same at dual prices of stock (USD per node-hour by offer)."""
+    """Asks for the lower bound of a service at dual prices of stock (USD per node-hour by offer)."""
 
     case: FleetCase
     usd_per_node_hour: tuple[tuple[int, float], ...]
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
-        """The least cost."""
+        """See ``Ask``."""
         prices = dict(self.usd_per_node_hour)
         found = answer_fleet(problem, self.case, prices=prices, out_of_time=out_of_time)
         return PricedAnswer(found.bound_usd, len(np.unique(found.case.units.offer)))
@@ -74,14 +79,14 @@ class PricedAsk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetsAsk:
-    """The best fleets of a service from ``free`` nodes [O], started at its own time."""
+    """Asks for the best fleets of a service from ``free`` nodes [O], started at its own time."""
 
     case: FleetCase
     free: Ints
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
-        """Their columns."""
-        # The case may already be priced: its units carry the prices.
+        """See ``Ask``."""
+        # The case may already carry dual prices in its units.
         found = answer_fleet(problem, self.case, self.free, self.case.surcharge_usd, out_of_time=out_of_time)
         columns = list(fleet_columns(problem, found, None))
         if not is_small(problem):
@@ -91,11 +96,11 @@ class FleetsAsk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuickFleetsAsk:
-    """Cheap fleets of the same, which take a small part of the time and prove nothing."""
+    """Asks for coarse fleets of a service, which take a fraction of the time and prove nothing."""
 
     case: FleetCase
     free: Ints
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
-        """Their columns."""
+        """See ``Ask``."""
         return coarse_fleets(problem, self.case, self.free, [None])

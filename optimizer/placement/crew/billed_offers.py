@@ -1,4 +1,4 @@
-"""Offers as columns of what bills and places of services ask of them: light enough to be sent."""
+"""Offers as arrays of the fields that billing and services use, small enough to be sent to a process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ NEVER_SEEN = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class BilledOffers(Sequence[Offer]):
-    """Offers without windows. Each is made anew when it is read, with provider, region, place, price and
-    billing terms; what else an offer says is left out."""
+    """Offers without windows. An ``Offer`` with provider, region, place, price and billing terms is built
+    when it is read; its other fields are left out.
+    """
 
     places: tuple[tuple[str, str, str], ...]
     place_of: tuple[int, ...]
@@ -29,7 +30,7 @@ class BilledOffers(Sequence[Offer]):
 
     @classmethod
     def of(cls, offers: Sequence[Offer]) -> BilledOffers:
-        """The columns of some offers."""
+        """The arrays of ``offers``."""
         numbers: dict[tuple[str, str, str], int] = {}
         where = ((o.provider, o.region, o.place) for o in offers)
         place_of = tuple(numbers.setdefault(one, len(numbers)) for one in where)

@@ -1,8 +1,8 @@
-"""Processes that answer asks of services on the other cores, while the search goes on.
+"""Worker processes that answer questions about services on the other cores while the search continues.
 
-Answers come in any order and are taken up by the search's own thread (``fold``). A process that dies, or
-cannot be started, is logged and not replaced: what it was asked is answered in the search's own process, so
-a plan never depends on it. With no processes everything is answered here, in the order asked.
+Answers arrive in any order and are processed by the search's own thread (``collect``). A worker that dies or
+cannot be started is logged and not replaced. Its question is answered in the search's process, so no plan
+depends on a worker. Without workers every question is answered here, in order.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ log = structlog.get_logger()
 
 
 def nothing() -> None:
-    """What follows where nothing does."""
+    """A callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """An ask, and what is done with its answer. ``key`` names it while it is under way."""
+    """A question and the callback for its answer. ``key`` identifies it while it is being answered."""
 
     key: Hashable
     ask: Ask[Any]
@@ -50,11 +50,11 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class _Lost:
-    """In place of an answer: the process that was asked is gone."""
+    """Stands for an answer that never came, because the worker is gone."""
 
 
 class _Process:
-    """One process, and the thread of ours that talks with it."""
+    """One worker process and the thread that communicates with it."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
@@ -81,23 +81,23 @@ class _Process:
                     return
                 outbox.send(task.ask)
                 self._crew.answered(task, receive(self.popen.stdout))
-        except Exception as problem:  # the boundary of a thread: who waits for its answer must hear of it
+        except Exception as problem:  # boundary of a thread: the search must learn that no answer will come
             self._crew.lost(self, task, problem)
 
     def end(self) -> None:
-        """Ends it at once, whatever it is at."""
+        """Kills the process at once."""
         self.popen.kill()
         self.popen.wait()
         self.thread.join(ENDING_S)
         for stream in (self.popen.stdin, self.popen.stdout):
             if stream is not None:
-                # What was not read by the process is lost with it.
+                # Data that the process has not read is lost with it.
                 with suppress(OSError):
                     stream.close()
 
 
 class Crew:
-    """The processes of one search: those that are ``urgent`` are asked before those that may come later."""
+    """The worker processes of one search. Questions of ``run`` go before those of ``prefetch``."""
 
     def __init__(self, problem: Problem, processes: int = 0) -> None:
         self.problem = problem
@@ -121,13 +121,14 @@ class Crew:
 
     @property
     def size(self) -> int:
-        """Processes that are alive."""
+        """How many worker processes are alive."""
         return self._alive
 
     def work(self, tasks: Iterable[Task], out_of_time: Callable[[], bool] = never) -> None:
-        """Has tasks answered by all hands, the caller's own too, until there are no more or the time is over.
+        """Answers ``tasks`` with all workers and in the caller's process, until none is left or the time is
+        over.
 
-        ``tasks`` is drawn on as hands come free, so it can heed the answers so far.
+        ``tasks`` is consumed as capacity becomes free, so that it can depend on the answers so far.
         """
         for task in tasks:
             self.fold()
@@ -143,7 +144,7 @@ class Crew:
         self._awaited.clear()
 
     def later(self, tasks: Iterable[Task]) -> None:
-        """What idle processes do from now on, in place of what they were to do later until now."""
+        """Sets what idle workers do from now on; replaces what the last call set and no worker has begun."""
         if not self._alive:
             return
         with self._changed:
@@ -152,7 +153,7 @@ class Crew:
             self._changed.notify_all()
 
     def fold(self, wait_s: float = 0.0) -> None:
-        """Takes up the answers that have come, waiting for the first at most so long."""
+        """Processes the answers that have arrived; waits at most ``wait_s`` for the first."""
         while True:
             try:
                 task, answer = self._answers.get(timeout=wait_s) if wait_s else self._answers.get_nowait()
@@ -173,7 +174,7 @@ class Crew:
             self._changed.notify()
 
     def next_task(self) -> Task | None:
-        """What a process does next; None at the end."""
+        """The next task of a worker; None when the pool is closed."""
         with self._changed:
             while not self._ended:
                 if self._urgent:
@@ -187,11 +188,11 @@ class Crew:
         return None
 
     def answered(self, task: Task, answer: object) -> None:
-        """Called by the thread of a process."""
+        """Called by a worker's thread with an answer."""
         self._answers.put((task, answer))
 
     def lost(self, process: _Process, task: Task | None, problem: Exception) -> None:
-        """A process is gone: what waits for the last one comes back to the search."""
+        """Called when a worker is gone. After the last one, all queued questions return to the search."""
         if self._ended:
             return
         with self._changed:
@@ -210,7 +211,7 @@ class Crew:
             self._answers.put((one, _Lost()))
 
     def close(self) -> None:
-        """Ends every process. What they were at is dropped; later asks are answered here."""
+        """Ends every worker and drops unfinished questions; later ones are answered in this process."""
         with self._changed:
             self._ended = True
             self._alive = 0
@@ -227,7 +228,7 @@ class Crew:
 
 @contextmanager
 def hired(problem: Problem, processes: int) -> Iterator[Crew]:
-    """A crew that is surely ended."""
+    """A worker pool that is closed at the end of the block."""
     crew = Crew(problem, processes)
     try:
         yield crew
@@ -236,13 +237,13 @@ def hired(problem: Problem, processes: int) -> Iterator[Crew]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with our own import path, and one thread for arithmetic."""
+    """This process's environment with its import path, and one thread for numerical libraries."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(entry or "." for entry in sys.path)}

@@ -1,8 +1,9 @@
-"""How asks travel to another process: what many services share is sent once, the rest with each ask.
+"""How questions travel to worker processes. What many services share is sent once, the rest with each
+question.
 
-Shared are the problem, without what was derived from it and with its offers as columns, and what the first
-gates let through. A frame is a length (8 bytes) and a pickle; both ends are processes of ours, joined by
-pipes that nobody else can open.
+Shared are the problem (without caches, its offers as arrays) and the results of the gates. A frame is a
+length (8 bytes) and a pickle. Both ends are processes of this program, connected by pipes that no other can
+open.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ PROBLEM = "problem"
 
 
 def lean(problem: Problem) -> Problem:
-    """What services ask of a problem; nothing of it changes while it is sent."""
+    """The part of a problem that services need. Nothing changes it while it is sent."""
     table = replace(problem.table, offers=BilledOffers.of(problem.table.offers), menus=())
     return replace(problem, table=table, index_of={}, kept={}, kept_of_market={}, recall=MemoCache())
 
 
 @dataclass(slots=True)
 class Outbox:
-    """The sending end: a frame for each ask, after those of what it shares with others, each sent once."""
+    """The sending end: one frame for each question, preceded by the shared parts that were not sent yet."""
 
     stream: IO[bytes]
     problem: Problem
@@ -38,11 +39,11 @@ class Outbox:
     _kept: list[Opened] = field(default_factory=list)
 
     def send_problem(self) -> None:
-        """The first frame."""
+        """Sends the problem, which is the first frame."""
         send(self.stream, (PROBLEM, lean(self.problem)))
 
     def send(self, thing: Any) -> None:
-        """An ask."""
+        """Sends a question."""
         fresh: list[tuple[int, Opened]] = []
         frame = self._pickled(("ask", thing), fresh)
         for number, part in fresh:
@@ -58,7 +59,7 @@ class Outbox:
             if id(part) not in self._numbers:
                 self._numbers[id(part)] = len(self._kept)
                 fresh.append((len(self._kept), part))
-                # Kept alive, so that its identity stays its own.
+                # A reference keeps the object alive, so that its id stays unique.
                 self._kept.append(part)
             return self._numbers[id(part)]
 
@@ -74,12 +75,14 @@ class Inbox:
     _parts: dict[int, Opened] = field(default_factory=dict)
 
     def receive_problem(self) -> Problem:
-        """The first frame; EOFError where the sender is gone."""
+        """Receives the problem; raises EOFError if the sender is gone."""
         _, self._problem = receive(self.stream)
         return self._problem
 
     def receive(self) -> Any:
-        """The next ask, after what it shares; EOFError when the sender is gone."""
+        """Receives the next question and the shared parts before it; raises EOFError if the sender is
+        gone.
+        """
         while True:
             kind, thing = self._unpickled(_read(self.stream))
             if kind == "ask":
@@ -99,12 +102,12 @@ class Inbox:
 
 
 def send(stream: IO[bytes], thing: object) -> None:
-    """One frame."""
+    """Writes one frame."""
     _write(stream, pickle.dumps(thing, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """The next frame; EOFError at the end of the stream."""
+    """The next frame; raises EOFError at the end of the stream."""
     return pickle.loads(_read(stream))  # noqa: S301  from our own process
 
 

@@ -1,5 +1,7 @@
-"""A process that answers asks from its standard input until that ends: ``python -m
-optimizer.placement.crew.worker``. It ends with whoever started it, also where that was killed.
+"""A worker process that answers questions from its standard input until that is closed.
+
+It is started by ``python -m optimizer.placement.workers.worker`` and ends with its parent, even if that was
+killed.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ PARENT_LOOKED_FOR_S = 1.0
 
 
 def main() -> None:
-    """Answers one ask after the other; logs as the process that started it."""
+    """Answers one question after another; logs in the way of the process that started it."""
     logs.take_argument(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     threading.Thread(target=_end_with, args=(parent,), name="parent-watch", daemon=True).start()
     inbox = Inbox(os.fdopen(os.dup(sys.stdin.fileno()), "rb"))
     outbox = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever else is printed must not be taken for an answer.
+    # Anything else that is printed must not be mistaken for an answer.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         problem = inbox.receive_problem()
@@ -40,7 +42,7 @@ def main() -> None:
 
 
 def _listen(inbox: Inbox, asks: SimpleQueue[Any]) -> None:
-    """Hears at once when the other end is gone, whatever is being answered."""
+    """Notices at once when the other end is gone, even while a question is being answered."""
     try:
         while True:
             asks.put(inbox.receive())
@@ -49,7 +51,7 @@ def _listen(inbox: Inbox, asks: SimpleQueue[Any]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """The pipe may be held open by another child of the parent; its end is seen here as well."""
+    """Ends this process with its parent. The pipe alone does not tell, as another child may hold it open."""
     while os.getppid() == parent:
         time.sleep(PARENT_LOOKED_FOR_S)
     os._exit(0)

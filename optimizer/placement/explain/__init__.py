@@ -1,4 +1,4 @@
-"""Placements in the words of a plan: reasons, the next best, near ties, obstacles and fixes that were tried.
+"""Explains a plan: placements, reasons, second-best options, near ties, obstacles, and fixes that were tried.
 
-It imports ``search`` and what lies below. Begin with ``explain``, then ``fixes`` and ``near_ties``.
+It imports ``search`` and the rooms below. Begin with ``explain``, then ``fixes`` and ``near_ties``.
 """

@@ -1,7 +1,7 @@
-"""The next best ways of a workload beside all others, the rule that binds it, and what more stock would save.
+"""The second-best options of a workload, the rule that limits it, and what more stock would save.
 
-Savings are found by placing the affected workloads anew with more of one offer, all else as it is: what
-moving them frees is not counted, so they are never too high.
+Savings are found by placing the affected workloads again with more nodes of one offer while all else stays.
+What their move frees is not counted, so a saving is never overstated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ IN_WORDS: Mapping[BindingRule, str] = {
 def next_ways(
     candidates: Candidates, pools: Mapping[str, RunPool], known: Sequence[Column], mine: Column
 ) -> list[Column]:
-    """Up to three cheapest ways that are each mainly on another offer; whether they fit or not."""
+    """Up to three cheapest options whose main offers all differ, whether or not they fit."""
     used = {piece.offer for piece in mine.pieces}
     ways: list[Column] = []
     made = _runs(candidates, pools[mine.workload]) if mine.workload in pools else _fleets(known, mine)
@@ -89,13 +89,13 @@ def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
 
 
 def alternative(candidates: Candidates, standing: Standing, rival: Rival) -> Alternative:
-    """A rival as the plan tells it."""
+    """A second-best option in the form in which the plan reports it."""
     column = rival.column
     mine = standing.chosen[column.workload]
     more = column.total_cents - mine.total_cents
     if rival.way is not None:
         of_all = rival.cents - (party_cents(candidates, standing.chosen, rival.party) or 0)
-        # A later start is no saving, whatever the hours cost that are then not served.
+        # A service that starts later is no saving, although it then costs fewer hours.
         more = max(more, of_all) if column.end_s > mine.end_s else of_all
     return Alternative(
         offer_id=candidates.problem.table.offers[main_piece(column).offer].offer_id,
@@ -108,14 +108,14 @@ def alternative(candidates: Candidates, standing: Standing, rival: Rival) -> Alt
 
 
 def reason(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> str:
-    """What stands against a rival, found among those who hold what it wants."""
+    """Why an option was not chosen, considering the workloads that hold what it needs."""
     if standing.budget_cents is not None:
         return because(candidates, standing.chosen, mine, rival)
     return because(candidates, near(standing, rival.column, (mine.workload, *rival.party.names)), mine, rival)
 
 
 def near(standing: Standing, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
-    """Of what stands: ``names``, and whoever holds one of the wish's offers."""
+    """Part of the plan: the workloads ``names``, and those that hold an offer of the column ``wish``."""
     reach = standing.candidates.problem.table.pools.reach
     offers = {offer for piece in wish.pieces for offer in reach(piece.offer)}
     holders = {name for offer in offers for name in standing.holders.get(offer, ())}
@@ -123,7 +123,7 @@ def near(standing: Standing, wish: Column, names: Iterable[str] = ()) -> dict[st
 
 
 def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> BindingRule:
-    """What stands against a way."""
+    """The rule that excludes an option."""
     second = rival.column
     if rival.way is None:
         with standing.without(rival.party.names) as room:
@@ -140,7 +140,9 @@ def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Ri
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A rule without which a workload would cost less, and how that is said; ``price``: none is found."""
+    """A rule without which a workload would cost less, and its explanation; ``price`` if there is no such
+    rule.
+    """
 
     rule: BindingRule
     says: str | None = None
@@ -151,8 +153,9 @@ def binding_limit(
 ) -> Limit:
     """The rule without which the workload would cost less.
 
-    What stands against a cheaper way; else, where ``tried``, what saved most when it was dropped of a run's
-    own rules and the fabric, or a service's memory bandwidth; the price where there is none.
+    It is the rule that excludes a cheaper option. Otherwise, with ``tried``, the run's rules and the fabric
+    are dropped one at a time, and the largest saving decides; for a service, memory bandwidth is tested. If
+    nothing saves, it is the price.
     """
     held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
     if held is not None:
@@ -186,7 +189,8 @@ def binding_limit(
     if isinstance(run, Training):
         least[BindingRule.FABRIC] = least_joined_usd(candidates, run)
     now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
-    # What the copy itself costs is part of the price; it limits the run if without it another way is best.
+    # The copy's own cost is part of the price. It limits the run only if without it another option would be
+    # best.
     copied = {BindingRule.EGRESS: mine.transfer_cents / 100}
     best = min(least, key=lambda rule: least[rule] + copied.get(rule, 0.0))
     if least[best] + copied.get(best, 0.0) >= now - 0.01:
@@ -202,7 +206,7 @@ def described(offer: Offer) -> str:
 
 
 def described_beside(candidates: Candidates, mine: Column, other: int) -> str:
-    """An offer in words, with the zone or the name in which it differs from one that ``mine`` uses."""
+    """An offer in words, with its zone or id if ``mine`` uses an offer with the same description."""
     offers = candidates.problem.table.offers
     offer = offers[other]
     words = described(offer)
@@ -217,32 +221,32 @@ def described_beside(candidates: Candidates, mine: Column, other: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A way beside the chosen one, as the plan tells it."""
+    """An option next to the chosen one, in the form in which the plan reports it."""
 
     way: Alternative
     rival: Rival
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be had and is the worse way."""
+        """Whether the option is possible and not cheaper."""
         return self.rival.way is not None and self.way.more_usd >= 0
 
     @property
     def order(self) -> tuple[bool, Decimal, float]:
-        """What it is sorted by."""
+        """Sort key."""
         return not self.is_open, self.way.more_usd, self.way.later_hours or 0.0
 
 
 def ranked(candidates: Candidates, standing: Standing, rivals: Iterable[Rival]) -> list[Ranked]:
-    """Ways that can be had by what they cost more, the earlier of equal ones first; then the others."""
+    """Possible options by additional cost, the earlier one first if equal; then the impossible ones."""
     ways = (Ranked(alternative(candidates, standing, rival), rival) for rival in rivals)
     return sorted(ways, key=lambda one: one.order)
 
 
 def second_best(candidates: Candidates, standing: Standing, first: Ranked | None) -> str | None:
-    """The first of the ranked ways, with what it costs more and how much later or slower it is.
+    """The best of the ranked options, with what it costs more and how much later or slower it is.
 
-    Nothing where it cannot be had: what stands against such a one is told as a limit.
+    None if it is impossible; the reason for that is reported as a limit.
     """
     if first is None or not first.is_open:
         return None
@@ -272,7 +276,7 @@ def _pace(candidates: Candidates, mine: Column, other: Column) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Wish:
-    """A cheaper way that only more nodes of one offer would allow."""
+    """A cheaper option that lacks only nodes of one offer."""
 
     saves_cents: int
     workload: str
@@ -283,7 +287,9 @@ class _Wish:
 def scarcities(
     candidates: Candidates, standing: Standing, ways: Mapping[str, Sequence[Column]]
 ) -> tuple[Scarcity, ...]:
-    """What more of each contended offer would save, most first. ``ways``: cheaper ones of each workload."""
+    """What more nodes of each contended offer would save, largest saving first. ``ways``: options of each
+    workload.
+    """
     by_offer: defaultdict[int, dict[str, _Wish]] = defaultdict(dict)
     for name in sorted(ways):
         for wish in _wishes(candidates, standing, name, ways[name]):
@@ -311,7 +317,7 @@ def _wishes(candidates: Candidates, standing: Standing, name: str, ways: Sequenc
 
 
 def short_nodes(standing: Standing, way: Column, offer: int) -> int:
-    """Nodes of an offer that a way lacks beside what is taken."""
+    """Nodes of an offer that an option lacks, given what is taken."""
     mine = [span for piece in way.pieces if piece.offer == offer for span in piece.spans]
     taken = standing.ledger.taken.get(offer, [])
     times = np.array(sorted({edge for a, b, _ in (*mine, *taken) for edge in (a, b)}), dtype=np.int64)

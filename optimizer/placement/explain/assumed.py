@@ -1,4 +1,4 @@
-"""What a placement takes for granted, and how near it is to its objective, as clauses."""
+"""The assumptions of a placement, and how close it is to its latency objective, as clauses."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from optimizer.placement.explain.extract import cold_start_of_piece, estimate_of
 from optimizer.placement.problem.columns import Column, Piece
 
 NEAR_OBJECTIVE = 0.8
-"""From this share of an objective on it is told."""
+"""From this share of a limit on, it is reported."""
 FULL = 0.995
-"""A replica that takes this share of an objective is loaded until it is reached, which tells nothing."""
+"""A replica is loaded until it reaches a limit, so reaching this share of it carries no information."""
 RELIABLE = 0.99
-"""Hosts of which the seller states less are told."""
+"""Hosts with a lower stated reliability are reported."""
 
 
 def assumed_rules(candidates: Candidates, workload: Workload, piece: Piece) -> Iterator[str]:
-    """Stock that nobody counts, a host that is often down, and a speed that nobody measured."""
+    """Assumed stock, assumed launch times, unreliable hosts, and speeds that nobody measured."""
     problem = candidates.problem
     offer = problem.table.offers[piece.offer]
     if not is_counted(offer):
@@ -50,10 +50,10 @@ def assumed_rules(candidates: Candidates, workload: Workload, piece: Piece) -> I
 
 
 def objective_rules(candidates: Candidates, column: Column) -> list[str]:
-    """How near a service is to limits of its objective that do not fill its replicas, the nearest first.
+    """How close a service is to the limits of its objective that do not determine its load, closest first.
 
-    A replica is loaded until memory, compute or a limit is reached. Of the limit that is reached nothing is
-    said; one that is nearly reached beside it is told.
+    A replica is loaded until memory, compute or a limit is exhausted. That limit is not reported; another one
+    that is nearly reached is.
     """
     service = candidates.problem.request.workload(column.workload)
     if not isinstance(service, Serving):

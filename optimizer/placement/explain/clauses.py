@@ -1,4 +1,4 @@
-"""Why a placement is as it is, as clauses: each has a subject and a verb, and a place among the others."""
+"""The reasons of a placement as clauses, each with a subject, a verb and a rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class Part(IntEnum):
-    """What a clause tells, the most important first."""
+    """The subject of a clause, most important first."""
 
     DECIDED = 0
     RISK = 1
@@ -28,19 +28,19 @@ LEADING = {
     Part.ASSUMED: 1,
     Part.NEXT_BEST: 1,
 }
-"""How many clauses of each part come before all others; a reader sees the first six at once."""
+"""How many clauses of each kind come before all others; a reader sees the first six at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One reason, without a capital and a full stop."""
+    """One reason, without capital letter and full stop."""
 
     part: Part
     says: str
 
 
 def sentences_of(clauses: Iterable[Clause]) -> tuple[str, ...]:
-    """The clauses as sentences, most important first: one or two of each part, then the others by part."""
+    """The clauses as sentences: first one or two of each kind by importance, then the rest by kind."""
     ordered = sorted(dict.fromkeys(clauses), key=lambda clause: clause.part)
     taken = dict.fromkeys(LEADING, 0)
     first, rest = [], []

@@ -1,8 +1,8 @@
-"""What community hosts would have saved, where a document does not allow them.
+"""What community hosts would save, if a document does not allow them.
 
-The dearest parties of a plan are placed anew, one after the other, with community hosts and without, by the
-same search and beside everything else as planned. So the figure is that of a plan that exists: it may be too
-low, and is never too high.
+The most expensive dependency groups of a plan are placed again, one after another, with community hosts and
+without, by the same search and while everything else stays. So the saving is that of a feasible plan: it may
+be understated, never overstated.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Cheaper:
-    """A party that costs less on community hosts: of these ``providers``, in cents as planned and there.
+    """A dependency group that costs less on community hosts of ``providers``: cents as planned, and there.
 
-    ``beside``: what else those cents count: services that wait for it, their delay, lateness.
+    ``beside``: what these cents include apart from the lead's cost: followers, their delay, lateness.
     """
 
     lead: str
@@ -44,7 +44,7 @@ class Cheaper:
 def community_notes(
     candidates: Candidates, solution: Solution, hurry: Callable[[], bool] = lambda: False
 ) -> tuple[str, ...]:
-    """One sentence on what community hosts would save; none where nothing is found to cost less there."""
+    """One sentence on what community hosts would save; none if nothing is found to cost less there."""
     found = list(_cheaper(candidates, solution, hurry))
     if not found:
         return ()
@@ -98,7 +98,7 @@ def _cheaper(candidates: Candidates, solution: Solution, hurry: Callable[[], boo
 
 
 def _beside(party: DependencyGroup, columns: Sequence[Column]) -> tuple[str, ...]:
-    """What is in the cents of a party beside the cost of its lead."""
+    """What a group's cents include apart from the lead's cost."""
     placed = {column.workload for column in columns}
     words = [name for name in party.followers if name in placed]
     if any(column.delay_cents for column in columns):
@@ -109,14 +109,14 @@ def _beside(party: DependencyGroup, columns: Sequence[Column]) -> tuple[str, ...
 
 
 def _dearest(candidates: Candidates, chosen: Mapping[str, Column]) -> list[DependencyGroup]:
-    """Placed parties, those that cost most first."""
+    """Placed dependency groups, most expensive first."""
     placed = [party for party in parties(candidates) if party.lead in chosen]
     cents = {party: party_cents(candidates, chosen, party) or 0 for party in placed}
     return sorted(placed, key=lambda party: (-cents[party], party.lead))[:MOST_PARTIES]
 
 
 def _with_community(candidates: Candidates, tried: Sequence[DependencyGroup]) -> Problem:
-    """The problem of these parties alone, in which any host is allowed."""
+    """The problem of these groups alone, with every kind of host allowed."""
     problem = candidates.problem
     names = {name for party in tried for name in party.names}
     asked = tuple(_open(workload) for workload in problem.request.workloads if workload.name in names)
@@ -130,7 +130,7 @@ def _open(workload: Workload) -> Workload:
 
 
 def _lent(candidates: Candidates, wider: Problem, party: DependencyGroup) -> Bools:
-    """Offers [O] that a party may use only where community hosts are allowed."""
+    """Offers [O] that a group may use only if community hosts are allowed."""
     found = np.zeros(len(wider.table), dtype=np.bool_)
     for name in party.names:
         before = open_gates(candidates.problem, candidates.problem.request.workload(name)).passing
@@ -139,6 +139,6 @@ def _lent(candidates: Candidates, wider: Problem, party: DependencyGroup) -> Boo
 
 
 def _providers(candidates: Candidates, columns: Iterable[Column], lent: Bools) -> tuple[str, ...]:
-    """Who lends the hosts that columns stand on."""
+    """The providers of the community hosts that the columns use."""
     offers = {piece.offer for column in columns for piece in column.pieces if lent[piece.offer]}
     return tuple(sorted({candidates.problem.table.offers[offer].provider for offer in offers}))

@@ -49,7 +49,7 @@ from optimizer.placement.search.standing import Standing
 
 CHEAPER_LOOKED_AT = 5
 LEAST_TOLD = 20
-"""Next best ways of so many workloads are looked for however late it is."""
+"""For this many workloads, second-best options are found even if time is over."""
 
 DROPPED = {
     Obstacle.POLICY: "by the policy on providers, regions and hosts",
@@ -71,7 +71,7 @@ DROPPED = {
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What is the same for every placement of one workload."""
+    """The explanation that all placements of one workload share."""
 
     runner_up: RunnerUp | None
     next_best: tuple[Alternative, ...]
@@ -82,12 +82,11 @@ class _Told:
 
 @dataclass(slots=True)
 class Explainer:
-    """Answers for the placements of one solution; each workload's next best ways are found once.
+    """Explains the placements of one solution; each workload's second-best options are found once.
 
-    ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided;
-    ``most_trials``: how many limits of fleets are tried. Once the time has ``ended``, next best ways are
-    looked for of the first few workloads alone, and limits of fleets are not tried; ``untold``: of how many
-    they were not.
+    ``hurry``: whether to skip what must be computed; ``ties``: near ties that were decided; ``most_trials``:
+    how many fleet limits are tried. Once the time has ``ended``, second-best options are found for the first
+    few workloads only, and fleet limits are not tried; ``untold``: for how many workloads that was the case.
     """
 
     candidates: Candidates
@@ -108,7 +107,7 @@ class Explainer:
         self._known = by_workload(self.solution.columns)
 
     def scarcity(self) -> tuple[Scarcity, ...]:
-        """What more of each contended offer would save."""
+        """What more nodes of each contended offer would save."""
         return scarcities(self.candidates, self._standing, self._known)
 
     def why(self, column: Column, piece: Piece) -> Why:
@@ -143,7 +142,7 @@ class Explainer:
         )
 
     def _tell(self, column: Column) -> _Told:
-        """The next best ways of a workload; in a hurry only among what is known."""
+        """The second-best options of a workload; in a hurry only among known columns."""
         hurried, known = self.hurry(), self._known.get(column.workload, ())
         rivals: list[Rival] = []
         rival: Rival | None = None
@@ -187,11 +186,11 @@ class Explainer:
         return self._fleet_limits
 
     def _can_stand(self, rival: Rival) -> bool:
-        """Whether there are as many nodes at all: sizes of one machine may take its GPUs twice."""
+        """Whether the stock suffices for the option alone; sizes of one machine may count its GPUs twice."""
         return Ledger(self.candidates.problem).fits(rival.column)
 
     def _lost_near_tie(self, rival: Rival) -> bool:
-        """Whether a way costs less in all than the one that won a near tie."""
+        """Whether the option is cheaper in total than the one that won a near tie."""
         if rival.way is None or rival.column.workload not in self.ties:
             return False
         return rival.cents < (party_cents(self.candidates, self._standing.chosen, rival.party) or 0)
@@ -237,7 +236,7 @@ class Explainer:
         yield from self._gate_rules(found.run.name)
 
     def _rank_rule(self, found: RunCandidates, column: Column) -> str:
-        """How many offers would be cheaper, and who holds them."""
+        """How many offers would be cheaper, and which workloads hold them."""
         total = self.solution.pools[found.run.name].total_usd
         offers = found.log.left
         mine = float(total[np.isin(found.offer, [p.offer for p in column.pieces])].min())
@@ -305,7 +304,7 @@ class Explainer:
         yield from self._gate_rules(service.name)
 
     def _delay_of(self, service: Serving, column: Column) -> str:
-        """How much later that is than the earliest end that any way of the run has."""
+        """How much later the service starts than the earliest end of any option of its run."""
         wait = wait_in(self.candidates.problem, service, column, in_usd(column.cost_cents))
         if wait is None or not wait.delay_usd:
             return ""
@@ -336,13 +335,13 @@ class Explainer:
             yield Clause(Part.ASSUMED, says)
 
     def _launch_rule(self, piece: Piece) -> Iterator[Clause]:
-        """What our own launches of the offer taught."""
+        """What this installation's own launches of the offer showed."""
         learned = self.candidates.problem.table.offers[piece.offer].learned
         if learned is not None:
             yield Clause(Part.ASSUMED, f"our launches there say: {learned}")
 
     def _spot_rule(self, workload: Workload, piece: Piece) -> Iterator[Clause]:
-        """How often spot is expected to be taken away, which is in a run's hours, and who says so."""
+        """How often spot nodes are expected to be interrupted, and the source of that rate."""
         offer = self.candidates.problem.table.offers[piece.offer]
         rate = offer.interruptions_per_hour
         if offer.tier is not Tier.SPOT or not rate or not isinstance(workload, Training):
@@ -368,7 +367,7 @@ def _late_usd_per_hour(found: RunCandidates) -> Decimal:
 
 
 def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[Clause]:
-    """What is copied to a piece, what that costs, and how long it takes."""
+    """What is copied to a piece, its cost and its duration."""
     for one in transfers_of(problem, column)[column.pieces.index(piece)]:
         billed = f"{usd_words(one.usd)}, billed by {one.provider}" if one.usd else "free of charge"
         words = f"{one.gb:,.0f} GB of {one.what} are copied from {one.provider} {one.region}: {billed}"
@@ -378,7 +377,7 @@ def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[C
 
 
 def waiting_rule(terms: WindowTerms) -> str:
-    """What a plan takes for granted of capacity that is only promised."""
+    """The assumptions about capacity that is only promised."""
     source = f" ({terms.wait_source})" if terms.wait_source else ""
     return (
         "it begins when capacity appears, planned at the latest: it is ordered "
@@ -388,7 +387,7 @@ def waiting_rule(terms: WindowTerms) -> str:
 
 
 def near_tie_rule(tie: NearTie) -> str:
-    """What was paid for less to operate."""
+    """What was paid for a plan that is easier to operate."""
     now, before = tie.after, tie.before
     counts = [
         (now.pools, before.pools, "pool"),
@@ -407,7 +406,7 @@ def near_tie_rule(tie: NearTie) -> str:
 
 
 def _held_rule(piece: Piece) -> str:
-    """How the nodes of a service are held over time."""
+    """How a service's nodes are held over time."""
     counts = sorted({nodes for _, _, nodes in piece.spans})
     if len(counts) > 1:
         return f"{counts[0]} to {counts[-1]} nodes are held, following traffic"

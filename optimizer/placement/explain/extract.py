@@ -1,4 +1,4 @@
-"""From chosen columns to the plan's own words: placements, spend lines, money to the cent."""
+"""From chosen columns to the plan's placements, with costs to the cent."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _window_use(
 
 
 def working_nodes(candidates: Candidates, workload: Workload, piece: Piece) -> int:
-    """Nodes that work: all that are held at the peak, or fewer where the seller sells no such count."""
+    """Nodes that work: the peak of those held, or fewer if the seller does not sell that count."""
     if isinstance(workload, Training):
         return candidates.estimates.node_counts[piece.choice]
     return max(nodes for _, _, nodes in piece.spans)
@@ -111,7 +111,7 @@ def working_nodes(candidates: Candidates, workload: Workload, piece: Piece) -> i
 def _shape(
     candidates: Candidates, workload: Workload, piece: Piece, nodes: int
 ) -> tuple[Parallelism, Precision, int, int]:
-    """Layout, precision, replicas and GPUs of one model copy."""
+    """Parallel layout, precision, replicas, and GPUs of one replica."""
     table, estimates = candidates.problem.table, candidates.estimates
     kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
     if isinstance(workload, Training):
@@ -134,7 +134,7 @@ def replicas_of(candidates: Candidates, workload: Serving | Batch, piece: Piece)
 
 
 def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Estimate:
-    """What the performance core says of a piece."""
+    """The performance core's estimate of a piece."""
     table, estimates = candidates.problem.table, candidates.estimates
     kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
     if isinstance(workload, Training):
@@ -148,7 +148,7 @@ def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Est
 
 
 def cold_start_of_piece(candidates: Candidates, workload: Workload, piece: Piece) -> ColdStart | None:
-    """From the order of a piece to its first token; None for runs of training."""
+    """The phases from the order of a piece to its first token; None for training runs."""
     if isinstance(workload, Training):
         return None
     table, estimates = candidates.problem.table, candidates.estimates
@@ -165,7 +165,7 @@ def _unused_usd(
     nodes: int,
     replicas: int,
 ) -> Decimal:
-    """The part of the cost paid for billed node-hours that do no work."""
+    """The part of the cost that pays for billed node-hours without work."""
     useful = node_hours(segments)
     listed = offer.is_sold_whole
     billed = useful if listed else _billed_node_hours(offer, segments)

@@ -1,10 +1,10 @@
-"""Fixes of a left-out workload: changes of the document, each tried before it is told, the nearest first.
+"""Fixes of a left-out workload: changes of the document, each tried before it is reported, smallest first.
 
-A change is tried on the workload alone, beside what the plan's others hold (``trials``), with fleets found
-coarsely: a way at its exact cost, if not always the cheapest. What bears on the obstacle comes first, then
-what else the workload could do without. Money is raised beside such a change only where none is within the
-price and the budget. What the policies do not allow is asked for only where nothing else helps. That nodes be
-assumed of which no seller says that they are there comes last.
+A change is tried on the workload alone while the plan's other workloads stay (``trials``), with coarse
+fleets, so its cost is exact but not always the least. Changes that address the obstacle come first, then
+other requirements of the workload. More money is added to such a change only if none fits the penalty and the
+budget. Wider policies are proposed only if nothing else helps. Last comes assuming nodes that no seller
+states.
 """
 
 from __future__ import annotations
@@ -35,18 +35,22 @@ from optimizer.placement.problem.quotas import QuotaRow, Unit
 
 MOST_FIXES = 3
 MOST_TRIALS = 30
-"""Of one workload; four times as many of all together."""
+"""For one workload; four times as many for all together."""
 MOST_LOOKED_AT = 8
-"""Changes of one kind, from the nearest on."""
+"""Changes of one kind, beginning with the smallest."""
 MUCH_CHEAPER = 0.8
 MOST_RIVALS = 6
 PRICE_MARGIN = Decimal("1.01")
-"""A price is set so much above the way that was found: a search ends within its gap of the best."""
+"""The proposed price exceeds the cost found by this factor, as a search ends within its gap of the
+optimum.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A change with which there is a way, beside ``rivals``: ways that it opens to others left out."""
+    """A change that makes the workload possible, with ``rivals``: other left-out workloads that it makes
+    possible.
+    """
 
     change: Change
     way: Way
@@ -54,16 +58,16 @@ class _Tried:
 
     @property
     def cost_cents(self) -> int:
-        """What counts against the budget, of all of them."""
+        """What counts against the budget, for the workload and its rivals."""
         return self.way.cost_cents + sum(rival.cost_cents for rival in self.rivals)
 
 
 class Fixer:
-    """Finds the fixes of the workloads that a plan leaves ``out``, beside the columns that it has ``chosen``.
+    """Finds fixes for the workloads ``out`` that a plan leaves out, given its columns ``chosen``.
 
-    What changes for the whole team may let others of them in as well. They come first there: a fix is told
-    only if it still works beside them. Trials of all may take ``work_s`` counted seconds, but each workload
-    has its first few.
+    A change for the whole team may admit other left-out workloads too. These are placed first, and a fix is
+    reported only if it still works then. All trials together may take ``work_s`` counted seconds, but each
+    workload gets its first few.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class Fixer:
         self._spent_cents = sum(column.cost_cents for column in chosen.values())
 
     def fixes(self, workload: Workload, reason: Obstacle) -> tuple[Fix, ...]:
-        """Up to three fixes of a workload that ``reason`` keeps out."""
+        """Up to three fixes of a workload that ``reason`` excludes."""
         asked = self._asked(workload)
         first, rest = own_proposers(workload, reason)
         found: list[Fix] = []
@@ -104,7 +108,7 @@ class Fixer:
         return tuple(found[:MOST_FIXES])
 
     def quota_fix(self, workload: Workload, row: QuotaRow, limit: int) -> tuple[Fix, ...]:
-        """A quota of the document raised; nothing where it is the installation's."""
+        """A fix that raises a quota of the document; none if the quota is the installation's."""
         asked, request = self._asked(workload), self._request
         if row.workload is not None:
             policy = replace(workload.policy, quotas=_raised(workload.policy.quotas, row, limit))
@@ -125,13 +129,13 @@ class Fixer:
         return Asked(trials, self._request, workload, self._below_cents(workload))
 
     def _count(self, trials: Trials) -> None:
-        """Takes off what the trials of a workload took; what they left is for the others."""
+        """Subtracts the work of a workload's trials; what they left is for the others."""
         self._left -= trials.tried
         self._left_s = max(0.0, self._left_s - trials.spent_s)
         self._waiting -= 1
 
     def _below_cents(self, workload: Workload) -> float:
-        """What a way of the workload may not cost: what leaving it out costs, or more than is left."""
+        """Limit on the cost of the workload: its penalty, or what is left of the budget."""
         return min(_price_cents(workload), self._left_cents() + 1)
 
     def _left_cents(self) -> float:
@@ -141,7 +145,7 @@ class Fixer:
     def _tried(
         self, asked: Asked, kinds: Iterable[Iterator[Change]]
     ) -> tuple[Sequence[_Tried], Sequence[_Tried]]:
-        """Of each kind of change the nearest that works within the money; and those that need more money."""
+        """The smallest change of each kind that is affordable, and the changes that need more money."""
         within: list[_Tried] = []
         beyond: list[_Tried] = []
         for changes in kinds:
@@ -162,14 +166,16 @@ class Fixer:
         return within, beyond
 
     def _one(self, asked: Asked, change: Change) -> _Tried | None:
-        """A change tried; None where it opens no way."""
+        """Tries a change; None if it does not admit the workload."""
         opens = change.request.policy != self._request.policy
         rivals = self._rivals(asked, change.request) if opens else ()
         way = asked.trials.cheapest(change.request, asked.workload.name, rivals)
         return None if way is None else _Tried(change, way, rivals)
 
     def _rivals(self, asked: Asked, request: PlanRequest) -> tuple[Way, ...]:
-        """Ways of others left out under a request, one beside the other, that are worth their price."""
+        """Columns of other left-out workloads under a request, one after another, that cost less than their
+        penalties.
+        """
         ways: list[Way] = []
         for other in [one for one in self._out if one.name != asked.workload.name][:MOST_RIVALS]:
             way = asked.trials.cheapest(request, other.name, ways)
@@ -182,7 +188,7 @@ class Fixer:
         return worth and tried.cost_cents <= self._left_cents()
 
     def _with_money(self, asked: Asked, tried: _Tried) -> Fix:
-        """The change, with a price that is enough for it, and a budget for it and what else that opens."""
+        """The change with a penalty and a budget that are high enough for it and what else it admits."""
         workload, request, way, told = asked.workload, tried.change.request, tried.way, []
         price = workload.unplaced_usd
         if price is not None and way.total_cents >= in_cents(price):
@@ -209,12 +215,12 @@ class Fixer:
 
 
 def _price_cents(workload: Workload) -> float:
-    """What leaving it out costs; inf where it must be placed."""
+    """Penalty for leaving it out; inf if it must be placed."""
     return inf if workload.unplaced_usd is None else in_cents(workload.unplaced_usd)
 
 
 def _nearest_and_least(tried: Sequence[_Tried]) -> list[_Tried]:
-    """The nearest of some changes, and the one that costs least where that is much less."""
+    """The smallest change, and the cheapest one if that is much cheaper."""
     least = min(tried, key=lambda one: one.way.total_cents)
     if least.way.total_cents < MUCH_CHEAPER * tried[0].way.total_cents:
         return [tried[0], least]
@@ -226,7 +232,7 @@ def _whole_usd(usd: Decimal) -> Decimal:
 
 
 def _raised(quotas: Sequence[Quota], row: QuotaRow, limit: int) -> tuple[Quota, ...]:
-    """The quotas with the one of a row raised to a limit."""
+    """The quotas with that of ``row`` raised to ``limit``."""
 
     def raised(quota: Quota) -> Quota:
         if quota.provider != row.provider:

@@ -1,8 +1,8 @@
-"""What the limits of a fleet cost: of pools, and of kinds of GPU.
+"""What the limits of a fleet cost: those of pools, and of kinds of GPU.
 
-The service is planned anew with one more of them, beside all that the others hold, on the offers of the
-fleets that are known of it and those on which a request costs least. So the figure is that of a plan that
-exists: it may be too low, and is never too high.
+The service is planned again with one more pool or kind while everything else stays, on the offers of its
+known fleets and those with the lowest cost per request. So the saving is that of a feasible plan: it may be
+understated, never overstated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optimizer.placement.problem.units import Units
 from optimizer.placement.search.standing import Standing
 
 LEAST_SHARE = 0.002
-"""A smaller saving is within what the search of a fleet leaves open."""
+"""Smaller savings lie within the tolerance of the fleet search."""
 MOST_KNOWN = 32
 ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
@@ -35,10 +35,10 @@ def limits_told(
     ties: Mapping[str, NearTie],
     most: int,
 ) -> dict[str, tuple[str, ...]]:
-    """For each service that a limit holds, what one more pool or kind of GPU would save, in words.
+    """For each service with a binding limit, what one more pool or kind of GPU would save, in words.
 
-    The dearest services are tried first, ``most`` limits in all. ``known``: fleets of each, cheapest first.
-    What a near tie was decided for is no saving.
+    The most expensive services are tried first, ``most`` limits in total. ``known``: fleets of each, cheapest
+    first. A premium that a near tie paid is not a saving.
     """
     problem = candidates.problem
     services = [(s, standing.chosen[s.name]) for s in problem.services() if s.name in standing.chosen]
@@ -57,7 +57,7 @@ def limits_told(
 
 
 def _cheapest_per_request(units: Units) -> set[int]:
-    """The offers on which a request costs least."""
+    """The offers with the lowest cost per request."""
     usd = units.usd_per_hour / units.requests_per_s
     return {int(offer) for offer in units.offer[np.argsort(usd, kind="stable")[:MOST_KNOWN]]}
 
@@ -91,7 +91,7 @@ def _saved_cents(
     offers: Sequence[int],
     limits: FleetLimits,
 ) -> int:
-    """What a service saves under other limits on some offers; 0 where that is nothing to speak of."""
+    """What a service saves under other limits on some offers; 0 if that is negligible."""
     cents = (column.total_cents for column in fleets_under(trials, service, mine, limits, offers))
     saved = now_cents - min(cents, default=now_cents)
     return saved if saved > LEAST_SHARE * now_cents else 0

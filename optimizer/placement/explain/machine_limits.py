@@ -1,7 +1,8 @@
-"""What of the machine binds a workload: its least cost with more memory bandwidth, or a better fabric.
+"""Which part of the hardware limits a workload: its least cost with more memory bandwidth, or with a better
+fabric.
 
-Nothing is guessed from shares of time: the performance core estimates the changed machine, and what the
-workload would then cost least is compared with what it costs.
+Nothing is inferred from shares of time. The performance core estimates the changed hardware, and the
+workload's least costs are compared.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ Part = Literal["bandwidth", "compute"]
 
 
 def least_usd(found: RunCandidates) -> float:
-    """What the cheapest candidate costs, with lateness; inf without any."""
+    """Cost of the cheapest candidate, with lateness; inf if there is none."""
     return float(found.total_usd.min(initial=np.inf))
 
 
 def bandwidth_binds(candidates: Candidates, standing: Standing, service: Serving, mine: Column) -> bool:
-    """Whether a service would cost less if its main GPU had twice the memory bandwidth, at the same price.
+    """Whether a service would cost less if its main GPU had twice the memory bandwidth at the same price.
 
-    And no more than if it computed twice as fast: then that binds. Costs are those of the best fleet on its
-    own offers, now and with the faster GPU, from what others leave free.
+    It must then also cost no more than with twice the compute; otherwise compute is the limit. Costs are
+    those of the best fleet on its own offers, from what other workloads leave.
     """
     piece = main_piece(mine)
     memory = _rate_factor(candidates, service, piece, "bandwidth")
@@ -61,7 +62,7 @@ def bandwidth_binds(candidates: Candidates, standing: Standing, service: Serving
 
 
 def _rate_factor(candidates: Candidates, service: Serving, piece: Piece, part: Part) -> float:
-    """How much faster a replica of a piece would be on a GPU with a faster part; 1 where it was measured."""
+    """Speed-up of a replica on a GPU with a faster part; 1 if its speed was measured."""
     estimates, kind = candidates.estimates, int(candidates.problem.table.sku_of[piece.offer])
     sku = candidates.problem.table.skus[kind]
     spec = estimates.estimator.gpus.get(sku.gpu)
@@ -96,9 +97,9 @@ def _faster(spec: GpuSpec, part: Part) -> GpuSpec:
 
 
 def least_joined_usd(candidates: Candidates, run: Training) -> float:
-    """What a run would cost least if any number of any nodes were joined by the market's best fabric.
+    """Least cost of a run if the market's best fabric connected any number of nodes of any kind.
 
-    inf in a market without one.
+    It is inf if the market has no fabric.
     """
     problem = candidates.problem
     fabrics = [sku.fabric for sku in problem.table.skus if sku.fabric is not None]
@@ -111,7 +112,9 @@ def least_joined_usd(candidates: Candidates, run: Training) -> float:
 
 
 def _joined_estimates(candidates: Candidates, joined: Problem, fabric: Fabric) -> Estimates:
-    """Every run on nodes that are joined so: asked for all at once, which costs little more than for one."""
+    """Estimates of every run on nodes with this fabric; one request for all costs little more than for
+    one.
+    """
     estimates, runs = candidates.estimates, [r for r in joined.runs() if isinstance(r, Training)]
     found = estimates.kept.once(
         ("joined", fabric),

@@ -1,11 +1,11 @@
-"""Near ties: of ways that cost nearly the same, the one that is easiest to operate.
+"""Near ties: of options that cost nearly the same, the one that is easiest to operate.
 
 A search for least cost adds a pool, splits a run or starts a node for a saving of cents. After it, each
-workload takes the way on the fewest pools, then of the fewest sellers, then in the fewest parts, then with
-the earliest end (runs, ``run_ties``), then with the fewest starts (services), of those that cost at most
-``policy.premium`` more than its cheapest. Fleets are those that are known, the best on one pool less, paths
-at which a start counts for more, and any of them with the gaps held that cost least for each start saved.
-Stock and budget are kept, and the asked gap if the plan was within it.
+workload gets the option with the fewest pools, then the fewest sellers, then the fewest parts, then the
+earliest end (runs, ``run_ties``) or the fewest starts (services), among the options that cost at most
+``policy.premium`` more than the cheapest. Candidate fleets are the known ones, the best on one pool less, and
+any of these with gaps held where that costs least per avoided start. Stock and budget are respected, and the
+allowed gap if the plan met it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,14 @@ from optimizer.placement.search.standing import Standing
 
 MOST_TRIED = 6
 MOST_EXACT = 8
-"""Services for which fleets on one pool less are planned."""
-CHURN = (0.1, 0.5, 2.0, 8.0)
-"""What a start counts for, in median hourly prices of the units that a path may use."""
+"""Number of services for which fleets on one pool less are planned."""
 
 Stretch = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Upkeep:
-    """What there is to operate of a workload; the less, in this order, the better."""
+    """Operating effort of a workload, compared in this order; less is better."""
 
     pools: int
     sellers: int
@@ -55,7 +53,9 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class NearTie:
-    """What a workload pays for less to operate, and an end that is ``earlier_s`` seconds earlier."""
+    """What a workload pays for less operating effort, and for an end that is ``earlier_s`` seconds
+    earlier.
+    """
 
     more_cents: int
     before: Upkeep
@@ -64,7 +64,7 @@ class NearTie:
 
 
 def upkeep_of(problem: Problem, column: Column) -> Upkeep:
-    """What there is to operate of a fleet."""
+    """Operating effort of a fleet."""
     table = problem.table
     pools = {
         (
@@ -80,23 +80,23 @@ def upkeep_of(problem: Problem, column: Column) -> Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """``share`` of the cheapest way more, and ``most_cents`` in all."""
+    """Limits on the cost of an option: a ``share`` above the cheapest, and ``most_cents`` in total."""
 
     share: float
     most_cents: int
 
     def beside(self, cheapest: Column) -> int:
-        """What a way may cost where ``cheapest`` is there."""
+        """The most that an option may cost if ``cheapest`` is available."""
         return min(cheapest.cost_cents + int(self.share * cheapest.cost_cents), self.most_cents)
 
 
 def starts_of(column: Column) -> int:
-    """How often a node is begun to be held."""
+    """How often a node's holding begins."""
     return sum(len(level) for piece in column.pieces for level in levels_of(piece.spans))
 
 
 def levels_of(spans: Sequence[Span]) -> list[list[Stretch]]:
-    """When node k is held, for each k: while at least k nodes are."""
+    """When the k-th node is held, for each k: while at least k nodes are."""
     levels: list[list[Stretch]] = [[] for _ in range(max((n for _, _, n in spans), default=0))]
     for start, end, nodes in spans:
         for level in levels[:nodes]:
@@ -113,9 +113,9 @@ def decided(
     asked_gap: float,
     hurry: Callable[[], bool] = lambda: False,
 ) -> tuple[Solution, Mapping[str, NearTie]]:
-    """The solution with fleets that are easier to operate, each dearer by at most its premium.
+    """The solution with options that are easier to operate, each at most its premium more expensive.
 
-    Workloads that hold something already stay as they are, and with ``hurry`` the rest does.
+    Workloads that hold something already are unchanged; with ``hurry`` the rest is, too.
     """
     standing = Standing(candidates, dict(solution.choice.columns))
     known = by_workload(solution.columns)
@@ -158,7 +158,7 @@ def decided(
 
 
 def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column]:
-    """The best fleets on one pool less than ``mine``; none where its places need all of them."""
+    """The best fleets on one pool less than ``mine``; none if its zones require all of them."""
     problem = trials.candidates.problem
     pools = upkeep_of(problem, mine).pools
     if pools > MOST_POOLS or pools - 1 < max(1, service.redundancy.zones):
@@ -170,7 +170,9 @@ def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column
 def _decided_run(
     candidates: Candidates, solution: Solution, standing: Standing, party: DependencyGroup, left: int
 ) -> NearTie | None:
-    """Places a run, with what waits for it, in an easier way; what that pays for. None: there is none."""
+    """Places a run and its followers in an easier option; returns what that pays for, or None if there is
+    none.
+    """
     problem = candidates.problem
     pool, mine = solution.pools.get(party.lead), standing.chosen.get(party.lead)
     if pool is None or mine is None or not problem.held.keys().isdisjoint(party.names):
@@ -190,7 +192,7 @@ def _decided_run(
 
 
 def spare_cents(solution: Solution, asked_gap: float) -> int:
-    """What the plan may cost more and stay within the asked gap; no limit where it is not within it."""
+    """How much more the plan may cost within the allowed gap; its whole cost if it does not meet the gap."""
     billed, gap = solution.billed_cents, solution.gap
     if solution.bound_cents is None or gap is None or gap > asked_gap:
         return billed
@@ -200,10 +202,10 @@ def spare_cents(solution: Solution, asked_gap: float) -> int:
 def easier(
     candidates: Candidates, known: Sequence[Column], room: RemainingCapacity, mine: Column, allowed: Allowed
 ) -> Column | None:
-    """The way with the least to operate of those that are ``allowed`` beside the cheapest.
+    """The option with the least operating effort among those ``allowed`` relative to the cheapest.
 
-    Only ways that are allowed beside ``mine`` and have no more to operate count. None where ``mine``
-    is it already. ``room``: what all others leave.
+    Only options that are allowed relative to ``mine`` and need no more effort are considered. None if
+    ``mine`` is the best. ``room``: what all other workloads leave.
     """
     same = [c for c in known if c.after == mine.after and c.pieces]
     problem = candidates.problem
@@ -215,7 +217,9 @@ def easier(
     start_cents = _node_hour_cents(mine)
 
     def is_worth(column: Column) -> bool:
-        """Fewer pools or sellers are worth the premium, a start no more than an hour of a node."""
+        """Fewer pools or sellers are worth the premium; an avoided start is worth at most an hour of a
+        node.
+        """
         less = upkeep_of(problem, column)
         fewer = (less.pools, less.sellers) < (most.pools, most.sellers)
         return fewer or column.cost_cents <= mine.cost_cents + (most.starts - less.starts) * start_cents
@@ -234,7 +238,7 @@ def easier(
 
 
 def _node_hour_cents(column: Column) -> float:
-    """What an hour of a node costs in a fleet, on the mean."""
+    """Average cost of an hour of a node in the fleet."""
     held_s = sum((end - start) * nodes for piece in column.pieces for start, end, nodes in piece.spans)
     return 3600.0 * column.cost_cents / max(1, held_s)
 
@@ -242,9 +246,9 @@ def _node_hour_cents(column: Column) -> float:
 def held_through(
     candidates: Candidates, column: Column, room: RemainingCapacity, limit_cents: int
 ) -> Column | None:
-    """The fleet with its cheapest gaps held, up to a cost; None where stock or spares forbid every gap.
+    """The fleet with its cheapest gaps held, up to a cost; None if stock or spares forbid this.
 
-    With two spares or more one larger replica held on can lower the net rate: such a fleet stays.
+    With two or more spares, holding one larger replica can lower the net rate, so such a fleet is unchanged.
     """
     case = candidates.fleets[column.workload]
     if case.spare > 1 and len({(piece.offer, piece.choice) for piece in column.pieces}) > 1:
@@ -270,9 +274,9 @@ def _filled(candidates: Candidates, column: Column, free: Sequence[bool], limit_
 
 
 class Gaps:
-    """Gaps between the stretches in which node k of a piece is held, and what it costs to hold them too.
+    """Gaps between the intervals in which the k-th node of a piece is held, and the cost of holding them too.
 
-    ``fleet`` holds the levels of each piece; a gap counts only while the level below is held throughout.
+    ``fleet`` holds the levels of each piece. A gap counts only while the level below is held throughout.
     """
 
     def __init__(
@@ -287,8 +291,9 @@ class Gaps:
                 self._push(piece, level)
 
     def fill(self, usd: float, most_each_usd: float) -> None:
-        """Holds the cheapest gaps, one start saved by each, until ``usd`` are spent; none that costs more
-        than ``most_each_usd``."""
+        """Holds the cheapest gaps, each of which avoids one start, until ``usd`` are spent; none above
+        ``most_each_usd``.
+        """
         while self._open:
             known, piece, level, start, end = heapq.heappop(self._open)
             more = self._more_usd(piece, level, start, end)
@@ -316,7 +321,7 @@ class Gaps:
                 heapq.heappush(self._open, (float(usd), piece, level, int(start), int(end)))
 
     def _more_usd(self, piece: int, level: int, start: int, end: int) -> float | None:
-        """What holding a gap costs now; None when it is no gap, or the level below has one there."""
+        """Present cost of holding a gap; None if it is no longer one, or the level below has a gap there."""
         levels = self._fleet[piece]
         if level and not any(a <= start and end <= b for a, b in levels[level - 1]):
             return None
@@ -342,7 +347,9 @@ class Gaps:
 def _passed_over(
     solution: Solution, chosen: Mapping[str, Column], told: Mapping[str, NearTie], column: Column
 ) -> bool:
-    """A known fleet that is cheaper than the easier one, but not than what it was taken for."""
+    """Whether a known fleet is cheaper than the chosen easier one, but not cheaper than the fleet that this
+    replaced.
+    """
     if column.workload not in told or column.after != chosen[column.workload].after:
         return False
     before = solution.choice.columns[column.workload]

@@ -1,4 +1,4 @@
-"""Fleets of one service under other limits of pools and kinds of GPU, beside all that the others hold."""
+"""Fleets of one service under other limits of pools and kinds of GPU while everything else stays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def fleets_under(
     limits: FleetLimits,
     offers: Sequence[int] | None = None,
 ) -> list[Column]:
-    """Fleets that start when ``mine`` does, on some offers (None: on any), which fit beside the others."""
+    """Fleets with the start of ``mine`` on some offers (None: on any) that fit in what other workloads
+    leave.
+    """
     trial = trials.open(_under(trials.candidates.problem.request, service, limits), service.name)
     if trial is None or trial.candidates.log(service.name).obstacle is not None:
         return []
@@ -38,7 +40,7 @@ def fleets_under(
 
 
 def _under(request: PlanRequest, service: Serving, limits: FleetLimits) -> PlanRequest:
-    """The request with these limits of a service's fleet, whatever the policies say of fleets."""
+    """The request with these limits on a service's fleet, overriding the policies."""
     changed = replace(service, fleet=limits, policy=_unlimited(service.policy))
     workloads = tuple(changed if w.name == service.name else w for w in request.workloads)
     return replace(request, policy=_unlimited(request.policy), workloads=workloads)

@@ -1,5 +1,6 @@
-"""Changes of a workload itself that may let it in, the nearest first of each kind: sizes, times, number
-formats, engines, objectives, redundancy."""
+"""Changes of a workload itself that may admit it, smallest first: sizes, times, precisions, engines,
+objectives, redundancy.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ BITS: Mapping[Precision, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed request, and what of it changed. ``trades``: the next of its kind may be much cheaper."""
+    """A changed request, and a description of the change. ``trades``: the next of its kind may be much
+    cheaper.
+    """
 
     says: str
     request: PlanRequest
@@ -60,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A left-out workload of a request; a way of it may cost less than ``below_cents``, lateness counted."""
+    """A left-out workload of a request; it may cost less than ``below_cents``, lateness included."""
 
     trials: Trials
     request: PlanRequest
@@ -78,9 +81,9 @@ Proposer = Callable[[Asked], Iterator[Change]]
 
 
 def own_proposers(workload: Workload, reason: Obstacle) -> tuple[Sequence[Proposer], Sequence[Proposer]]:
-    """What changes that which stands in the way, and what else of the workload may change.
+    """Proposers of changes that address the obstacle, and of other changes of the workload.
 
-    Where the rules let no offer through, nothing else that a workload says of itself lets one.
+    If the policies exclude every offer, no other change of the workload can help.
     """
     able = ABLE[workload.kind]
     first = [proposer for proposer in NEAREST.get(reason, ()) if proposer in able]
@@ -104,7 +107,7 @@ def _fewer_gpus(asked: Asked) -> Iterator[Change]:
 
 
 def _gpu_counts(asked: Asked, request: PlanRequest, sign: float) -> Iterator[int]:
-    """GPUs of the way with the fewest (or the most) that can be paid, and of the cheapest way of all."""
+    """GPUs of the affordable option with the fewest (or the most), and of the cheapest option."""
     trial = asked.trials.open(request, asked.workload.name)
     if trial is None:
         return
@@ -120,7 +123,7 @@ def _gpu_counts(asked: Asked, request: PlanRequest, sign: float) -> Iterator[int
 
 
 def _columns(trial: Trial, key: RunKey, below_cents: float) -> Iterator[Column]:
-    """The nearest way of a run that can be paid, and the cheapest of all."""
+    """The affordable option of a run with the best ``key``, then the cheapest."""
     nearest = trial.nearest(key, below_cents)
     if nearest is not None:
         yield nearest
@@ -130,7 +133,9 @@ def _columns(trial: Trial, key: RunKey, below_cents: float) -> Iterator[Column]:
 
 
 def _later_deadline(asked: Asked) -> Iterator[Change]:
-    """Within the horizon; in a longer one where that is not enough and no service would last longer."""
+    """A later deadline within the horizon; if that does not suffice and there are no services, in a longer
+    horizon.
+    """
     run = asked.workload
     assert not isinstance(run, Serving)
     horizon = asked.request.horizon
@@ -169,7 +174,7 @@ def _later_within(asked: Asked, horizon: Window) -> Iterator[Change]:
 
 
 def _whole_hour(instant: datetime, horizon: Window) -> datetime:
-    """The next full hour after the horizon's start, within the horizon."""
+    """The next full hour after the start of the horizon, within the horizon."""
     return min(horizon.end, horizon.start + math.ceil((instant - horizon.start) / HOUR) * HOUR)
 
 
@@ -180,14 +185,14 @@ def _interruptible(asked: Asked) -> Iterator[Change]:
 
 
 def _other_precision(asked: Asked) -> Iterator[Change]:
-    """Formats nearest in width first; of two as near, the wider one, which loses nothing; INT4 last."""
+    """Other precisions, closest in width first; if equally close, the wider, lossless one; INT4 last."""
     workload = asked.workload
     assert not isinstance(workload, Training)
     yield from _precisions(asked, [p for p in BITS if p not in workload.precisions])
 
 
 def _narrower_precision(asked: Asked) -> Iterator[Change]:
-    """Formats of fewer bytes, which take less memory and less time."""
+    """Precisions of fewer bytes, which take less memory and time."""
     workload = asked.workload
     assert not isinstance(workload, Training)
     least = min(BITS[precision] for precision in workload.precisions)
@@ -203,7 +208,7 @@ def _precisions(asked: Asked, others: Sequence[Precision]) -> Iterator[Change]:
 
 
 def _trained_in(asked: Asked) -> Iterator[Change]:
-    """Formats of a run, in the same order."""
+    """Other precisions of a run, in the same order."""
     run = asked.workload
     assert isinstance(run, Training)
     others = [p for p in BITS if p not in (run.precision, Precision.INT4)]
@@ -226,7 +231,7 @@ def _other_engine(asked: Asked) -> Iterator[Change]:
 
 
 def _looser_slo(asked: Asked) -> Iterator[Change]:
-    """The least that something allowed reaches, then looser ones, which cost less."""
+    """The tightest objective that some allowed offer meets, then looser ones, which cost less."""
     service, candidates = asked.workload, asked.trials.candidates
     assert isinstance(service, Serving)
     for least in reachable_objectives(candidates.problem, candidates.estimates, service):
@@ -246,7 +251,7 @@ def _both(slo: Slo) -> tuple[float, float]:
 
 
 def _looser(now: Slo, least: Slo, factor: float) -> Slo:
-    """The least objective, and of it those limits looser by a factor that are not as they were."""
+    """The tightest reachable objective, with the limits that had to change multiplied by a factor."""
     both = zip(_both(now), _both(least), strict=True)
     return Slo(*(ms if ms == asked_ms else float(f"{ms * factor:.2g}") for asked_ms, ms in both))
 
@@ -270,7 +275,7 @@ def _fewer_spares(asked: Asked) -> Iterator[Change]:
 
 
 def _more_pools(asked: Asked) -> Iterator[Change]:
-    """The fewest pools of which some set is enough, or any number."""
+    """The smallest sufficient number of pools, or any number."""
     service = asked.workload
     assert isinstance(service, Serving)
     now = rules_of(asked.request.policy, service).max_pools
@@ -282,7 +287,7 @@ def _more_pools(asked: Asked) -> Iterator[Change]:
 
 
 def more_nodes(asked: Asked) -> Iterator[Change]:
-    """As many nodes as the cheapest way takes of an offer of which nobody says how many there are."""
+    """As many assumed nodes as the cheapest option takes of an offer whose seller states no number."""
     counted = assumed_nodes(asked.request)
     request = _assuming(asked, MOST_ASSUMED)
     way = asked.trials.cheapest(request, asked.workload.name)
@@ -343,4 +348,4 @@ NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
     Obstacle.PRICE: (_later_deadline, _interruptible, _more_gpus),
     Obstacle.BUDGET: (_later_deadline, _interruptible, _more_gpus),
 }
-"""Of the changes that a workload can have, those that bear on an obstacle."""
+"""Which changes address an obstacle."""

@@ -1,6 +1,7 @@
-"""Rules of policies widened just so far that a left-out workload finds a way.
+"""Policy rules, widened only as far as a left-out workload needs.
 
-A rule is dropped, the cheapest way without it is found, and the rule is written again with what that needs.
+A rule is dropped, the cheapest option without it is found, and the rule is written again with what that
+option needs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Narrowing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of a policy: whether it is written, without it, and with what ``offers`` need."""
+    """A rule of a policy: whether it is present, how to drop it, and how to widen it for ``offers``."""
 
     gate: Obstacle
     is_written: Callable[[Policy], bool]
@@ -40,7 +41,7 @@ class Rule:
 
 
 def policy_changes(asked: Asked, reason: Obstacle) -> Iterator[Change]:
-    """One rule after the other, those of the gate that stands in the way first; then all of them at once."""
+    """Each rule alone, those of the obstacle's gate first; then all together."""
     written = [rule for rule in RULES if any(rule.is_written(p) for p in _policies(asked))]
     ordered = sorted(written, key=lambda rule: rule.gate is not reason)
     if any(rule is REGIONS for rule in ordered):
@@ -79,7 +80,7 @@ def _changed(
     is_written: Callable[[Policy], bool],
     change: Callable[[Policy], Policy],
 ) -> PlanRequest:
-    """The request with a rule changed wherever it is written."""
+    """The request with a rule changed wherever it is present."""
     name = asked.workload.name
     policy = change(request.policy) if is_written(request.policy) else request.policy
     return replace(
@@ -93,7 +94,7 @@ def _changed(
 
 
 def _by_geography(asked: Asked) -> Iterator[Change]:
-    """Countries in place of patterns that begin with the word for them and find nothing."""
+    """Countries instead of region patterns that begin with the name of a geography and match nothing."""
     for policy in _policies(asked):
         named = [geography_named(pattern) for pattern in policy.regions or ()]
         geography = tuple(dict.fromkeys(name for name in named if name is not None))
@@ -116,7 +117,7 @@ def _more(allowed: tuple[str, ...] | None, needed: Sequence[str]) -> tuple[str, 
 
 
 def _wider_countries(policy: Policy, offers: Sequence[Offer]) -> Policy:
-    """With the countries of the offers; without the rule where a country is not known."""
+    """Adds the countries of the offers; drops the rule if a country is unknown."""
     countries = [offer.country for offer in offers if offer.country is not None]
     if len(countries) < len(offers):
         return replace(policy, countries=None, geography=None)
@@ -212,7 +213,7 @@ def _tags_less(policies: Sequence[Policy], offers: Sequence[Offer]) -> list[str]
 
 
 def hosts_change(asked: Asked) -> Iterator[Change]:
-    """Machines that others lend out, which are the last thing to ask for."""
+    """Allows community hosts, which is the last resort."""
     both = tuple(HostKind)
     said = [policy.hosts for policy in _policies(asked) if policy.hosts is not None]
     if said and all(set(hosts) == set(both) for hosts in said):

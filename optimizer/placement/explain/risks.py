@@ -1,5 +1,6 @@
-"""What a run lacks at the upper end of its estimate's 80 % interval, as clauses: time that is held, time
-before its deadline, memory of its GPUs. It changes no choice."""
+"""What a run lacks at the upper end of its estimate's 80 % interval, as clauses: held time, time before the
+deadline, GPU memory. It does not influence the plan.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from optimizer.placement.runs.candidates import Run, begins_s, deadline_s
 
 UPPER_END = "at the upper end of its 80 % interval"
 LEAST_OVER_HOURS = 1 / 60
-"""Less than a minute is not told."""
+"""Less than a minute is not reported."""
 
 
 def risk_rules(candidates: Candidates, workload: Workload, column: Column, piece: Piece) -> Iterator[str]:
-    """What the upper end passes: the stretch that can be held, the deadline, the memory of a GPU."""
+    """What the upper end exceeds: the interval that can be held, the deadline, or the memory of a GPU."""
     if isinstance(workload, Serving):
         return
     yield from _stretch_rule(candidates, workload, piece)
@@ -80,7 +81,7 @@ def _both(what: str, needed: float, most: float) -> str:
 
 
 def _begin_s(candidates: Candidates, run: Run, piece: Piece) -> float:
-    """When the work of a piece begins; a window may be held before."""
+    """When the work of a piece begins; a window may be held earlier."""
     start = float(piece.spans[0][0])
     if not candidates.problem.table.is_window[piece.offer]:
         return start
@@ -88,7 +89,7 @@ def _begin_s(candidates: Candidates, run: Run, piece: Piece) -> float:
 
 
 def _hours(candidates: Candidates, run: Run, piece: Piece) -> tuple[float, float]:
-    """Hours of a piece, and those at the upper end of the interval."""
+    """Hours of a piece: expected, and at the upper end of the interval."""
     estimate = estimate_of(candidates, run, piece)
     if not isinstance(run, Batch):
         return estimate.value["hours"], estimate.high["hours"]
@@ -101,7 +102,7 @@ def _hours(candidates: Candidates, run: Run, piece: Piece) -> tuple[float, float
 
 
 def _memory_gb(candidates: Candidates, piece: Piece) -> float:
-    """What a driver shows of a GPU's memory; what the seller says where nothing is known of the GPU."""
+    """Usable memory of a GPU, or what the seller states if the GPU is unknown."""
     table, estimator = candidates.problem.table, candidates.estimates.estimator
     sku = table.skus[int(table.sku_of[piece.offer])]
     spec = estimator.gpus.get(sku.gpu)

@@ -24,7 +24,7 @@ from optimizer.placement.runs.sizes import BATCH_NODES
 
 
 def size_rules(candidates: Candidates, found: RunCandidates, piece: Piece) -> Iterator[Clause]:
-    """Why a run has no fewer nodes, and what the seller's menu adds to them."""
+    """Why a run has no fewer nodes, and how many the seller's node counts add."""
     bought, working = piece.spans[0][2], working_nodes(candidates, found.run, piece)
     yield _node_rule(candidates, found, piece, bought)
     if working < bought:
@@ -43,7 +43,7 @@ def _node_rule(candidates: Candidates, found: RunCandidates, piece: Piece, nodes
 
 
 def _why_not_fewer(candidates: Candidates, found: RunCandidates, piece: Piece) -> str | None:
-    """What the next smaller size does not do; None where it only costs more."""
+    """What the next smaller size fails to do; None if it only costs more."""
     run, table = found.run, candidates.problem.table
     nodes = working_nodes(candidates, run, piece)
     sizes = BATCH_NODES if isinstance(run, Batch) else candidates.estimates.node_counts
@@ -60,7 +60,7 @@ def _why_not_fewer(candidates: Candidates, found: RunCandidates, piece: Piece) -
 
 
 def _needed_s(candidates: Candidates, found: RunCandidates, piece: Piece, nodes: int) -> float:
-    """Seconds of the whole run on so many nodes of a piece's offer; inf where they do not hold it."""
+    """Seconds of the whole run on ``nodes`` nodes of a piece's offer; inf if it does not fit."""
     table, estimates, run = candidates.problem.table, candidates.estimates, found.run
     row, kind = estimates.row_of[run.name], int(table.sku_of[piece.offer])
     if isinstance(run, Training):
@@ -80,7 +80,7 @@ def _needed_s(candidates: Candidates, found: RunCandidates, piece: Piece, nodes:
 def _missed(
     candidates: Candidates, found: RunCandidates, piece: Piece, nodes: int, needed_s: float
 ) -> str | None:
-    """What a run of ``needed_s`` on ``nodes`` of the piece's offer misses, wherever it begins there."""
+    """What a run of ``needed_s`` on ``nodes`` of the piece's offer misses, whenever it starts there."""
     problem, run = candidates.problem, found.run
     table, last_s = problem.table, last_second(problem, run)
     if table.is_window[piece.offer]:

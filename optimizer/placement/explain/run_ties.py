@@ -1,7 +1,7 @@
-"""Near ties of runs: of ways that cost nearly the same, the one on fewer pools, of fewer sellers, in fewer
-parts, and then the one that ends earlier.
+"""Near ties of runs: of options that cost nearly the same, the one with fewer pools, sellers and parts, then
+the one that ends earlier.
 
-What waits for a run is placed anew after each way that is looked at, and counts in what it costs.
+The followers of a run are placed again for each option, and count in its cost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optimizer.placement.search.standing import Standing
 MOST_LOOKED_AT = 64
 MOST_FOLLOWED = 4
 WORTH_OF_TIME = 0.1
-"""An end that is earlier by a share of the time until it is worth a tenth of that share of the cost."""
+"""Worth of an earlier end: saving a share of the time is worth this fraction of that share of the cost."""
 
 Way = dict[str, Column]
 
@@ -46,9 +46,9 @@ def easier_run(
     share: float,
     most_cents: int,
 ) -> tuple[Way, int] | None:
-    """The easier way of a run with what waits for it, and how much more all of it costs; None: none is.
+    """The easier option of a run with its followers, and its additional cost in total; None if there is none.
 
-    It costs at most ``share`` of the run more, and ``most_cents`` in all.
+    It costs at most ``share`` of the run more, and at most ``most_cents``.
     """
     mine = standing.chosen[party.lead]
     now = party_cents(candidates, standing.chosen, party)
@@ -66,7 +66,7 @@ def easier_run(
 def _near(
     candidates: Candidates, pool: RunPool, mine: Column, spare: int, delay_cents: int
 ) -> Iterator[Column]:
-    """Ways of the run that may be allowed, cheapest first."""
+    """Options of the run that may be allowed, cheapest first."""
     usd = pool.total_usd
     cheap = np.flatnonzero(usd * 100 <= mine.total_cents + spare + delay_cents + 1)
     for index in cheap[np.argsort(usd[cheap], kind="stable")][:MOST_LOOKED_AT]:
@@ -85,7 +85,7 @@ def _fewer(
     now: int,
     spare: int,
 ) -> tuple[Way, int] | None:
-    """The way with the fewest pools, sellers and parts, if fewer than now."""
+    """The option with the fewest pools, sellers and parts, if these are fewer than now."""
     problem, mine = candidates.problem, standing.chosen[party.lead]
     fewer = [column for column in near if parts_of(problem, column) < parts_of(problem, mine)]
     fewer.sort(key=lambda column: (parts_of(problem, column), column.total_cents))
@@ -102,10 +102,10 @@ def _sooner(
     most: int,
     premium: float,
 ) -> tuple[Way, int] | None:
-    """The earliest of the ways with as little to operate whose time is worth what it costs.
+    """The earliest option with no more operating effort whose time saved is worth its cost.
 
-    Its time is worth ``WORTH_OF_TIME``. Where the upper end of the 80 % interval of ``base`` passes the
-    deadline, the share of that overrun which the way avoids is worth as large a share of the premium.
+    The time saved is worth ``WORTH_OF_TIME``. If the upper end of the 80 % interval of ``base`` passes the
+    deadline, avoiding a share of that overrun is worth the same share of the premium.
     """
     problem, run = candidates.problem, candidates.runs[party.lead].run
     whole_s = max(1.0, base.end_s - first_second(problem, run))
@@ -127,7 +127,7 @@ def _sooner(
 def _followed(
     candidates: Candidates, standing: Standing, party: DependencyGroup, ways: list[Column], most: int
 ) -> Iterator[tuple[Way, int]]:
-    """Those that fit with what waits for the run, and what all of it costs, at most ``most``."""
+    """The options that fit together with the run's followers, and their total costs, at most ``most``."""
     tried = 0
     with standing.without(party.names) as room:
         for column in ways:

@@ -1,4 +1,4 @@
-"""What a seller states of stock and is taken whole, and what the tokens of a traffic cost, as clauses."""
+"""Clauses on stated stock that is exhausted, and on the cost per token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from optimizer.placement.problem.units import HOUR_S
 
 
 def all_taken_rule(problem: Problem, ledger: Ledger, piece: Piece) -> str | None:
-    """That at some time no node is left of those that the seller states; None where some are."""
+    """Says that all nodes that the seller states are taken at some time; None if some are always left."""
     offer = problem.table.offers[piece.offer]
     if offer.stock.nodes is None or offer.window is not None:
         return None
@@ -33,7 +33,7 @@ def all_taken_rule(problem: Problem, ledger: Ledger, piece: Piece) -> str | None
 
 
 def tokens_rule(candidates: Candidates, workload: Workload, column: Column) -> Iterator[Clause]:
-    """What is paid for a million output tokens of the traffic as it comes, idle hours in it."""
+    """The cost of a million output tokens of the actual traffic, idle hours included."""
     if isinstance(workload, Serving):
         case, problem = candidates.fleets[workload.name], candidates.problem
         start = max(float(problem.t0_s), column.after_s or 0.0)

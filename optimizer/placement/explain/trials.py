@@ -1,7 +1,7 @@
-"""One workload tried under a changed request, beside what all others hold.
+"""Tries one workload under a changed request while all others keep what they hold.
 
-A trial makes the candidates of that workload (and of the services that wait for it) anew, takes the others'
-nodes and quotas off, and looks for the cheapest way, whatever it costs: money is weighed by who asks.
+A trial builds the candidates of the workload and its followers, subtracts the others' nodes and quotas, and
+finds the cheapest columns, whatever they cost: the caller judges the cost.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ MOST_CANDIDATES = 200_000
 MOST_COLUMNS = 48
 LEAST_TRIALS = 2
 UNIT_HOUR_S, RUN_S = 5e-6, 2e-6
-"""Seconds that a trial counts for, for each hour of each unit of a fleet and each candidate of a run: about
-what they take on one core. They are counted, not measured, so that every machine tries the same."""
+"""Counted seconds of a trial for each hour of each unit of a fleet, and for each candidate of a run: about
+their time on one core. They are counted, not measured, so that every machine tries the same.
+"""
 
 RunKey = Callable[[Problem, RunCandidates], Floats]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a workload is placed, with what waits for it; ``lead`` is its own column."""
+    """The columns of a workload and its followers; ``lead`` is its own column."""
 
     lead: Column
     columns: tuple[Column, ...]
@@ -68,7 +69,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """The candidates of one workload under a changed request, and the room that others leave."""
+    """The candidates of one workload under a changed request, and the capacity that others leave."""
 
     candidates: Candidates
     party: DependencyGroup
@@ -77,7 +78,7 @@ class Trial:
     make: FleetMaker
 
     def cheapest(self) -> Way | None:
-        """The cheapest way; None where there is none."""
+        """The cheapest columns; None if there are none."""
         name = self.party.lead
         if self.candidates.log(name).obstacle is not None:
             return None
@@ -89,14 +90,14 @@ class Trial:
         return None if found is None else Way(found[name], tuple(found.values()))
 
     def nearest(self, key: RunKey, below_cents: float) -> Column | None:
-        """The way of a run with the least ``key`` of its candidates that costs less than a limit."""
+        """The column of a run with the least ``key`` that costs less than a limit."""
         pool = bare_pools(self.candidates).get(self.party.lead)
         if pool is None or not len(pool.found):
             return None
         return next(self._by(pool, key, below_cents), None)
 
     def earliest(self, below_cents: float) -> Column | None:
-        """The way of a run that ends first, begun at once or when another's holding ends."""
+        """The column of a run that ends first, started at once or when another holding ends."""
         pool = bare_pools(self.candidates).get(self.party.lead)
         if pool is None or not len(pool.found):
             return None
@@ -120,8 +121,10 @@ class Trial:
 
 @dataclass(slots=True)
 class Trials:
-    """Trials of a plan's candidates beside ``chosen``. After ``most`` of them none finds a way; nor, but for
-    the first few, when their counted work has come to ``most_s`` seconds. ``make``: how fleets are found.
+    """Trials of workloads of a plan's candidates, given the columns ``chosen``.
+
+    After ``most`` trials every further one fails; so does one after the first few once ``most_s`` seconds of
+    work have been counted. ``make`` builds fleets.
     """
 
     candidates: Candidates
@@ -133,7 +136,9 @@ class Trials:
     spent_s: float = 0.0
 
     def open(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Trial | None:
-        """A trial of one workload under ``request``, also ``beside`` others' ways; None: no more may be."""
+        """A trial of one workload under ``request``, given also the columns ``beside``; None if no more
+        trials are allowed.
+        """
         if self.tried >= self.most or (self.tried >= LEAST_TRIALS and self.spent_s >= self.most_s):
             return None
         self.tried += 1
@@ -161,12 +166,12 @@ class Trials:
         return Trial(made, party, room, None if after is None else self.chosen.get(after), self.make)
 
     def cheapest(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Way | None:
-        """The cheapest way of one workload under ``request``; None where there is none."""
+        """The cheapest columns of one workload under ``request``; None if there are none."""
         trial = self.open(request, name, beside)
         return None if trial is None else trial.cheapest()
 
     def _problem(self, request: PlanRequest, workload: Workload, party: DependencyGroup) -> Problem:
-        """The problem of the party, and of the run that it waits for, alone."""
+        """The problem of only the dependency group and the run that it follows."""
         problem = self.candidates.problem
         old, table, of_market = problem.request, problem.table, problem.kept_of_market
         assumed = assumed_nodes(request)
@@ -189,7 +194,7 @@ class Trials:
         )
 
     def _estimates(self, problem: Problem, workload: Workload) -> Estimates:
-        """What is known, where the physics of the workload are as they were."""
+        """The known estimates, if the workload's physical properties are unchanged; else new ones."""
         known = self.candidates.estimates
         if _physics(workload) == _physics(self.candidates.problem.request.workload(workload.name)):
             return known
@@ -201,7 +206,7 @@ def _quotas(request: PlanRequest) -> tuple[object, ...]:
 
 
 def _physics(workload: Workload) -> tuple[object, ...]:
-    """Of what a fix may change, that which the performance core looks at."""
+    """The properties that a fix may change and that the performance core uses."""
     if isinstance(workload, Training):
         return (workload.precision,)
     if isinstance(workload, Serving):

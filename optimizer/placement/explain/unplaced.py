@@ -1,4 +1,4 @@
-"""What stood in the way of a workload that was left out, and the changes that would let it in."""
+"""Why a workload was left out, and the changes that would admit it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from optimizer.placement.search.runner_up import main_piece, named
 from optimizer.placement.search.solve import Solution
 
 LEAST_TRIED = 5
-"""For so many left-out workloads changes are tried however late it is."""
+"""For this many left-out workloads, changes are tried even if time is over."""
 TEXTS = {
     Obstacle.POLICY: "allow more providers, regions or hosts",
     Obstacle.TIER: "allow more tiers",
@@ -53,9 +53,10 @@ def explain_unplaced(
     work_s: float,
     ended: Callable[[], bool] = lambda: False,
 ) -> tuple[tuple[Unplaced, ...], int]:
-    """One line for each workload that was left out, in the request's order; and for how many no change of
-    the document was tried, as the time had ``ended``. ``work_s``: counted seconds in which changes may be
-    tried."""
+    """One entry for each left-out workload, in the request's order; and for how many no change was tried.
+
+    ``work_s``: counted seconds for trying changes; ``ended``: whether the time is over.
+    """
     left = solution.choice.left_out
     out = [w for w in candidates.problem.request.workloads if w.name in left]
     if not out:
@@ -76,9 +77,9 @@ def explain_unplaced(
 
 @dataclass(frozen=True, slots=True)
 class _Stopped:
-    """The obstacle, and what is said where no change of the document is found.
+    """The obstacle, and the advice if no change of the document is found.
 
-    ``quota``: the one that keeps it out, and how much would do.
+    ``quota``: the one that excludes the workload, and the limit that would suffice.
     """
 
     reason: Obstacle
@@ -117,7 +118,7 @@ def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> 
 
 
 def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> _Stopped | None:
-    """The quota without which the workload would have a way that it can pay; None: it is not a quota."""
+    """The quota without which the workload would have an affordable option; None if no quota excludes it."""
     problem = candidates.problem
     if not quota_rows(problem):
         return None
@@ -141,12 +142,12 @@ def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> _S
 
 
 def _is_out(candidates: Candidates, workload: Workload) -> bool:
-    """Whether no candidate of it passed the gates."""
+    """Whether no candidate of the workload passed the gates."""
     return candidates.log(workload.name).obstacle is not None
 
 
 def _contention_fix(candidates: Candidates, solution: Solution, cheapest: Column) -> str:
-    """The offer that is short, and who holds it."""
+    """Names the offer that is short, and the workloads that hold it."""
     piece = main_piece(cheapest)
     nodes = max(n for _, _, n in piece.spans)
     holders = blockers(candidates.problem, solution.choice.columns, cheapest)
@@ -176,7 +177,7 @@ def _cheapest_column(candidates: Candidates, solution: Solution, workload: Workl
 
 
 def _cheapest_passing(candidates: Candidates, problem: Problem, workload: Workload) -> Offer | None:
-    """The cheapest offer that the gates let through for a changed workload."""
+    """The cheapest offer that passes the gates for a changed workload."""
     estimates = candidates.estimates
     if isinstance(workload, Serving):
         case = build_fleet_case(problem, estimates, workload)

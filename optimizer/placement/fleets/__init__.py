@@ -1,5 +1,6 @@
-"""One exact model of a fleet over its hours: pools, the sets of them, covers of hours, walks; lanes.
+"""An exact model of one service's fleet over its hours: pools, sets of pools, hourly covers, shortest paths;
+lanes.
 
-It imports ``runtime`` and ``problem``. Begin with ``model``, then ``pools`` and ``sets``; ``many_pools``
-for more of them.
+It imports ``runtime`` and ``problem``. Begin with ``model``, then ``pools`` and ``sets``; fleets on more
+pools are in ``many_pools``.
 """

@@ -1,14 +1,14 @@
-"""Compiled loops that bound sets of pools beside further pools, which may be others in every hour.
+"""Compiled loops that bound a set of pools extended by further pools, which may differ from hour to hour.
 
-L pools, R levels, C classes of hours, each with one of P dual prices, m pools of one set, G groups of rates,
-X steps of rate. Costs are USD an hour. Of a fleet on a set and k further pools these hold in every hour,
-whatever the further ones are, with Z places asked for:
+L pools, R levels, C classes of hours, P dual prices, m pools of one set, G groups of rates, X steps of rate.
+Costs are USD an hour. Let a fleet stand on a set and k further pools, with Z places required. Whatever the
+further pools are, these conditions hold in every hour:
 
-- at least Z − k places of the set carry ``least_share`` × demand on the set's pools alone: a further pool
-  makes one place more, or lifts one;
-- without any one place of the set, the rest and the further pools carry ``loss_share`` × demand;
-- so do the set and any k − 1 further pools: what the set lacks is carried k/(k − 1) times by the k, and a
-  single one is of no help.
+- at least Z − k places of the set carry ``least_share`` × demand by themselves, because each further pool
+  adds one place or completes one;
+- without any one place of the set, the rest of the set and the further pools carry ``loss_share`` × demand;
+- the set and any k − 1 of the further pools carry that as well. Summed over all choices, the further pools
+  carry at least k/(k − 1) × what the set lacks; a single further pool (k = 1) cannot help.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from optimizer.placement.runtime.compiled import compiled
 def any_cover(
     demand: Floats, dual: Ints, spare: float, smallest: Floats, step: float, others: Floats
 ) -> Floats:
-    """Least USD [G, C] an hour of any pools in each class; ``others`` and the groups as in
-    ``sets_with_others``."""
+    """Least USD [G, C] an hour of a fleet on any pools in each class.
+
+    ``others`` and the groups are those of ``sets_with_others``.
+    """
     found = np.empty((len(smallest), len(demand)))
     steps = others.shape[2] - 1
     for c in range(len(demand)):
@@ -40,10 +42,11 @@ def any_cover(
 def cheapest_single(
     pools: Ints, usd: Floats, most: Ints, rate: Floats, largest: float, step: float, steps: int
 ) -> Floats:
-    """USD [P, steps + 1] of the cheapest of ``pools`` alone that serves so many steps of rate; 0 for none.
+    """USD [P, steps + 1] of the cheapest single one of ``pools`` that serves a number of steps of rate; 0 for
+    no step.
 
-    Pools with a rate above ``largest`` are left out. A level counts as the steps that it begins, so that what
-    is said is never too dear.
+    Pools with a rate above ``largest`` are left out. The rate of a level is rounded up to whole steps, so the
+    cost is a lower bound.
     """
     found = np.full((len(usd), steps + 1), np.inf)
     found[:, 0] = 0.0
@@ -62,8 +65,9 @@ def cheapest_single(
 
 @compiled
 def joined_by_one(single: Floats, before: Floats) -> Floats:
-    """USD [P, X] of one pool, of which ``single`` [P, X] is the cheapest, beside what ``before`` [P, X] can
-    do."""
+    """USD [P, X] of serving each rate with one more pool; ``single`` and ``before`` [P, X] are the costs of
+    one pool and of those before.
+    """
     found = before.copy()
     steps = before.shape[1] - 1
     for dual in range(len(found)):
@@ -83,12 +87,12 @@ def sets_beside_rate(
     sets: Ints, usd: Floats, most: Ints, rate: Floats, demand: Floats, dual: Ints, weight: Floats,
     spare: float, loss: float, usd_per_rate: Floats, onward: Floats, limit: float,
 ) -> Floats:  # fmt: skip
-    """Least USD [N] of fleets on ``sets`` [N, m] and one further pool, which is charged ``usd_per_rate`` [P]
-    for each unit of rate that is left to it: no pool serves a unit for less.
+    """Lower bound [N] on fleets on ``sets`` [N, m] and one further pool, which is charged by its rate.
 
-    The set carries ``loss`` × demand without the further pool. ``spare`` is in requests/s. A set that surely
-    reaches ``limit`` is told as what is known by then. A pool's level costs what it costs less what its rate
-    saves, so the last pool takes the best of its levels that suffice.
+    The further pool costs ``usd_per_rate`` [P] for each unit of rate that it carries, since no pool serves a
+    unit for less. Without it the set carries ``loss`` × demand. ``spare`` is in requests/s. A set that
+    reaches ``limit`` gets the bound known by then. A level counts its cost minus what its rate saves on the
+    further pool, so the set's last pool takes the best of its sufficient levels.
     """
     n, m = sets.shape
     size, pools = usd.shape[2], usd.shape[1]
@@ -143,13 +147,14 @@ def sets_with_others(
     smallest: Floats, step: float, others: Floats, any_usd: Floats, onward: Floats, limit: float, work: Ints,
     most_work: int,
 ) -> Floats:  # fmt: skip
-    """Least USD [N] of fleets on ``sets`` [N, m] and ``further`` pools, other ones in each class of hours.
+    """Lower bound [N] on fleets on ``sets`` [N, m] and ``further`` pools, which may differ between classes of
+    hours.
 
-    ``others`` [G, P, X]: what further pools cost where no rate in use is above ``largest`` [G]; the spares
-    are then at least ``smallest`` [G]; ``any_usd`` [G, C]: what a class costs at least so. ``loss``,
-    ``least``, ``places``: the rules, as shares of the demand. ``onward`` [C + 1]: what all classes from each
-    on cost at least; a set that surely reaches ``limit`` is told as what is known by then, and 0 where
-    ``most_work`` was done.
+    ``others`` [G, P, X]: cost of the further pools if no rate in use exceeds ``largest`` [G]; spares then
+    carry at least ``smallest`` [G]. ``any_usd`` [G, C]: lower bound of each class in this case. ``loss``,
+    ``least``, ``places``: the rules, as shares of the demand. ``onward`` [C + 1]: lower bound of all classes
+    from each one on. A set that reaches ``limit`` gets the bound known by then; sets after ``most_work`` was
+    done get 0.
     """
     n, m = sets.shape
     found = np.zeros(n)
@@ -186,8 +191,11 @@ def _beside(
     pools: Ints, usd: Floats, most: Ints, rates: Floats, places: Ints, need: float, without: float,
     carried: float, standing: int, further: int, step: float, others: Floats, limit: float, work: Ints,
 ) -> float:  # fmt: skip
-    """Least USD of one hour with any levels of ``pools``, up to ``most`` [m], and what ``others`` [X] cost
-    for the rest; ``standing`` places of the pools carry ``carried`` requests/s."""
+    """Least USD of one hour: levels of ``pools`` up to ``most`` [m], plus ``others`` [X] for the remaining
+    rate.
+
+    ``standing`` places of the pools carry ``carried`` requests/s each.
+    """
     m, steps = len(pools), len(others) - 1
     level = np.zeros(m, dtype=np.int64)
     spent, served = np.zeros(m + 1), np.zeros(m + 1)
@@ -230,7 +238,7 @@ def _beside(
             continue
         if rest <= 0:
             found = min(found, spent[m])
-            depth -= 1  # more of the last pool only costs more
+            depth -= 1  # higher levels of the last pool only cost more
             continue
         at = min(steps, int(np.floor(rest / step * (1 - EPSILON))))
         found = min(found, spent[m] + others[at])
@@ -239,9 +247,11 @@ def _beside(
 
 @compiled
 def grown_sets(sets: Ints, owner: Ints, most: int) -> Ints:
-    """Sets of one pool more [N, m + 1], all of whose parts are among ``sets`` [.., m], which ascend.
+    """Sets of m + 1 pools [N, m + 1] whose subsets of m pools are all among ``sets`` [.., m], sorted
+    ascending.
 
-    No two pools of a set have one owner. At most ``most`` sets: fewer rows than that are all.
+    No two pools of a set have the same owner. At most ``most`` sets are returned; fewer rows are all that
+    exist.
     """
     n, m = sets.shape
     base = len(owner)

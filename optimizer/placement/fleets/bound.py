@@ -1,8 +1,8 @@
-"""What is proven of one service: the least that it costs from any start to the horizon's end.
+"""Lower bounds on the cost of one service, from any start to the end of the horizon.
 
-``hourly_bound`` knows what hours cost at least, whatever the service's pools: an unbounded knapsack for each
-level of demand. Every rule that is left out of it makes a fleet dearer: stock, pools, kinds of GPU, starts
-and minimum terms. U units of the case, D levels of demand.
+``hourly_bound`` is a lower bound on each hour for any pools: an unbounded knapsack for each level of demand.
+It ignores stock, pools, kinds of GPU, starts and minimum terms, each of which only makes a fleet more
+expensive. U units of the case, D levels of demand.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runtime.compiled import compiled
 
 STEPS = 2_000
-"""Into so many steps the highest level is divided; what a unit carries is rounded up to whole ones."""
+"""Number of steps that the highest demand is divided into; a unit's rate is rounded up to whole steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetBound:
-    """Least cost of a service over ``hours`` hours.
+    """Lower bound on the cost of a service over ``hours`` hours.
 
-    ``starts``: instants from which traffic may be due, in s, with the least cost in USD from each. Costs only
-    fall as the start gets later, so each holds for all earlier starts, whose own hours come on top: each hour
-    [H] of any start costs at least ``hourly_usd``. Where something is ``owed`` for the whole horizon, the
-    least cost from a start may count all of it already, so nothing comes on top.
-    ``met``: whether the stock of all offers may meet every hour. ``in_hours``: everything is billed in whole
-    hours of the grid; ``in_cents``: and each of those costs whole cents, so that amounts between two cents
-    cannot occur.
+    ``starts``: pairs of an instant from which traffic may be due, in s, and a lower bound in USD for that
+    start. Cost falls as the start gets later, so each bound holds for earlier starts too, plus what their
+    extra hours cost: each hour [H] costs at least ``hourly_usd``. With ``owed``, the bound of a start may
+    already contain a commitment for the whole horizon, so nothing is added.
+
+    ``met``: whether the stock of all offers can carry every hour. ``in_hours``: everything is billed in whole
+    hours of the grid; ``in_cents``: and each such hour costs whole cents, so the bound can be rounded up to a
+    cent.
     """
 
     hours: int
@@ -46,11 +47,13 @@ class FleetBound:
 
     @classmethod
     def nothing(cls) -> FleetBound:
-        """The bound that says nothing."""
+        """A bound of 0."""
         return cls(0)
 
     def from_due(self, due_s: float) -> float:
-        """Least cost when traffic is due from ``due_s``, for a fleet with the slowest start of all."""
+        """Lower bound if traffic is due from ``due_s``, for a fleet whose slowest start is the longest cold
+        start.
+        """
         if int(due_s // HOUR_S) >= self.hours:
             return 0.0
         least = self._between_usd(due_s, self.hours * HOUR_S + self.shortest_cold_s)
@@ -61,27 +64,29 @@ class FleetBound:
         return least
 
     def next_known_s(self, due_s: float) -> float:
-        """How long after a start the next is whose least cost is known; inf where there is none."""
+        """Seconds from a start to the next one with a known bound; inf if there is none."""
         return min((known_s - due_s for known_s, _ in self.starts if known_s >= due_s), default=inf)
 
     def _between_usd(self, due_s: float, later_s: float) -> float:
-        """Least cost of one start before what a later one holds, hour by hour."""
+        """Lower bound on what a start costs before the time in which a later start's fleet is held."""
         hour, held_from, held_to = int(due_s // HOUR_S), self._held_from(due_s), self._held_from(later_s)
         if hour >= len(self.hourly_usd) or held_to <= held_from:
             return 0.0
-        # Before the first hour is over, what it needs is held.
+        # The nodes for the first hour are held at the latest when it ends.
         ends = np.arange(hour + 1, len(self.hourly_usd) + 1) * float(HOUR_S)
         held = np.diff(np.minimum(np.concatenate(([held_from], ends)), held_to)) / HOUR_S
         counted = held > 0
         return float(held[counted] @ self.hourly_usd[hour:][counted])
 
     def _held_from(self, due_s: float) -> float:
-        """When what starts fastest is held to be ready then, in whole hours where these are billed."""
+        """The latest time at which the fastest-starting unit is ordered to be ready; in whole hours if these
+        are billed.
+        """
         held_from = due_s - self.shortest_cold_s
         return held_from // HOUR_S * HOUR_S if self.in_hours else held_from
 
     def times(self, part: float) -> FleetBound:
-        """A part of what is proven, for prices that may have fallen to it."""
+        """The bound scaled by ``part``, for prices that may have fallen to that share."""
         return replace(
             self,
             starts=tuple((due_s, part * usd) for due_s, usd in self.starts),
@@ -90,19 +95,19 @@ class FleetBound:
         )
 
     def with_starts_of(self, other: FleetBound) -> FleetBound:
-        """The bound with what another knows of single starts."""
+        """This bound with the starts of another."""
         return replace(self, starts=tuple(sorted({*self.starts, *other.starts})))
 
 
 def in_whole_cents(problem: Problem, case: FleetCase) -> bool:
-    """Whether every price of what may serve is a whole number of cents."""
+    """Whether every price of the offers that may serve is a whole number of cents."""
     offers, table = np.unique(case.units.offer), problem.table
     amounts = np.concatenate((table.price_usd[offers], table.upfront_usd[offers])) * 100
     return bool((np.abs(amounts - np.rint(amounts)) < 1e-9).all())
 
 
 def hourly_bound(problem: Problem, case: FleetCase) -> FleetBound:
-    """The bound of hours alone, for a start at any time; that which says nothing where nothing can serve."""
+    """The hourly bound, for any start; a bound of 0 if nothing can serve."""
     units = case.units
     if not len(units):
         return FleetBound.nothing()
@@ -119,7 +124,7 @@ def hourly_bound(problem: Problem, case: FleetCase) -> FleetBound:
 
 
 def within_horizon(problem: Problem, hourly_usd: Floats) -> Floats:
-    """The least of each hour [H], of the last one for the part of it that the horizon has."""
+    """Hourly costs [H], the last one scaled to the part of the hour inside the horizon."""
     last = problem.end_s / HOUR_S - (len(hourly_usd) - 1)
     shares = np.ones(len(hourly_usd))
     shares[-1:] = min(1.0, last)
@@ -128,7 +133,7 @@ def within_horizon(problem: Problem, hourly_usd: Floats) -> Floats:
 
 
 def carried(levels: Floats, rules: FleetRules, largest: Floats) -> Floats:
-    """Requests/s [D] that all replicas together carry at least, with spares and for the loss of a place."""
+    """Requests/s [D] that the replicas must carry together, including spares and the loss of a place."""
     with_spares = levels + rules.spare * float(largest.min())
     if rules.loss_share <= 0 or rules.pools < 2:
         return with_spares
@@ -137,12 +142,14 @@ def carried(levels: Floats, rules: FleetRules, largest: Floats) -> Floats:
 
 
 def least_usd(rate: Floats, usd: Floats, wanted: Floats) -> Floats:
-    """The least USD an hour [D] of units, each any number of times, that carry ``wanted`` [D] requests/s."""
+    """Least USD an hour [D] of units that carry ``wanted`` [D] requests/s, each unit used any number of
+    times.
+    """
     step = max(float(wanted.max(initial=0.0)) / STEPS, 1e-300)
     steps = np.ceil(np.minimum(rate / step, STEPS) - 1e-9).astype(np.int64)
     cheapest = np.full(STEPS + 1, np.inf)
     np.minimum.at(cheapest, np.maximum(steps, 1), usd)
-    # A unit that carries more for less makes the others needless.
+    # A unit that carries more for less dominates smaller ones.
     beyond = np.minimum.accumulate(cheapest[::-1])[::-1]
     sizes = np.flatnonzero(np.isfinite(cheapest) & (cheapest <= beyond))
     least = knapsack(sizes, cheapest[sizes], STEPS)
@@ -153,7 +160,9 @@ def least_usd(rate: Floats, usd: Floats, wanted: Floats) -> Floats:
 
 @compiled
 def knapsack(sizes: Ints, usd: Floats, steps: int) -> Floats:
-    """The least USD [steps + 1] for which sizes, each any number of times, reach so many steps."""
+    """Unbounded knapsack: least USD [steps + 1] of sizes, each used any number of times, that sum to at least
+    each step.
+    """
     least = np.zeros(steps + 1)
     for reach in range(1, steps + 1):
         best = np.inf

@@ -1,7 +1,8 @@
 """Branches of the search over sets of pools: all pools, or those of a few kinds of GPU.
 
-A fleet stands on few kinds of GPU. So its set lies in a branch of that many kinds, whose further pools are
-dearer than those of the whole market, and fewer. G groups of rates, X steps of rate, C classes of hours.
+A fleet may use few kinds of GPU, so its set lies in a branch with that many kinds. Fewer pools compete there
+and the further pools are more expensive than in the whole market, which gives higher bounds. G groups of
+rates, X steps of rate, C classes of hours.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ MOST_BRANCHES = 400
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """``rows`` of the table, empty pools included, and what they cost at least.
+    """The ``rows`` of the table in this branch, empty pools included, and lower bounds on their costs.
 
-    ``beside`` [k]: USD [G, P, X] that k pools cost by steps of rate (``step``), where no rate in use is above
-    ``largest`` [G], and one is ``smallest`` [G] at least. ``any_usd`` [G, C]: each class so; ``onward`` [C +
-    1]: what all classes from each on cost at least. ``kinds``: those of the branch, as bits by the number of
-    the kind among those of the table; 0 for all.
+    ``beside`` [k]: USD [G, P, X] of k pools by steps of rate (``step``), if no rate in use exceeds
+    ``largest`` [G] and the largest is at least ``smallest`` [G]. ``any_usd`` [G, C]: lower bound of each
+    class in this case; ``onward`` [C + 1]: lower bound of all classes from each one on. ``kinds``: bit mask
+    of the branch's kinds of GPU; 0 for all.
     """
 
     rows: Ints
@@ -44,7 +45,7 @@ class Branch:
     kinds: int
 
     def level_usd(self, demand: Floats, dual: Ints, spare: int) -> Floats:
-        """The least USD [C] an hour of each class."""
+        """Least USD [C] an hour of each class."""
         usd = any_cover(demand, dual, float(spare), self.smallest, self.step, self.beside[-1])
         least: Floats = usd.min(axis=0)
         return least
@@ -61,13 +62,15 @@ def whole_table(table: JointPools, classes: HourClasses, rules: FleetRules, size
 
 
 def can_branch(table: JointPools, rules: FleetRules, size: int) -> bool:
-    """Whether fleets may have fewer kinds than pools, and branches are not too many."""
+    """Whether fleets must use fewer kinds than pools, and the number of branches is acceptable."""
     count = int(_numbers(table).max(initial=-1)) + 1
     return rules.gpus < min(size, count) and comb(count, rules.gpus) <= MOST_BRANCHES
 
 
 def branches(table: JointPools, classes: HourClasses, rules: FleetRules, size: int) -> Iterator[Branch]:
-    """Branches of as many kinds as a fleet may have: in one of them each set of ``size`` pools lies."""
+    """One branch for each choice of as many kinds as a fleet may have; each set of ``size`` pools lies in one
+    of them.
+    """
     numbers = _numbers(table)
     count = int(numbers.max(initial=-1)) + 1
     together = min(rules.gpus, count)
@@ -78,8 +81,11 @@ def branches(table: JointPools, classes: HourClasses, rules: FleetRules, size: i
 
 
 def own_sets(table: JointPools, branch: Branch, sets: Ints) -> Bools:
-    """Sets [N] that are told once, by this branch: those of fewer kinds are the first branch's that has
-    them, and empty pools fill up a set in their order."""
+    """Whether each set [N] belongs to this branch, so that every set is enumerated once.
+
+    A set with fewer kinds belongs to the first branch that contains them, and empty pools are used in their
+    order.
+    """
     numbers = _numbers(table)
     empty = np.flatnonzero(numbers < 0)
     in_order = empty[0] + np.cumsum(numbers[sets] < 0, axis=1) - 1 if len(empty) else sets
@@ -99,7 +105,7 @@ def own_sets(table: JointPools, branch: Branch, sets: Ints) -> Bools:
 
 
 def _numbers(table: JointPools) -> Ints:
-    """The number of each pool's kind [L] among those of the table; -1 of empty pools."""
+    """Index of each pool's kind of GPU [L]; -1 for empty pools."""
     _, numbers = np.unique(np.where(table.place >= 0, table.gpu, -1), return_inverse=True)
     shift = int((table.place < 0).any())
     return numbers.reshape(-1).astype(np.int64) - shift
@@ -111,7 +117,7 @@ def _branch(
 ) -> Branch:  # fmt: skip
     rates = np.unique(table.rate[rows[table.most[rows] > 0]])
     if not len(rates):
-        rates = np.ones(1)  # without any node nothing is carried, whatever the rate
+        rates = np.ones(1)  # without nodes nothing is carried, whatever the rate
     groups = np.array_split(rates, min(RATE_GROUPS if rules.spare else 1, len(rates)))
     largest = np.array([group[-1] for group in groups])
     smallest = np.array([group[0] for group in groups])

@@ -1,10 +1,11 @@
-"""A service and what can serve it: of each shelf of offers only as many as it could ever want.
+"""A service and the units that can serve it, limited in each group of offers to what a cheapest fleet could
+use.
 
-On one shelf (``shelves``) offers differ by price and place alone. Once the cheapest of a shelf could carry
-``ENOUGH`` times all that a service needs, even without their best-stocked zones, a dearer one never helps:
-a cheaper one stands free. So no fleet of least cost is lost, whatever the surcharges, since what is
-surcharged or taken is not counted: asked again beside what others take, the list reaches further.
-K kinds of node, C configurations, S shelves, O offers.
+Offers of a group (``billing_groups``) differ only in price and place. Once the cheapest of a group can carry
+``ENOUGH`` times the service's needs, even without their best-stocked zones, a more expensive one never helps,
+because a cheaper one is free. This holds for any surcharges: nodes that are surcharged or taken are not
+counted, so the list reaches further when the case is rebuilt for what others leave. K kinds of node, C
+configurations, S groups, O offers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HOURS_OF_DAY = 24
 
 
 def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -> FleetCase:
-    """The gates of a service, and the units that they leave."""
+    """Applies a service's gates and builds the units that remain."""
     opened, row, table = open_gates(problem, service), estimates.row_of[service.name], estimates.serving
     log = opened.log()
     obstacles = [table.obstacle(row, kind) for kind in range(len(problem.table.skus))]
@@ -47,7 +48,7 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
 
 
 def _unit_gate(log: GateLog, opened: Opened, replicas: Replicas) -> None:
-    """Offers that join the nodes of some unit, and have them; counts the candidates."""
+    """Removes offers without the fabric or the stock for any unit; counts the candidates."""
     shelves = opened.shelves
     log.keep(Obstacle.FABRIC, int(opened.by_kind[replicas.fits.any(axis=1)].sum()))
     nodes = np.where(replicas.fits, replicas.nodes, NEVER)[shelves.terms.kind]
@@ -57,7 +58,7 @@ def _unit_gate(log: GateLog, opened: Opened, replicas: Replicas) -> None:
 
 
 def _redundancy_gates(case: FleetCase) -> None:
-    """Enough zones, and enough of everything to meet the peak with its spares."""
+    """Requires enough zones, and enough capacity for the peak with spares."""
     units, log = case.units, case.log
     if log.obstacle is not None:
         return
@@ -72,7 +73,7 @@ def _redundancy_gates(case: FleetCase) -> None:
 
 
 def hourly_demand(problem: Problem, service: Serving) -> Floats:
-    """Requests/s [H]; what has a daily form is asked for one day."""
+    """Requests/s [H]; a traffic shape that repeats daily is evaluated for one day."""
     hours, traffic = hour_count(problem), service.traffic
     asked = hours if traffic.shape is TrafficShape.HOURLY else min(hours, HOURS_OF_DAY)
     starts = [problem.origin + timedelta(hours=hour) for hour in range(asked)]
@@ -84,7 +85,7 @@ def hourly_demand(problem: Problem, service: Serving) -> Floats:
 class Replicas:
     """One unit [K, C] of each kind of node and configuration: nodes, replicas, rates in requests/s.
 
-    ``fits``: it can serve; ``worth``: and no other of the same kind makes it needless.
+    ``fits``: it can serve; ``worth``: and no other configuration of the same kind dominates it.
     """
 
     fits: Bools
@@ -97,7 +98,7 @@ class Replicas:
 
     @classmethod
     def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
-        """Of the workload in a row of the serving table, once."""
+        """The units of the workload in one row of the serving table; cached."""
         return estimates.kept.once(("replicas", row), lambda: cls._made(problem, estimates, row))
 
     @classmethod
@@ -116,9 +117,9 @@ class Replicas:
 
 
 def _worth(fits: Bools, worse: Floats, nodes: Ints) -> Bools:
-    """Fitting configurations [K, C] of which none of the same kind and nodes is better or equal throughout.
+    """Fitting configurations [K, C] that no other of the same kind and node count dominates.
 
-    ``worse`` [3, K, C]: less rate, a larger largest replica, a later start.
+    ``worse`` [3, K, C] holds the criteria, lower is better: −rate, the largest replica, the cold start.
     """
     worth = fits.copy()
     for kind in np.flatnonzero(fits.any(axis=1)):
@@ -133,7 +134,7 @@ def _worth(fits: Bools, worse: Floats, nodes: Ints) -> Bools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Supply:
-    """Units of one service, made for the stock and the surcharges of the moment."""
+    """Builds the units of one service for given stock and surcharges."""
 
     problem: Problem
     opened: Opened
@@ -142,7 +143,9 @@ class _Supply:
     peak_requests_per_s: float
 
     def units(self, free: Ints | None, surcharge_usd: Mapping[int, float]) -> Units:
-        """What the service could want from ``free`` nodes [O] (None: all) at surcharges per node-hour."""
+        """The units that the service could use from ``free`` nodes [O] (None: all) at surcharges per
+        node-hour.
+        """
         table = self.problem.table
         stock = table.stock_nodes if free is None else free
         offers = self._wanted(stock, np.fromiter(surcharge_usd, dtype=np.int64, count=len(surcharge_usd)))
@@ -172,7 +175,9 @@ class _Supply:
         )
 
     def _wanted(self, stock: Ints, surcharged: Ints) -> Ints:
-        """Offers, ascending: the cheapest of each shelf until they hold enough, all with money upfront."""
+        """Offers, ascending: the cheapest of each group until they hold enough, and all with an upfront
+        price.
+        """
         table, shelves = self.problem.table, self.opened.shelves
         able: Bools = np.any(self.replicas.worth, axis=1)
         serves = able[shelves.terms.kind] & ~shelves.terms.is_window
@@ -193,7 +198,7 @@ class _Supply:
         return np.sort(cheapest)
 
     def _enough_nodes(self) -> Ints:
-        """Nodes of each kind [K] that carry ``ENOUGH`` times all that is needed, in any configuration."""
+        """Nodes of each kind [K] that carry ``ENOUGH`` times what the service needs, in any configuration."""
         each = self.replicas
         if not each.worth.any():
             return np.zeros(len(each.worth), dtype=np.int64)
@@ -206,8 +211,12 @@ class _Supply:
         return most
 
     def _enough_pools(self, shelf: Ints, counted: Ints) -> Ints:
-        """How many of the cheapest offers of each of ``shelf`` stand in ``MOST_POOLS`` places that each hold
-        enough alone: a fleet of no more pools leaves one of these free for whatever is dearer."""
+        """How many of the cheapest offers of each of ``shelf`` are needed so that ``MOST_POOLS`` places hold
+        enough each.
+
+        A fleet has no more pools, so one of these places is free for whatever a more expensive offer would
+        carry.
+        """
         shelves, zone_of = self.opened.shelves, self.problem.table.zone_of
         enough = self._enough_nodes()[shelves.terms.kind[shelf]]
         sizes = shelves.sizes[shelf]
@@ -239,7 +248,7 @@ class _Supply:
             target = np.where(short, 2 * target, target)
 
     def _outside(self, shelf: Ints, counts: Ints, counted: Ints) -> Ints:
-        """Nodes of the first ``counts`` offers outside the zones that a fleet may stand in but one."""
+        """Nodes of the first ``counts`` offers, without the ``zones − 1`` zones that hold most."""
         shelves, zone_of = self.opened.shelves, self.problem.table.zone_of
         which, within = runs_of(counts)
         at = shelves.first[shelf[which]] + within

@@ -1,8 +1,8 @@
 """From units and the hours in which each must be ready to an exact column of a service.
 
-One unit is held through a quiet gap, or released and started again, whichever costs less. That is exact for a
-unit: minimum terms, increments, upfront prices and the cold start before each holding are all in the price of
-a merged stretch. I intervals in which a unit must be ready.
+Between two such intervals a unit is either held or released and started again, whichever costs less. This is
+exact for one unit, because minimum terms, increments, upfront prices and the cold start are all part of the
+price of a merged holding. I intervals in which a unit must be ready.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:
-    """When a service runs: from ``start_s``; nodes may be held from ``floor_s`` on.
-
-    ``warm``: the start is known ahead, so the fleet is held before it and ready at it.
-    """
+    """When a service runs: from ``start_s`` on; nodes may be held from ``floor_s`` on."""
 
     start_s: float
     floor_s: int
@@ -36,7 +33,7 @@ class ServiceTime:
 
     @property
     def first_hour(self) -> int:
-        """Grid hour that holds the start."""
+        """Index of the grid hour that contains the start."""
         return int(self.start_s // HOUR_S)
 
 
@@ -50,12 +47,12 @@ def service_time(problem: Problem, starts_at_s: float | None, after_s: float | N
 
 
 def due_s(problem: Problem, time: ServiceTime, followed: bool, cold_s: float) -> float:
-    """First instant at which traffic must be met by a fleet whose slowest start takes ``cold_s``."""
+    """First instant at which traffic must be served by a fleet whose slowest cold start takes ``cold_s``."""
     return time.start_s + cold_s if followed else max(time.start_s, problem.t0_s + cold_s)
 
 
 def ready_intervals(time: ServiceTime, needed: Bools) -> list[tuple[int, int]]:
-    """Stretches of needed grid hours [H from ``first_hour``], clipped to the service's time."""
+    """Intervals of needed grid hours [H from ``first_hour``], clipped to the service's time."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], needed.astype(np.int8), [0]))))
     found = []
     for first, last in edges.reshape(-1, 2):
@@ -67,7 +64,7 @@ def ready_intervals(time: ServiceTime, needed: Bools) -> list[tuple[int, int]]:
 def held_stretches(
     table: OfferTable, offer: int, cold_s: float, time: ServiceTime, ready: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Cheapest stretches to hold one node so that it is ready in every interval."""
+    """Cheapest intervals for which to hold one node so that it is ready in every interval of ``ready``."""
     starts = np.array([max(time.floor_s, math.floor(a - cold_s)) for a, _ in ready], dtype=np.int64)
     ends = np.array([b for _, b in ready], dtype=np.int64)
     apart = np.flatnonzero(np.append(True, starts[1:] > ends[:-1]))
@@ -76,7 +73,7 @@ def held_stretches(
 
 
 def _cheapest_merge(table: OfferTable, offer: int, starts: Ints, ends: Ints) -> list[tuple[int, int]]:
-    """Shortest path over cut points: least[j] = cost of everything up to interval j."""
+    """Dynamic program: least[j] = cost of holding everything up to interval j."""
     count = len(starts)
     offers = np.full(count, offer, dtype=np.int64)
     least = np.zeros(count + 1)
@@ -95,7 +92,7 @@ def _cheapest_merge(table: OfferTable, offer: int, starts: Ints, ends: Ints) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """One unit, and the hours from the service's first [H] in which it must be ready."""
+    """One unit, and the hours [H] of the service in which it must be ready."""
 
     unit: int
     needed: Bools
@@ -110,7 +107,7 @@ def time_of(problem: Problem, case: FleetCase, after_s: float | None) -> Service
 def build_slots_column(
     problem: Problem, case: FleetCase, slots: Iterable[Slot], after_s: float | None
 ) -> Column | None:
-    """The slots as an exact column; None when no time is left to serve."""
+    """The exact column of the slots; None if the service starts after the horizon."""
     time = time_of(problem, case, after_s)
     if time.start_s >= time.end_s:
         return None
@@ -141,7 +138,7 @@ def _pieces(problem: Problem, case: FleetCase, slots: Iterable[Slot], time: Serv
 
 
 def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
-    """Holdings of single units as one step function."""
+    """Sums the holdings of single units to a step function."""
     change: defaultdict[int, int] = defaultdict(int)
     for start, end, nodes in stretches:
         change[start] += nodes
@@ -158,7 +155,9 @@ def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def trimmed(case: FleetCase, slots: Sequence[Slot], first_hour: int) -> list[Slot]:
-    """Each slot needed only in the hours that the others, as trimmed so far, cannot meet without it."""
+    """Removes from each slot the hours that the other slots can serve without it, most expensive unit
+    first.
+    """
     if not slots:
         return []
     demand, at = case.demand[first_hour:], np.array([slot.unit for slot in slots])

@@ -1,12 +1,12 @@
-"""The cheapest cover of one hour with any number of pools: a bound, and covers of nearly that cost.
+"""The cheapest cover of one hour's demand with any number of pools: a lower bound, and covers close to it.
 
-An hour is a multiple-choice knapsack: one level of each pool, in all at least what the hour needs. Rates are
-counted in ``STEPS`` steps of the need. Rounded up they give a bound, rounded down a cover that exists. A
-linear relaxation first drops the pools whose reduced cost is above what is already known to be enough.
+Covering an hour is a multiple-choice knapsack: one level of each pool, whose rates sum to at least the need.
+Rates are counted in ``STEPS`` steps of the need. Rounding up gives a lower bound, rounding down a real cover.
+An LP relaxation first eliminates pools whose reduced cost exceeds the gap to a known cost.
 
-The loss of a place is a limit on what one place counts for. With the hour's need N and the loss of any place
-leaving at least s × demand D, what any one place holds beyond N − s·D adds nothing: the others hold s·D
-anyway. O owners (pools whatever they are committed to), R levels, S steps.
+The loss of a place limits how much of one place's rate counts. Let N be the need, D the demand and s the
+share that must remain after the loss of any place. The others carry at least s·D, so a place's rate beyond N
+− s·D is redundant. O owners (a pool, whatever is committed of it), R levels, S steps.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints
 STEPS = 2048
 STEPS_OF_PLACES = 1024
 MOST_BUILT = 3
-"""Rates of the largest replica for which a cover is built."""
+"""For how many rates of the largest replica a cover is built."""
 FURTHER_PLACES = 2
-"""Further places, beyond those that are asked for, in which covers are built."""
+"""How many places beyond the required number are tried when covers are built."""
 EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolPrices:
-    """What pools offer in one hour: USD ``usd`` [O, R] at each level (inf above ``most`` [O]), ``rate``
-    and ``place`` [O]; ``number`` [O] is where each stands among all."""
+    """The pools in one hour: USD ``usd`` [O, R] of each level (inf above ``most`` [O]), ``rate`` and
+    ``place`` [O].
+
+    ``number`` [O] is each pool's index among all.
+    """
 
     usd: Floats
     rate: Floats
@@ -48,29 +51,31 @@ class PoolPrices:
     number: Ints
 
     def take(self, at: Ints) -> PoolPrices:
-        """Some of the pools."""
+        """The pools at the indices ``at``."""
         return PoolPrices(self.usd[at], self.rate[at], self.most[at], self.place[at], self.number[at])
 
     def idle_usd(self) -> float:
-        """The least that an hour costs without any demand."""
+        """Least cost of an hour without demand (negative where a dual price rewards holding nodes)."""
         return float(np.minimum(self.usd.min(axis=1, initial=0.0), 0.0).sum())
 
     def idle_levels(self) -> Ints:
-        """The levels [O] of that hour."""
+        """The levels [O] of such an hour."""
         return np.where(self.usd.min(axis=1, initial=0.0) < 0, np.argmin(self.usd, axis=1), 0)
 
     def up_to(self, last: int) -> PoolPrices:
-        """Those with no larger replica than one of them has, where they stand in the order of their rates."""
+        """The pools whose rate is at most that of pool ``last``; pools are in ascending order of rate."""
         return self.take(np.arange(np.searchsorted(self.rate, self.rate[last], side="right")))
 
     def of_all(self, levels: Ints, whole: PoolPrices) -> Ints:
-        """Levels of these pools as levels of the ``whole`` from which they come, whose numbers ascend."""
+        """Converts levels of these pools to levels of ``whole``, from which they were taken; its numbers
+        ascend.
+        """
         found = np.zeros(len(whole.rate), dtype=np.int64)
         found[np.searchsorted(whole.number, self.number)] = levels
         return found
 
     def steps(self, step: float, *, up: bool) -> Ints:
-        """Rates of the levels [O, R] in steps, each rounded up or down."""
+        """Rates of the levels [O, R] in steps, rounded up or down."""
         exact = self.rate[:, None] * np.arange(self.usd.shape[1])[None, :] / step
         rounded = np.ceil(exact - EPSILON) if up else np.floor(exact + EPSILON)
         return rounded.astype(np.int64)
@@ -78,20 +83,21 @@ class PoolPrices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HourCovers:
-    """Covers of hours under the rules of a fleet."""
+    """Covers of single hours under the rules of a fleet."""
 
     rules: FleetRules
 
     def bound_usd(self, prices: PoolPrices, demand: float, enough_usd: float = np.inf) -> float:
-        """No cover of ``demand`` requests/s costs less; at most ``enough_usd``, above which none is looked
-        for."""
+        """Lower bound on every cover of ``demand`` requests/s, capped at ``enough_usd``."""
         return self.bound(prices, demand, enough_usd)[0]
 
     def bound(
         self, prices: PoolPrices, demand: float, enough_usd: float = np.inf
     ) -> tuple[float, Ints | None]:
-        """The same bound, and levels [O] that cost so much: a cover in rates that are rounded up, of some of
-        the rules. None where the bound is ``enough_usd``."""
+        """The same bound with levels [O] of that cost; None if the bound is ``enough_usd``.
+
+        The levels are a cover if rates are rounded up; they may break other rules.
+        """
         if demand <= 0:
             return prices.idle_usd(), prices.idle_levels()
         near, needs = self._near(prices, demand, enough_usd)
@@ -112,7 +118,7 @@ class HourCovers:
         return least, found
 
     def covers(self, prices: PoolPrices, demand: float, enough_usd: float = np.inf) -> Iterator[Ints]:
-        """Covers [O] of ``demand`` requests/s of nearly the least cost, some of which may break a rule."""
+        """Covers [O] of ``demand`` requests/s that cost nearly the least; some may break a rule."""
         if demand <= 0:
             yield np.zeros(len(prices.rate), dtype=np.int64)
             return
@@ -131,12 +137,13 @@ class HourCovers:
                             yield below.of_all(levels, prices)
 
     def _has_places(self, prices: PoolPrices) -> bool:
-        """Whether the pools stand in as many places as a fleet needs."""
+        """Whether the pools stand in as many places as the rules require."""
         return len(np.unique(prices.place)) >= self.rules.places
 
     def _near(self, prices: PoolPrices, demand: float, enough_usd: float) -> tuple[PoolPrices, Floats]:
-        """Pools [n] that a cover below ``enough_usd`` may use, by ascending rate, and what an hour needs
-        where each is the largest."""
+        """Pools [n] that a cover below ``enough_usd`` may use, by ascending rate, and the need if each is the
+        largest.
+        """
         reduced = np.zeros(len(prices.rate))
         least = relaxed_cover(prices.usd, prices.rate, prices.most, demand, reduced)
         used = np.minimum(reduced, 0.0)
@@ -145,13 +152,14 @@ class HourCovers:
         return prices.take(near), demand + self.rules.spare * prices.rate[near]
 
     def _in_places(self, near: PoolPrices, demand: float, need: float) -> tuple[float, Ints]:
-        """What covers of ``need`` cost at least in as many places as the rules ask for, and levels [n] of
-        that cost."""
+        """Lower bound on covers of ``need`` requests/s in the required number of places, and levels [n] of
+        that cost.
+        """
         rules, size, levels = self.rules, STEPS_OF_PLACES, np.zeros(len(near.rate), dtype=np.int64)
         step = need / size
         steps = near.steps(step, up=True)
         loss = rules.loss_share * demand
-        # Any replica counts for a step at least.
+        # Even one replica counts for at least one step.
         part = max(1, int(np.floor(rules.least_share * demand / step + EPSILON)))
         each = PlaceTables.build(near, steps, size)
         if len(each.usd) < rules.places:
@@ -159,7 +167,7 @@ class HourCovers:
         nearest = np.argsort(each.usd[:, part], kind="stable")[: rules.places]
         least, taken = float(each.usd[nearest, part].sum()), [(each.of(p), part) for p in nearest]
         if loss > 0:
-            # The place without whose limit a cover is cheapest.
+            # The place whose limit is enforced: the one that is cheapest without limits.
             watched = int(np.argmin(each.usd[:, size]))
             most = int(np.ceil((need - loss) / step - EPSILON))
             there = _table(near, steps, each.place != watched, size)
@@ -173,7 +181,7 @@ class HourCovers:
         return least, levels
 
     def _built_in_places(self, near: PoolPrices, demand: float, need: float) -> Iterator[Ints]:
-        """Covers [n] in exactly as many places as the rules ask for, each of which holds its part."""
+        """Covers [n] in exactly the required number of places, each of which carries its share."""
         rules, size = self.rules, STEPS_OF_PLACES // 2
         step = need / size
         steps = near.steps(step, up=False)
@@ -201,13 +209,15 @@ class HourCovers:
 
 
 Table = tuple[Floats, Ints, Ints]
-"""Least USD [S + 1] by steps, the levels chosen [n, S + 1] of some pools, and which pools [n]."""
+"""Least USD [S + 1] by steps, the chosen level [n, S + 1] of each pool, and the indices of the pools [n]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceTables:
-    """Least USD ``usd`` [P, S + 1] by steps within each place, the levels ``choice`` [n, S + 1] of the pools,
-    and the number ``place`` [n] of the place of each."""
+    """Least USD ``usd`` [P, S + 1] by steps within each place.
+
+    ``choice`` [n, S + 1]: level of each pool; ``place`` [n]: index of each pool's place.
+    """
 
     usd: Floats
     choice: Ints
@@ -215,7 +225,7 @@ class PlaceTables:
 
     @classmethod
     def build(cls, near: PoolPrices, steps: Ints, size: int) -> PlaceTables:
-        """The tables of some pools."""
+        """Fills the tables by dynamic programming."""
         places, place = np.unique(near.place, return_inverse=True)
         usd = np.full((len(places), size + 1), np.inf)
         usd[:, 0] = 0.0
@@ -231,8 +241,11 @@ class PlaceTables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparedTables:
-    """The cheapest covers [n] by the last pool that they use, in the order of the rates: USD ``usd`` and that
-    pool's ``level``; ``choice`` [n, S + 1] of the pools before it, for ``rest`` [n] steps."""
+    """The cheapest cover [n] for each choice of the last used pool, in the order of rates: its cost and that
+    pool's level.
+
+    ``choice`` [n, S + 1] holds the levels of the pools before it, ``rest`` [n] the steps that these serve.
+    """
 
     usd: Floats
     level: Ints
@@ -241,7 +254,9 @@ class SparedTables:
     steps: Ints
 
     def by_largest(self, rate: Floats) -> list[tuple[float, int]]:
-        """The cheapest of each rate, cheapest first: its USD and the pool that it uses last."""
+        """The cheapest cover for each distinct largest rate, cheapest first: its USD and its last used
+        pool.
+        """
         if not len(rate):
             return []
         first = np.flatnonzero(np.append(True, np.diff(rate) > 0))
@@ -252,7 +267,7 @@ class SparedTables:
         return sorted((float(self.usd[at]), at) for at in best if np.isfinite(self.usd[at]))
 
     def levels(self, last: int) -> Ints:
-        """The levels [n] of a cover by the pool that it uses last."""
+        """The levels [n] of the cover whose last used pool is ``last``."""
         found = np.zeros(len(self.usd), dtype=np.int64)
         rows = np.arange(last)
         _backtrack(self.choice[:last], self.steps[:last], int(self.rest[last]), rows, found)
@@ -261,7 +276,7 @@ class SparedTables:
 
 
 def _spared(near: PoolPrices, steps: Ints, needs: Ints) -> SparedTables:
-    """Covers of ``needs`` [n] steps, where each pool is the largest that is used."""
+    """Covers of ``needs`` [n] steps in which each pool in turn is the largest that is used."""
     count = len(near.rate)
     usd, level = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
     choice = np.zeros((count, int(needs.max(initial=0)) + 1), dtype=np.int64)
@@ -271,7 +286,9 @@ def _spared(near: PoolPrices, steps: Ints, needs: Ints) -> SparedTables:
 
 
 def _table(prices: PoolPrices, steps: Ints, mask: Bools, size: int) -> Table:
-    """Least USD [size + 1] by steps of some pools, the levels chosen [n, size + 1], and which pools."""
+    """Least USD [size + 1] by steps of the pools in ``mask``, with the chosen levels and the pools'
+    indices.
+    """
     rows = np.flatnonzero(mask)
     value = np.append(0.0, np.full(size, np.inf))
     choice = np.zeros((len(rows), size + 1), dtype=np.int64)
@@ -280,7 +297,7 @@ def _table(prices: PoolPrices, steps: Ints, mask: Bools, size: int) -> Table:
 
 
 def _backtrack(choice: Ints, steps: Ints, at: int, rows: Ints, levels: Ints) -> None:
-    """Writes the levels of pools ``rows`` [n] that serve ``at`` steps."""
+    """Writes into ``levels`` the levels of the pools ``rows`` [n] that serve ``at`` steps."""
     for row in range(len(rows) - 1, -1, -1):
         level = int(choice[row, at])
         levels[rows[row]] = level

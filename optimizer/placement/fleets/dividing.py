@@ -1,8 +1,8 @@
-"""Divides services whose requests have several sizes, where lanes of their own fleets cost less.
+"""Divides services with several request sizes into lanes with fleets of their own, where that costs less.
 
-Lanes are found at the prices of the market by a small programme (``lanes``) and then judged as everything
-is: by planning the service whole and divided, with nothing else on the market. U kinds of unit (kind of node
-× configuration), S sizes, H hours.
+A small integer program (``lanes``) finds lanes at market prices. Each proposal is then judged by planning the
+service whole and divided, with nothing else on the market. U kinds of unit (kind of node × configuration), S
+sizes, H hours.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def divide(
     plan: PlanOf,
     least_saving: float,
 ) -> Division:
-    """What lanes do for each service with several sizes; divided are those that then cost less by
-    ``least_saving`` of their cost."""
+    """The effect of lanes on each service with several sizes; those that save more than ``least_saving`` of
+    their cost are divided.
+    """
     names = {workload.name for workload in request.workloads}
     divided, kept = [], []
     for service in request.workloads:
@@ -77,7 +78,9 @@ def _obstacle(service: Serving) -> str | None:
 
 
 def _alone(request: PlanRequest, service: Serving) -> PlanRequest:
-    """Only this service, from the horizon's start where it waits for a run; it must be placed."""
+    """A request for only this service; it must be placed, and starts with the horizon even if it follows a
+    run.
+    """
     free = replace(service, starts_after=None, unplaced_usd=None)
     return replace(request, workloads=(free,), budget_usd=None)
 
@@ -89,7 +92,9 @@ def _judged(
     plan: PlanOf,
     least_saving: float,
 ) -> DividedService | Undivided:
-    """The cheapest of the ways where it is cheaper than the service as it is."""
+    """The cheapest of the proposed divisions if it is cheaper than the whole service; else the reason why
+    not.
+    """
     if not ways:
         return Undivided(service.name, "at the prices of this market no lanes cost less")
     whole = plan(alone)
@@ -112,7 +117,7 @@ def _judged(
 def _ways(
     problem: Problem, estimator: Estimator, service: Serving, names: set[str]
 ) -> Iterator[tuple[Lane, ...]]:
-    """Different lanes: at prices by the hour, and at those of commitments as well."""
+    """Proposed divisions: at on-demand prices, and at prices that include commitments."""
     parts = tuple(
         replace(one, name=f"{number}", starts_after=None)
         for number, (_, one) in enumerate(parts_of(service))
@@ -134,7 +139,7 @@ def _ways(
 
 
 def _lane_demand(demand: Floats, service: Serving) -> LaneDemand:
-    """Levels of demand, each the highest of its hours."""
+    """Distinct levels of demand, grouped; each group counts with its highest demand."""
     distinct = np.unique(demand)
     levels = np.array([group[-1] for group in np.array_split(distinct, min(LEVELS, len(distinct)))])
     of = np.searchsorted(levels, demand)
@@ -144,7 +149,7 @@ def _lane_demand(demand: Floats, service: Serving) -> LaneDemand:
 
 
 def lanes_of(parts: Floats, service: Serving, names: set[str]) -> tuple[Lane, ...]:
-    """Parts [U, S] of each size as lanes, that of the shortest requests first, under names still free."""
+    """Parts [U, S] of each size as named lanes, shortest requests first; names are not yet in use."""
     mix = service.traffic.mix
     taken = parts * np.array([size.share for size in mix])
     taken = taken[taken.any(axis=1)]
@@ -167,7 +172,9 @@ def lanes_of(parts: Floats, service: Serving, names: set[str]) -> tuple[Lane, ..
 
 
 def _menu(problem: Problem, estimates: Estimates, parts: Sequence[Serving], *, by_the_hour: bool) -> LaneMenu:
-    """Kinds of unit at the price of the cheapest offers that the service may use, the best of each size."""
+    """The most cost-efficient kinds of unit for each size, at the price of the cheapest offers the service
+    may use.
+    """
     service = parts[0]
     table, opened = problem.table, open_gates(problem, service)
     may: Bools = opened.passing & ~table.is_window & (table.upfront_usd == 0)
@@ -196,7 +203,9 @@ def _menu(problem: Problem, estimates: Estimates, parts: Sequence[Serving], *, b
 
 
 def _cheapest(problem: Problem, may: Bools) -> tuple[Floats, Ints]:
-    """USD per node-hour [K] of each kind's cheapest offer, and the nodes [K] at nearly its price."""
+    """USD per node-hour [K] of each kind's cheapest offer, and the nodes [K] available at nearly that
+    price.
+    """
     table, kinds = problem.table, len(problem.table.skus)
     usd = np.full(kinds, np.inf)
     np.minimum.at(usd, table.sku_of[may], table.price_usd[may])

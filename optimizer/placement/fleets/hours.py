@@ -1,9 +1,13 @@
-"""The hours of a service as classes, and the dual price of a start that makes each hour's cover a bound.
+"""Classes of equal hours, and dual prices of starts that turn the sum of hourly covers into a lower bound.
 
-A start costs c once, and what is held an hour later without a start costs only its hour. For any multipliers
-0 ≤ u ≤ c, Σ starts·c ≥ Σ u[h]·(n[h] − n[h−1]), so a fleet costs at least Σ_h (p + u[h] − u[h+1])·n[h]. With
-u = c while demand rises and 0 while it falls the price is p + c at each peak, p − c in each trough, and p
-between: one choice that is valid for every set of pools. H hours, C classes.
+Let p be the cost of a held node per hour, c the cost of a start, and n[h] the nodes held in hour h. For any
+multipliers 0 ≤ u[h] ≤ c,
+
+  Σ_h c·(n[h] − n[h−1])⁺ ≥ Σ_h u[h]·(n[h] − n[h−1]),
+
+so a fleet costs at least Σ_h (p + u[h] − u[h+1])·n[h]. With u = c while demand rises and u = 0 while it
+falls, the price of an hour is p + c at a peak, p − c in a trough, and p in between. This choice is valid for
+every set of pools. H hours, C classes.
 """
 
 from __future__ import annotations
@@ -22,12 +26,14 @@ SAME_DEMAND = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HourClasses:
-    """Hours [H] of a service: ``length`` of each in hours, and ``demand_of`` into ``levels`` [D] requests/s.
+    """The hours [H] of a service: ``length`` in hours, and ``demand_of``, an index into ``levels`` [D] in
+    requests/s.
 
-    Classes [C] of equal demand and phase, with Σ length as ``weight``, dearest first. Each has one of P
-    ``dual`` prices: those of the three phases, then those of the phases in each band of demand where
-    ``bands`` are told, for nodes with minimum terms. ``phase`` [P] and ``band`` [P] (-1: none) say which.
-    ``period``: hours after which demand repeats for the rest of the time, 0 where it does not.
+    Classes [C] have equal demand and phase; ``weight`` is the sum of their lengths; classes with the largest
+    total demand come first. ``dual`` [C] indexes the P dual prices: one for each of the three phases and,
+    with ``bands``, one for each phase in each band of demand, for nodes with minimum terms. ``phase`` [P] and
+    ``band`` [P] (-1: none) identify a price. ``period``: hours after which demand repeats until the end; 0 if
+    it does not.
     """
 
     length: Floats
@@ -47,7 +53,7 @@ def hour_classes(
 ) -> HourClasses:
     """The classes of hours with ``demand`` [H]; dips no longer than ``lead_h`` hours are bridged.
 
-    ``with_terms``: in bands, for nodes with minimum terms.
+    ``with_terms``: prices are divided into bands, for nodes with minimum terms.
     """
     levels, of_hour = np.unique(demand, return_inverse=True)
     of_hour = of_hour.reshape(-1).astype(np.int64)
@@ -78,9 +84,9 @@ def hour_classes(
 
 
 def _phases(demand: Floats, odd: Bools, lead_h: int) -> Ints:
-    """The phase of each hour; starts before the first hour are free, and so are ends.
+    """The phase of each hour. Starts before the first hour and all releases are free.
 
-    An hour of an ``odd`` length is a slope, so that the price of a trough is never below nothing.
+    An hour of irregular length (``odd``) is a slope, so that the price in a trough is never negative.
     """
     smooth = _bridged(demand, max(1, lead_h))
     rising = np.zeros(len(demand) + 1, dtype=np.int64)
@@ -95,7 +101,7 @@ def _phases(demand: Floats, odd: Bools, lead_h: int) -> Ints:
 
 
 def _bridged(demand: Floats, lead_h: int) -> Floats:
-    """Demand with dips of at most ``lead_h`` hours filled to the lower of their edges."""
+    """Demand with dips of at most ``lead_h`` hours raised to the lower of their edges."""
     padded = np.pad(demand, lead_h, mode="edge")
     width = lead_h + 1
     highest = np.lib.stride_tricks.sliding_window_view(padded, width).max(axis=1)

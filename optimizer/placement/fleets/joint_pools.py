@@ -1,6 +1,7 @@
-"""Pools as sets are made of them: their parts joined, at dual prices, and which a best fleet may need.
+"""Pools as elements of sets: their parts combined, their dual prices, and which pools a cheapest fleet may
+need.
 
-L pools, R levels, P dual prices; N levels of one part after the other.
+L pools, R levels, P dual prices; N levels of all parts, concatenated.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ SAME_SHARE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointPools:
-    """Pools [L] as sets are made of them: the ``parts`` [L, 2] of each, by the hour and with minimum terms,
-    in a table of parts (-1: it has none), and what both together are.
+    """Pools [L] that sets consist of. ``parts`` [L, 2] are row numbers of a pool's on-demand part and of its
+    part with minimum terms in the table of parts (-1: none).
 
-    ``usd`` [P, L, R] an hour at each dual price never falls with the level, and is inf above ``most`` [L].
-    A pool without parts is empty, so that a set of fewer pools is a set as well: it has no GPU and no place
-    (-1), and an owner of its own.
+    ``usd`` [P, L, R] is the hourly cost at each dual price; it never falls with the level and is inf above
+    ``most`` [L]. A pool without parts is empty: it pads sets of fewer pools. It has no GPU and no place (-1),
+    and an owner of its own.
     """
 
     parts: Ints
@@ -42,7 +43,7 @@ class JointPools:
 
 
 def paired_parts(table: PoolTable) -> Ints:
-    """Parts [L, 2] of all pools: each by the hour with that of its owner with minimum terms."""
+    """Pairs [L, 2] of an on-demand part and the part of the same owner with minimum terms."""
     rows, is_term = np.arange(len(table)), table.term_h > 0
     of_owner = np.full(int(table.owner.max(initial=-1)) + 1, -1, dtype=np.int64)
     of_owner[table.owner[is_term]] = rows[is_term]
@@ -55,8 +56,9 @@ def paired_parts(table: PoolTable) -> Ints:
 
 
 def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: int) -> JointPools:
-    """Pools of ``parts`` [L, 2] that cost ``usd`` [P, .., R], up to ``wanted`` [L] levels, and ``empty``
-    ones."""
+    """Combines the ``parts`` [L, 2], which cost ``usd`` [P, .., R], to pools of up to ``wanted`` [L] levels;
+    adds ``empty`` empty pools.
+    """
     first = np.where(parts[:, 0] >= 0, parts[:, 0], parts[:, 1])
     most = np.where(parts >= 0, table.most[parts], 0)
     both = (parts >= 0).all(axis=1)
@@ -84,9 +86,10 @@ def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: 
 
 
 def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
-    """The minimum term of each part; one of its own where its nodes have several, or dual prices.
+    """Minimum term of each part, as a key: only parts with equal keys may be compared for dominance.
 
-    Of nodes with one term those with the lower rate and start cost less however long they are held.
+    Of nodes with the same term, those with a lower rate and start cost less however long they are held. A
+    part with several terms or with dual prices gets a key of its own.
     """
     if classes.bands is None:
         return table.term_h
@@ -97,8 +100,9 @@ def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
 
 
 def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats) -> Ints:
-    """Pools of ``parts`` [L, 2] (1: keep), whose nodes have some ``terms``, that a best fleet under the rules
-    may need."""
+    """The pools of ``parts`` [L, 2] (1: keep) that a cheapest fleet may need; ``terms`` are the keys of
+    ``comparable_terms``.
+    """
     if not len(parts):
         return np.zeros(0, dtype=np.int64)
     begin, usd = table.begin[:-1], table.money[0]
@@ -120,7 +124,7 @@ def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats
 
 
 def priced(table: PoolTable, classes: HourClasses) -> Floats:
-    """USD [P, L, R] an hour of each part at each dual price; never falling with the level."""
+    """USD [P, L, R] an hour of each part at each dual price; never falls with the level."""
     found: Floats = phased_usd(table)[classes.phase]
     termed = np.flatnonzero(table.term_h)
     if classes.bands is not None and len(termed):
@@ -132,7 +136,9 @@ def priced(table: PoolTable, classes: HourClasses) -> Floats:
 
 
 def phased_usd(table: PoolTable) -> Floats:
-    """USD [3, L, R] an hour at the prices of a trough, a slope and a peak; never falling with the level."""
+    """USD [3, L, R] an hour at the dual prices of a trough, a slope and a peak; never falls with the
+    level.
+    """
     usd, start = table.least_usd, table.least_start_usd
     stands = np.isfinite(usd)
     start = np.where(stands, start, 0.0)
@@ -143,13 +149,13 @@ def phased_usd(table: PoolTable) -> Floats:
     start = start * np.clip(worth.min(axis=1, initial=np.inf), 0.0, 1.0)[:, None]
     found = np.stack([usd] * 3)
     found[PEAK] += start
-    # Nothing above a level is ever cheaper.
+    # A higher level is never cheaper.
     found[TROUGH] = np.minimum.accumulate((usd - start)[:, ::-1], axis=1)[:, ::-1]
     return found
 
 
 def alike_pools(table: PoolTable, parts: Ints) -> Ints:
-    """The same number [L] for pools whose parts are alike in rate, stock, prices and what starting costs."""
+    """Equal numbers [L] for pools whose parts have the same rates, stock, prices and start costs."""
     money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
     others = (table.rate, table.most, table.term_h, table.begin_usd)
     rows = np.concatenate((*money, table.term_share, *(one[:, None] for one in others)), axis=1)
@@ -162,7 +168,7 @@ def alike_pools(table: PoolTable, parts: Ints) -> Ints:
 
 
 def usd_per_rate(usd: Floats, rate: Floats) -> Floats:
-    """The least USD [P, L] an hour per unit of rate."""
+    """Least USD [P, L] an hour per unit of rate."""
     served = rate[:, None] * np.maximum(np.arange(usd.shape[2]), 1)[None, :]
     found: Floats = (usd / served[None, :, :])[:, :, 1:].min(axis=2, initial=np.inf)
     return found
@@ -184,12 +190,13 @@ def undominated(
     by_place: bool,
     order: Ints,
 ) -> Ints:
-    """Pools [L] of ``parts`` [L, 2] (1: keep) that some best fleet may need.
+    """The pools [L] of ``parts`` [L, 2] (1: keep) that some cheapest fleet may need.
 
-    A pool goes when ``needed`` others beat it, in as many places where places count: each serves at least as
-    much at every level of either part, for no more an hour and no more to start, with the same minimum
-    ``term`` of the part, and with no larger replica where replicas are spared. Then one of them is always
-    free to take its part. ``order``: what beats another stands before it.
+    A pool is removed if ``needed`` others dominate it (in as many places, if places matter), since one of
+    them is then always free to replace it. A pool dominates another if it serves at least as much at every
+    level of either part, costs no more per hour and per start, has the same minimum ``term`` for each part
+    and, if replicas are spared, no larger replica. ``order``: a dominating pool comes before the pools that
+    it dominates.
     """
     keep = np.zeros(len(order), dtype=np.int64)
     kept = np.empty(len(order), dtype=np.int64)

@@ -1,10 +1,11 @@
-"""Which kind of unit should take which sizes of request, where a gateway can tell them apart.
+"""Integer program for lanes: which kind of unit serves which request sizes, if a gateway can tell these
+apart.
 
-Load adds up (``optimizer.performance.serving.mixes``): a unit that serves ``r`` requests/s of a size alone
-is busy for 1 / r of a second with each. A lane is the part of each size that goes to one kind of unit, the
-same in every hour; as many units stand in it as its load asks for, and its spares. That is Mélange's
-programme (arXiv 2404.14527) with parts of any size in place of slices, over levels of demand in place of
-one, and with redundancy: a small MIP. U kinds of unit, S sizes of request, L levels of demand.
+Loads add up (``optimizer.performance.serving.mixes``): if a unit serves r requests/s of one size alone, each
+such request occupies it for 1/r seconds. A lane is the part of each size that one kind of unit receives,
+equal in every hour. It has as many units as its load requires, plus spares. This is the program of Mélange
+(arXiv 2404.14527) with continuous parts instead of slices, several levels of demand, and redundancy. U kinds
+of unit, S request sizes, L levels of demand.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from optimizer.placement.problem.problem import Floats, Ints
 MOST_LANES = 4
 LEAST_PART = 1e-7
 LEAST_ROUTE = 1e-3
-"""No gateway needs a route for a smaller part of a size, if the units that stand can do without it."""
+"""A smaller part of a size gets no lane of its own, if the other lanes' units can carry it."""
 MARGIN = 1e-5
-"""The solver may pass a limit by a millionth, and least parts are left out; the load of a lane must not."""
+"""Safety margin on loads: the solver tolerates a violation of 1e-6, and tiny parts are dropped."""
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaneMenu:
-    """``requests_per_s`` [U, S] of a unit with one size alone (0: not served), ``usd_per_hour`` [U], ``most``
-    [U]; ``spare_units`` [U] over the load and at least ``least_units`` in every lane."""
+    """Kinds of unit: ``requests_per_s`` [U, S] with one size alone (0: not served), ``usd_per_hour`` [U],
+    ``most`` [U].
+
+    Every lane has ``spare_units`` [U] beyond its load, and at least ``least_units``.
+    """
 
     requests_per_s: Floats
     usd_per_hour: Floats
@@ -42,7 +46,7 @@ class LaneMenu:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaneDemand:
-    """``requests_per_s`` [L] for so many ``hours`` [L], in ``shares`` [S] of sizes that sum to 1."""
+    """``requests_per_s`` [L] for ``hours`` [L] each; ``shares`` [S] of the sizes sum to 1."""
 
     requests_per_s: Floats
     hours: Floats
@@ -50,7 +54,9 @@ class LaneDemand:
 
 
 def find_lanes(menu: LaneMenu, demand: LaneDemand, limit_s: float) -> Floats | None:
-    """Parts [U, S] of each size that go to each kind of unit, at least cost; None where none was found."""
+    """Parts [U, S] of each size that each kind of unit receives, at least cost; None if no solution was
+    found.
+    """
     programme = _Programme(menu, demand)
     programme.solver.SetTimeLimit(max(1, round(limit_s * 1000)))
     if programme.solver.Solve() not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
@@ -63,14 +69,14 @@ def find_lanes(menu: LaneMenu, demand: LaneDemand, limit_s: float) -> Floats | N
 
 
 def _loads(menu: LaneMenu, demand: LaneDemand) -> Floats:
-    """Units [U, S] that are busy with one request/s of the mix, for each size of it; 0 where not served."""
+    """Units [U, S] that one request/s of the mix keeps busy with each size; 0 if not served."""
     loads = np.zeros_like(menu.requests_per_s)
     np.divide(demand.shares[None, :], menu.requests_per_s, out=loads, where=menu.requests_per_s > 0)
     return loads
 
 
 class _Programme:
-    """Parts of sizes, and whole units of each kind that carry them at every level."""
+    """The integer program: parts of sizes, and whole units of each kind at every level of demand."""
 
     def __init__(self, menu: LaneMenu, demand: LaneDemand) -> None:
         self.menu, self.demand = menu, demand
@@ -87,7 +93,9 @@ class _Programme:
         return self.solver.Constraint(-self.solver.infinity(), limit)
 
     def _add_kind(self, u: int, loads: Floats) -> None:
-        """A kind of unit, busy for ``loads`` [S] of a second with one request/s of the mix."""
+        """Adds a kind of unit; one request/s of the mix occupies it for ``loads`` [S] seconds with each
+        size.
+        """
         menu, demand = self.menu, self.demand
         is_open = self.solver.BoolVar("")
         self._open.SetCoefficient(is_open, 1.0)
@@ -110,7 +118,7 @@ class _Programme:
             least.SetCoefficient(is_open, float(menu.least_units))
 
     def parts(self, least: float) -> Floats:
-        """The solution [U, S] without smaller parts than ``least``."""
+        """The solution [U, S] without parts smaller than ``least``."""
         found = np.zeros_like(self.menu.requests_per_s)
         for place, part in self.part.items():
             found[place] = part.solution_value()
@@ -119,6 +127,6 @@ class _Programme:
         return parts
 
     def unit_counts(self) -> Ints:
-        """Units [U, L] that stand at each level of demand."""
+        """Units [U, L] at each level of demand."""
         found: Ints = np.array([[round(count.solution_value()) for count in row] for row in self.units])
         return found

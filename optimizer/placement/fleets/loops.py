@@ -1,14 +1,13 @@
 """Compiled loops of the fleet model: the rules of an hour, and the cheapest cover of an hour by a set of
 pools.
 
-L pools, R levels (replicas of a pool that are ready, counted in bundles), C classes of hours, m pools of one
-set, S states (one level for each pool of a set, in mixed radix). Costs are USD an hour.
-
-A fleet on m pools meets an hour when four rules hold, with r replicas of each pool that serve ``rate``:
+L pools, R levels (ready replicas of a pool, counted in bundles), C classes of hours, m pools of one set, S
+states (one level for each pool of a set, in mixed radix). Costs are USD an hour. A fleet with r ready
+replicas of each of m pools, each replica serving ``rate``, is feasible in an hour if
 
 - *demand*: Σ rate·r − spare × (largest rate in use) ≥ demand;
-- *places*: at least ``places`` distinct places carry ``least_share`` × demand each (any replica if that is
-0);
+- *places*: at least ``places`` distinct places carry ``least_share`` × demand each (or any replica, if that
+  is 0);
 - *loss of a place*: without any one place, Σ rate·r ≥ ``loss_share`` × demand.
 """
 
@@ -23,7 +22,7 @@ EPSILON = 1e-9
 FEW, MANY = 5_000.0, 20_000.0
 CLOSE, CLOSE_OF_MANY = 3e-4, 1e-3
 LAST = 10
-"""What the last pool of a cover costs, in levels tried."""
+"""Work of choosing the last pool's level, in levels tried."""
 
 
 @compiled
@@ -37,7 +36,7 @@ def meets(
     loss: float,
     least: float,
 ) -> bool:
-    """Whether ``level`` [m] replicas of a set's pools meet an hour's rules."""
+    """Whether ``level`` [m] replicas of a set's pools satisfy the rules of an hour."""
     m = len(level)
     total, largest = 0.0, 0.0
     for i in range(m):
@@ -69,11 +68,11 @@ def least_last(
     level: Ints, rate: Floats, place: Ints, most: int, demand: float, spare: float, places: int, loss: float,
     least: float,
 ) -> int:  # fmt: skip
-    """The fewest replicas of the last pool with which ``level`` [m] meets the rules; -1 if ``most`` are too
-    few.
+    """The least level of the last pool at which ``level`` [m] satisfies the rules; -1 if ``most`` does not
+    suffice.
 
-    More replicas of one pool can break a rule only where a larger replica raises the spares, or where the
-    rest does not carry the loss of its place; both do not change from one replica on.
+    More replicas of a pool can break a rule only if its replica is the largest and raises the spares, or if
+    the other places do not carry the loss of its place. Neither changes from one replica on.
     """
     last = len(level) - 1
     level[last] = 0
@@ -89,7 +88,7 @@ def least_last(
     if loss > 0 and elsewhere < loss * demand * (1 - EPSILON):
         return -1
     need = demand + spare * largest - total
-    # The loss of another place leaves this pool and the rest.
+    # Without another place, this pool and the rest must suffice.
     for i in range(last):
         if place[i] != place[last] and level[i] > 0:
             here = 0.0
@@ -122,13 +121,13 @@ def cover_hour(
     int,
     loss: float, least: float, limit: float, best: Ints, work: Ints,
 ) -> float:  # fmt: skip
-    """The least that an hour costs on a set, and levels [m] of (nearly) that cost in ``best``.
+    """Least cost of an hour on a set, or inf if it is not below ``limit``; ``best`` receives levels [m] of
+    nearly that cost.
 
     ``usd`` [m, R] never falls with the level; ``each`` [m] is the least USD per unit of rate. Depth-first
-    over the levels of all pools but the last, without those that cannot be cheaper. Where levels are many,
-    ways that are cheaper by less than ``CLOSE`` (``CLOSE_OF_MANY``) are not told apart, and what is returned
-    is lower by that.
-    inf: not below ``limit``. ``work`` [1] counts what was tried.
+    branch and bound over the levels of all pools but the last. With many levels, improvements smaller than
+    the share ``CLOSE`` (``CLOSE_OF_MANY``) are not searched for, and the result is lowered by that share so
+    that it stays a lower bound. ``work`` [1] counts the levels tried.
     """
     m = len(most)
     level = np.zeros(m, dtype=np.int64)
@@ -186,15 +185,15 @@ def cover_classes(
     weight: Floats, spare: float, places: int, loss: float, least: float, onward: Floats, limit: float,
     work: Ints,
 ) -> float:  # fmt: skip
-    """Σ weight × cheapest cover of each class [C] by ``pools`` [m]; stops once it surely reaches ``limit``.
+    """Σ weight × least cost of each class [C] on ``pools`` [m]; inf as soon as it reaches ``limit``.
 
-    ``usd`` [P, L, R] at each dual price, ``each`` [P, L] per unit of rate at least; ``dual`` [C] tells which;
-    ``onward`` [C + 1]: what all classes from each on cost at least with any pools.
+    ``usd`` [P, L, R] and ``each`` [P, L] (least per unit of rate) at each dual price; ``dual`` [C] is the
+    price of each class; ``onward`` [C + 1]: lower bound of all classes from each one on, for any pools.
     """
     m = len(pools)
     mine, per_rate = np.empty((m, usd.shape[2])), np.empty(m)
     counts, rates, where = np.empty(m, dtype=np.int64), np.empty(m), np.empty(m, dtype=np.int64)
-    # The pool with the most levels comes last: its level follows from the others.
+    # The pool with most levels comes last, because its level follows from the others.
     order = np.argsort(most[pools])
     for i in range(m):
         pool = pools[order[i]]
@@ -223,8 +222,11 @@ def cover_sets(
     dual: Ints, weight: Floats, spare: float, places: int, loss: float, least: float, kinds: int,
     onward: Floats, limit: float, work: Ints, most_work: int,
 ) -> Floats:  # fmt: skip
-    """Least USD [N] of each of ``sets`` [N, m], hour by hour; inf where it surely reaches ``limit`` or
-    breaks a rule, NaN where ``most_work`` was done before its turn."""
+    """Lower bound [N] of each of ``sets`` [N, m], summed over hours; inf if it reaches ``limit`` or breaks a
+    rule.
+
+    It is NaN for sets that were not reached before ``most_work`` was done.
+    """
     found = np.full(len(sets), np.inf)
     for number in range(len(sets)):
         if work[0] >= most_work:

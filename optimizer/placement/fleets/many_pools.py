@@ -1,12 +1,12 @@
-"""The cheapest fleet on any number of pools: patterns of single hours, joined by the cheapest walk.
+"""The cheapest fleet on any number of pools: patterns of single hours, joined by a shortest path.
 
-A pattern is one level of each pool. Covers of single hours (``covers``) at the prices of a trough, a slope
-and a peak, and the fleets on few pools, are the first patterns; neighbours of those that a walk uses are the
-next. The walk over all hours is the cheapest way through the patterns, with the start costs between them.
+A pattern is one level for each pool. The first patterns are covers of single hours (``covers``) at the dual
+prices of a trough, a slope and a peak, and the fleets on few pools. Then come neighbours of the patterns on
+the shortest path over all hours, whose edges cost the starts between patterns.
 
-The bound is that of the hours alone, at the best dual prices of starts found (``start_duals``). Commitments
-are owed in full: an hour is charged its part of them, by weights that grow with its demand as far as this
-raises the bound. O owners (pools whatever they are committed to), R levels, K patterns, C classes, H hours.
+The lower bound is the sum of hourly covers at the best dual prices of starts (``start_duals``). Commitments
+are owed in full: each hour is charged a part of them, with weights that grow with demand as far as that
+raises the bound. O owners (a pool, whatever is committed of it), R levels, K patterns, C classes, H hours.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
 
 FEW_TOLERANCE = 0.05
-"""The search over few of many pools only has to begin this one."""
+"""The search on few pools only provides a start here, so it may stop early."""
 MOST_PATTERNS = 400
 MOST_ROUNDS = 8
 MOST_BASES = 3
 MOST_BEGUN = 12
 NEAR_POOLS = 40
 SLACK = 0.03
-"""Neighbours are kept that cost no more than this share above the cheapest pattern of their hour."""
+"""Neighbours are kept that cost at most this share more than the cheapest pattern of their hour."""
 COMMITMENT_POWERS = (0.0, 0.5, 1.0, 2.0, 4.0)
 TINY_USD = 1e-9
 SHORTFALL = 1e-6
-"""What rounding in the bound's sums may add, as a share."""
+"""Share by which rounding may raise the sum of the bound."""
 
 
 @dataclass(slots=True, eq=False)
 class PatternSearch:
-    """The state of a search over ``table``, with the same face as that over few pools (``SetSearch``)."""
+    """State of a search over ``table``. It has the same interface as ``SetSearch``, the search on few
+    pools.
+    """
 
     parts: PoolTable
     classes: HourClasses
@@ -71,16 +73,16 @@ class PatternSearch:
 
     @property
     def owed(self) -> bool:
-        """Whether a fleet may stand on commitments, which are paid however long it serves."""
+        """Whether a fleet may use commitments, which are paid however long it serves."""
         return bool((self.parts.usd[:, 0] > 0).any())
 
     @property
     def least_usd(self) -> float:
-        """What is known of all fleets before the search has ended: nothing."""
+        """A lower bound that is valid before the search: 0."""
         return 0.0
 
     def run(self) -> None:
-        """Finds a cheap fleet; ``bound_usd`` is at most what any fleet under the rules costs."""
+        """Finds a cheap fleet; sets ``bound_usd``, a lower bound on every fleet under the rules."""
         if not len(self.parts):
             self.bound_usd = np.inf
             return
@@ -99,24 +101,26 @@ class PatternSearch:
         self.bound_usd = self._bound()
 
     def proven_usd(self, fleet_usd: float) -> float:
-        """What no fleet costs less than; ``fleet_usd``: what a known one costs."""
+        """A lower bound on every fleet after further subgradient steps towards ``fleet_usd``, the cost of a
+        known one.
+        """
         self.duals, _ = self.duals.climb(fleet_usd, self.out_of_time)
         return min(self._bound(), fleet_usd)
 
     def begin(self) -> None:
-        """Finds a cheap fleet on few pools, and proves nothing."""
+        """Finds a cheap fleet on few pools without proving anything."""
         few = self._few_pools()
         few.begin()
         self._taken_from(few)
 
     def _taken_from(self, few: SetSearch) -> list[PoolFleet]:
-        """The cheapest fleets of a search over few pools, as fleets of this one."""
+        """Adopts the cheapest fleets of a search on few pools."""
         cheapest = sorted(few.fleets, key=lambda fleet: fleet.usd)[:MOST_BEGUN]
         found = [self._renumbered(few, fleet) for fleet in cheapest]
         return [self._offer(fleet.pools, fleet.levels) for fleet in found]
 
     def _few_pools(self) -> SetSearch:
-        """The search that this one begins with."""
+        """The initial search, on few pools."""
         rules = replace(self.rules, pools=min(self.rules.pools, MOST_POOLS))
         tolerance = FEW_TOLERANCE if len(self.parts) > FEW_POOLS else self.tolerance
         return SetSearch(
@@ -124,11 +128,11 @@ class PatternSearch:
         )
 
     def fewer(self) -> list[PoolFleet]:
-        """Nothing: the fleets on few pools are among those that this search begins with."""
+        """Nothing, since this search already starts from fleets on few pools."""
         return []
 
     def between(self, openings: Openings) -> list[PoolFleet]:
-        """The cheapest fleets in the hours that others leave."""
+        """The cheapest fleets if other workloads leave only ``openings``."""
         if self.best is None:
             return []
         best, fleets, rows = self.best, list(self.fleets), self._rows_of(self.best)
@@ -139,14 +143,14 @@ class PatternSearch:
         return found
 
     def hourly_usd(self) -> Floats:
-        """What each hour [H] costs at least on any pools, starts left out."""
+        """Lower bound of each hour [H] on any pools, without starts."""
         covers, demand = HourCovers(replace(self.rules, places=1)), self.classes.levels
         prices = self.duals.without_starts()
         each: Floats = np.array([covers.bound_usd(prices, float(one)) for one in demand]) * (1 - SHORTFALL)
         return each[self.classes.demand_of]
 
     def _bound(self) -> float:
-        """What no fleet costs less than, whatever kinds of GPU it stands on."""
+        """A lower bound on every fleet, for each choice of kinds of GPU."""
         top = np.inf if self.best is None else self.best.usd
         nothing = np.zeros(len(self.duals.slots.demand))
         powers = COMMITMENT_POWERS if (self.parts.usd[:, 0] > 0).any() else COMMITMENT_POWERS[:1]
@@ -168,17 +172,17 @@ class PatternSearch:
         return min(top, least * (1 - SHORTFALL))
 
     def _of_kinds(self) -> Iterator[Bools]:
-        """The owners [O] of as many kinds of GPU as the rules allow, for each choice of them."""
+        """Masks of owners [O] for each choice of as many kinds of GPU as the rules allow."""
         gpu = self.parts.gpu[self.first]
         kinds = np.unique(gpu).tolist()
         for chosen in combinations(kinds, min(self.rules.gpus, len(kinds))):
             yield np.isin(gpu, chosen)
 
-    # The fleets.
-
     def _bases(self, begun: list[PoolFleet]) -> Iterator[tuple[Ints, Bools]]:
-        """Rows [O], and the owners [O] within which fleets are looked for: those of known fleets. Where few
-        pools carry no fleet, all of each choice of kinds, the cheapest at the peak first."""
+        """Rows [O] with the commitments of known fleets, and the owners [O] on which to search.
+
+        If few pools carry no fleet, each choice of kinds of GPU is tried instead, cheapest at the peak first.
+        """
         for fleet in begun:
             rows = self._rows_of(fleet)
             yield rows, self._within(fleet, rows)
@@ -186,7 +190,7 @@ class PatternSearch:
             yield from ((self.first, chosen) for _, chosen in sorted(self._peaks(), key=lambda one: one[0]))
 
     def _peaks(self) -> Iterator[tuple[float, Bools]]:
-        """What the hour of most demand costs at least on each choice of kinds that can carry it."""
+        """Lower bound of the hour with most demand for each choice of kinds that can carry it."""
         covers, prices = HourCovers(self.rules), self.duals.without_starts()
         for chosen in self._of_kinds():
             usd = covers.bound_usd(prices.take(np.flatnonzero(chosen)), float(self.classes.levels.max()))
@@ -194,7 +198,9 @@ class PatternSearch:
                 yield usd, chosen
 
     def _improve(self, rows: Ints, within: Bools) -> None:
-        """Fleets on some pools with given commitments: covers of hours, then neighbours of what is used."""
+        """Searches fleets with given commitments: covers of hours first, then neighbours of the patterns in
+        use.
+        """
         self._add(self._covers(rows, within))
         best = self._walk(rows, within)
         for _ in range(MOST_ROUNDS):
@@ -209,7 +215,7 @@ class PatternSearch:
             self._on_fewer(best, rows)
 
     def _covers(self, rows: Ints, within: Bools) -> Ints:
-        """Covers [K, O] of each class at the prices of its phase, and all that there is."""
+        """Covers [K, O] of each class at the prices of its phase, and the pattern that uses everything."""
         table, classes, covers = self.parts, self.classes, HourCovers(self.rules)
         most = np.where(within, table.most[rows], 0)
         known = self._costs(self.patterns, rows, within)
@@ -225,7 +231,7 @@ class PatternSearch:
         return np.array(found)
 
     def _neighbours(self, fleet: PoolFleet, rows: Ints, within: Bools) -> Ints:
-        """Patterns [K, O] beside those of a fleet: one bundle less or more, or another pool in its place."""
+        """Neighbours [K, O] of a fleet's patterns: one bundle more or less, or another pool in its place."""
         table = self.parts
         rate, most = table.rate[rows], np.where(within, table.most[rows], 0)
         each = (table.usd[rows, 1] - table.usd[rows, 0]) / rate if table.usd.shape[1] > 1 else rate
@@ -257,7 +263,7 @@ class PatternSearch:
         return found_near
 
     def _on_fewer(self, fleet: PoolFleet, rows: Ints) -> None:
-        """The fleet without one pool after another, the least missed first, until it is on few enough."""
+        """Removes one pool after another, the least harmful first, until the fleet is on few enough pools."""
         used: Bools = np.any(self._by_owner(fleet) > 0, axis=0)
         while used.sum() > self.rules.pools:
             tried = []
@@ -273,15 +279,16 @@ class PatternSearch:
             used[min(tried)[1]] = False
 
     def _add(self, patterns: Ints) -> None:
-        """Keeps fresh patterns."""
+        """Adds patterns that are new."""
         known = {row.tobytes() for row in self.patterns}
         fresh = [row for row in np.unique(patterns, axis=0) if row.tobytes() not in known]
         if fresh:
             self.patterns = np.concatenate((self.patterns, np.array(fresh)))
 
     def _costs(self, patterns: Ints, rows: Ints, within: Bools) -> Floats:
-        """USD [D, K] an hour of patterns for each demand, inf where they do not meet it or use other pools
-        than those ``within`` [O]."""
+        """USD [D, K] an hour of patterns at each demand; inf if a pattern is infeasible or uses pools outside
+        ``within`` [O].
+        """
         table, rules = self.parts, self.rules
         good = meeting(
             patterns, table.rate[rows], table.place[rows], self.classes.levels, float(rules.spare),
@@ -293,8 +300,9 @@ class PatternSearch:
         return cost
 
     def _walk(self, rows: Ints, within: Bools, only: Bools | None = None) -> PoolFleet | None:
-        """The cheapest fleet through the patterns, or ``only`` [K] some of them; None where these do not meet
-        every hour."""
+        """The cheapest fleet that is a path through the patterns, or through those in ``only`` [K]; None if
+        there is none.
+        """
         cost, of_hour = self._costs(self.patterns, rows, within), self.classes.demand_of
         if only is not None:
             cost = np.where(only[None, :], cost, np.inf)
@@ -303,7 +311,7 @@ class PatternSearch:
         least = cost.min(axis=1, initial=np.inf)
         if not np.isfinite(least).all():
             return None
-        # Free nodes may cost nothing: what costs as little is as near as can be.
+        # The cheapest pattern may cost 0, so patterns of equal cost get the ratio 1 without a division.
         dear = cost > least[:, None]
         above = np.where(dear, cost / np.maximum(least, TINY_USD)[:, None], 1.0).min(axis=0)
         near = np.argsort(above, kind="stable")[:MOST_PATTERNS]
@@ -318,8 +326,9 @@ class PatternSearch:
         return self._offer(tuple(int(row) for row in rows[held]), levels[:, held])
 
     def _where_open(self, openings: Openings, rows: Ints, within: Bools, cost: Floats) -> tuple[Floats, Ints]:
-        """Costs [C, K] by demand and kind of hour, inf where others hold the nodes, and the class of each
-        hour [H]."""
+        """Costs [C, K] by demand and availability, inf where other workloads hold the nodes; and the class of
+        each hour [H].
+        """
         kinds = len(openings.free)
         blocked = np.zeros((kinds, len(self.patterns)), dtype=np.bool_)
         for owner in np.flatnonzero(within & (self.patterns.any(axis=0) | (self.parts.usd[rows, 0] > 0))):
@@ -337,17 +346,15 @@ class PatternSearch:
                 self.best = fleet
         return fleet
 
-    # Between numberings.
-
     def _renumbered(self, few: SetSearch, fleet: PoolFleet) -> PoolFleet:
-        """A fleet of another search by the rows of this one; its patterns are kept."""
+        """A fleet of another search with the row numbers of this one; its patterns are added."""
         pools = tuple(int(few.parts.row[row]) for row in fleet.pools)
         found = PoolFleet(pools, fleet.levels, fleet.usd)
         self._add(np.unique(self._by_owner(found), axis=0))
         return found
 
     def _by_owner(self, fleet: PoolFleet) -> Ints:
-        """Levels [H, O] of a fleet."""
+        """Levels [H, O] of a fleet by owner."""
         found = np.zeros((len(fleet.levels), len(self.first)), dtype=np.int64)
         found[:, self._owner(np.array(fleet.pools, dtype=np.int64))] = fleet.levels
         return found
@@ -356,14 +363,17 @@ class PatternSearch:
         return np.searchsorted(self.first, rows, side="right") - 1
 
     def _rows_of(self, fleet: PoolFleet) -> Ints:
-        """The row [O] of each owner with the commitments of a fleet; its lowest where it has none."""
+        """The row [O] of each owner with the commitments of a fleet; the owner's first row if it uses
+        none.
+        """
         rows, pools = self.first.copy(), np.array(fleet.pools, dtype=np.int64)
         rows[self._owner(pools)] = pools
         return rows
 
     def _within(self, fleet: PoolFleet, rows: Ints) -> Bools:
-        """The owners [O] of the kinds of GPU on which a fleet stands, where these are limited; without
-        commitments that it does not have."""
+        """The owners [O] that a search around a fleet may use: its kinds of GPU if these are limited, and no
+        commitments that it does not have.
+        """
         within: Bools = self.parts.usd[rows, 0] <= 0
         within[self._owner(np.array(fleet.pools, dtype=np.int64))] = True
         gpu = self.parts.gpu[self.first]

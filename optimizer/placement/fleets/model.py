@@ -1,10 +1,10 @@
-"""The cheapest fleet of one service, and what no fleet under its rules costs less than.
+"""The cheapest fleet of one service, and a lower bound on every fleet under its rules.
 
 A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a
-shortest path, and a best-first search over sets finds the set (``sets``). Dual prices of stock are part of
-the pools' prices. What is relaxed in the bound: the hours of a minimum term are charged by convex
-combinations of a rate and a start (``terms``), in fleets of more than ``MOST_POOLS`` pools terms count as
-none, and what other workloads hold is left to the prices.
+shortest path; a best-first search finds the set (``sets``). Dual prices of stock are part of the pools'
+prices. The bound relaxes three things: hours of a minimum term are charged by convex combinations of a rate
+and a start (``terms``), terms are ignored in fleets of more than ``MOST_POOLS`` pools, and the stock that
+other workloads hold is represented by dual prices only.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from optimizer.placement.runtime.stopwatch import never
 TOLERANCE = 0.002
 FEW_UNITS = 40
 TERM_POOLS = 3
-"""Where there are minimum terms, fleets on so many pools are planned before those on more."""
+"""With minimum terms, fleets on at most this many pools are planned before those on more."""
 FEW_ENDS = 6
 OPEN_AFTER_SETS = 0.02
-"""What a search over sets leaves open where sets of many pools are nearly alike."""
+"""Share of the cost that a search over sets may leave open if many sets cost nearly the same."""
 MOST_EXACT = 10
-"""Workloads of which each is planned by the exact model before there is any plan."""
+"""Up to this many workloads, each is planned by the exact model before there is any plan."""
 MOST_WITH_TERMS = 60
-"""Workloads of which services with few pools are planned with their minimum terms throughout."""
+"""Up to this many workloads, minimum terms are considered for every service with few pools."""
 MOST_TERM_POOLS = 150
-"""Pools with which minimum terms are soon planned; with more they take seconds, and prove nothing more."""
+"""With more pools, planning minimum terms takes seconds and proves nothing more."""
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 RIVALS_KEPT = 16
-"""Where other workloads may want the same nodes."""
+"""Fleets kept if other workloads may compete for the same nodes."""
 KEY = "fleet model"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetAnswer:
-    """What is known of a service whose traffic is due from ``due_s``, in ``first_hour``: fleets, cheapest
-    first, of pools in ``table``.
+    """What is known of a service whose traffic is due from ``due_s``: ``fleets``, cheapest first, on pools of
+    ``table``.
 
-    ``bound_usd``: no fleet under the rules costs less, dual prices in it; inf where there is none.
-    Each hour from ``first_hour`` on [H] costs at least ``hourly_usd``, inf where no stock carries it.
-    ``complete``: its search was not cut off.
+    ``bound_usd``: lower bound on every fleet under the rules, at the dual prices; inf if there is no fleet.
+    ``hourly_usd`` [H]: lower bound of each hour from ``first_hour`` on; inf if the stock cannot carry it.
+    ``complete``: the search was not cut off.
     """
 
     case: FleetCase
@@ -74,7 +74,7 @@ class FleetAnswer:
 
     @property
     def owed(self) -> bool:
-        """Whether a best fleet may stand on commitments, which are paid however long it serves."""
+        """Whether a cheapest fleet may use commitments, which are paid however long it serves."""
         return self.search is not None and self.search.owed
 
     @property
@@ -84,7 +84,7 @@ class FleetAnswer:
 
     @property
     def feasible(self) -> bool:
-        """Whether a fleet may meet all hours."""
+        """Whether a fleet may be able to meet all hours."""
         return bool(np.isfinite(self.bound_usd))
 
 
@@ -105,14 +105,15 @@ def answer_fleet(
     by_hour: bool = False,
     with_terms: bool | None = None,
 ) -> FleetAnswer:
-    """The fleets of a service from ``free`` nodes [O] (None: all) at dual ``prices`` in USD per node-hour,
-    started at its own time or after a run. Asked again the same, it answers from memory: also with what was
-    cut off, unless it has a time to ask again in.
+    """The fleets of a service from ``free`` nodes [O] (None: all) at dual ``prices`` in USD per node-hour.
 
-    ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the
-    bound takes no notice of that. ``by_hour``: an answer of another start in the same hour will do.
-    ``with_terms`` False: minimum terms that end before the horizon count as none, which is proven sooner; so
-    do they (None) where workloads are very many, and but for few workloads where pools are.
+    The service starts at its own time or after a run. Results are cached; one that was cut off is computed
+    again only if there is time. ``openings``: how many nodes other workloads leave in each hour, for fleets
+    that share them by the hour; the bound ignores it. ``by_hour``: a cached result for another start in the
+    same hour is accepted.
+
+    ``with_terms`` False: minimum terms that end before the horizon are ignored, which is proven sooner. None:
+    they are ignored if there are very many workloads or, unless there are few workloads, many pools.
     """
     prove = is_small(problem) and with_terms is not False
     if with_terms is None:
@@ -142,7 +143,7 @@ def answer_fleet(
             return found
     without = None
     if with_terms and _has_use_for_terms(problem, case):
-        # The same without minimum terms costs no more, and is bounded sooner.
+        # Without minimum terms the service costs no more, so this is a lower bound and is found sooner.
         without = answer_fleet(problem, case, free, prices, after_s, out_of_time, openings, with_terms=False)
         plans_terms = is_small(problem) or len(without.table) <= MOST_TERM_POOLS
         if not plans_terms or out_of_time():
@@ -160,7 +161,9 @@ def answer_fleet(
 
 
 def _between(base: FleetAnswer, openings: Openings, first: int) -> FleetAnswer:
-    """The answer for the hours that others leave, on sets that are known to be cheap without them."""
+    """The answer if other workloads leave only ``openings``, on sets that are cheap without that
+    restriction.
+    """
     assert base.search is not None
     shifted = replace(openings, of_hour=openings.of_hour[first:])
     return replace(base, fleets=tuple(sorted(base.search.between(shifted), key=lambda fleet: fleet.usd)))
@@ -170,7 +173,7 @@ def _searched(
     problem: Problem, case: FleetCase, due: float, out_of_time: Callable[[], bool],
     openings: Openings | None, *, with_terms: bool,
 ) -> FleetAnswer:  # fmt: skip
-    """The answer of a search."""
+    """Runs a search and returns its answer."""
     if not len(case.units) or due // HOUR_S >= len(case.demand):
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
     search = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
@@ -180,8 +183,9 @@ def _searched(
 def _proven_usd(
     answer: FleetAnswer, without: FleetAnswer | None, out_of_time: Callable[[], bool], *, prove: bool
 ) -> float:
-    """The bound of an answer or of that ``without`` terms, whichever is higher; where both leave much open,
-    and there is time to ``prove`` more, that of the hours on any number of pools."""
+    """The higher bound of the two answers. If both leave a large gap and there is time to ``prove`` more,
+    also the bound of the hours on any number of pools.
+    """
     plain = answer if without is None else without
     usd, search = max(answer.bound_usd, plain.bound_usd), plain.search
     if not prove or not isinstance(search, SetSearch) or not answer.fleets:
@@ -194,18 +198,20 @@ def _proven_usd(
 
 
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
-    """Whether minimum terms change what a search does."""
+    """Whether minimum terms affect the search."""
     few = fleet_rules(problem, case.service).pools <= MOST_POOLS
     return few and bool(has_term(problem, case).any())
 
 
 def is_quick(problem: Problem, service: Serving) -> bool:
-    """Whether fleets of a service stand on so few pools that they are soon found."""
+    """Whether a service may use so few pools that its fleets are found quickly."""
     return fleet_rules(problem, service).pools <= TERM_POOLS
 
 
 def _on_few_pools(problem: Problem, case: FleetCase) -> FleetCase | None:
-    """The case on fewer pools than it may stand on, on which minimum terms are soon planned; else None."""
+    """The case limited to few pools, on which minimum terms are planned quickly; None if that changes
+    nothing.
+    """
     few = max(TERM_POOLS, case.service.redundancy.zones)
     if fleet_rules(problem, case.service).pools <= few or not has_term(problem, case).any():
         return None
@@ -215,7 +221,7 @@ def _on_few_pools(problem: Problem, case: FleetCase) -> FleetCase | None:
 
 
 def _stands_on(problem: Problem, case: FleetCase) -> tuple[object, ...]:
-    """What all answers of a service depend on."""
+    """The inputs on which all answers of a service depend, as a cache key."""
     arrays = (case.units.offer, case.units.requests_per_s, case.demand)
     return (case.service, fleet_rules(problem, case.service), *(one.tobytes() for one in arrays))
 
@@ -234,8 +240,9 @@ def _search_of(
     *,
     with_terms: bool = True,
 ) -> SetSearch | PatternSearch:
-    """The search for fleets of a service that is due some time before the horizon ends; without terms, those
-    that end before the horizon count as none."""
+    """The search for a service's fleets from ``due`` on; without ``with_terms``, terms that end before the
+    horizon are ignored.
+    """
     first, lengths = int(due // HOUR_S), _lengths(problem, case, due)
     demand = case.demand[first:]
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
@@ -254,7 +261,7 @@ def _search_of(
 
 
 def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch | PatternSearch) -> FleetAnswer:
-    """The answer of a search."""
+    """Runs the search; its fleets and bounds as an answer."""
     search.run()
     kept = FLEETS_KEPT if len(problem.request.workloads) == 1 else RIVALS_KEPT
     fewer = [] if case.surcharge_usd else search.fewer()
@@ -272,7 +279,7 @@ def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch | P
 
 
 def wanted_units(problem: Problem, case: FleetCase) -> Ints:
-    """Units [n] of the pools that a best fleet may stand on: none of the others makes these needless."""
+    """Units [n] of the pools that a cheapest fleet may use; the others are dominated."""
     rules = fleet_rules(problem, case.service)
     if rules.pools > MOST_POOLS:
         return np.arange(len(case.units))
@@ -284,8 +291,9 @@ def wanted_units(problem: Problem, case: FleetCase) -> Ints:
 
 
 def _lengths(problem: Problem, case: FleetCase, due: float) -> Floats:
-    """Hours [H] that each hour from that of ``due`` on is held, the first with the shortest cold start before
-    it."""
+    """Hours [H] for which nodes of each grid hour are held; the first includes the shortest cold start before
+    it.
+    """
     hours, first = len(case.demand), int(due // HOUR_S)
     ends = np.minimum((np.arange(first, hours) + 1) * HOUR_S, problem.end_s)
     lengths: Floats = (ends - np.arange(first, hours) * HOUR_S) / HOUR_S
@@ -297,14 +305,14 @@ def _lengths(problem: Problem, case: FleetCase, due: float) -> Floats:
 
 
 def _in_hours(problem: Problem, case: FleetCase) -> bool:
-    """Whether everything is paid in whole hours of the grid."""
+    """Whether everything is billed in whole hours of the grid."""
     units = case.units
     whole = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and problem.end_s % HOUR_S == 0
     return whole and not (units.surcharge_usd_per_hour > 0).any()
 
 
 def fleet_columns(problem: Problem, answer: FleetAnswer, after_s: float | None) -> Iterator[Column]:
-    """The fleets of an answer as columns with their exact cost, for a start at or after the answer's own."""
+    """The fleets of an answer as exact columns, for a start at or after the answer's own."""
     time = time_of(problem, answer.case, after_s)
     for fleet in answer.fleets:
         column = build_slots_column(problem, answer.case, _slots(answer, fleet, time), after_s)
@@ -313,9 +321,9 @@ def fleet_columns(problem: Problem, answer: FleetAnswer, after_s: float | None) 
 
 
 def _slots(answer: FleetAnswer, fleet: PoolFleet, time: ServiceTime) -> list[Slot]:
-    """Each node of the fleet with the hours from the service's first [H] in which it must be ready.
+    """Each node of the fleet with the hours [H] of the service in which it must be ready.
 
-    Before the answer's first hour, while nothing can be ready yet, what that hour needs is started.
+    Hours before the answer's first hour, in which nothing can be ready yet, copy the needs of that hour.
     """
     early = max(0, answer.first_hour - time.first_hour)
     levels = fleet.levels[max(0, time.first_hour - answer.first_hour) :]
@@ -331,7 +339,7 @@ def _slots(answer: FleetAnswer, fleet: PoolFleet, time: ServiceTime) -> list[Slo
 
 
 def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBound:
-    """What an answer proves, for its own start and for others."""
+    """The bound that an answer proves, for its own start and for others."""
     units = case.units
     if not len(units):
         return FleetBound(len(case.demand), met=False, starts=((answer.due_s, np.inf),))
@@ -349,25 +357,29 @@ def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBou
 
 
 def earliest_end(run: str) -> tuple[str, str]:
-    """The name under which a problem keeps the earliest end that any candidate of a run has."""
+    """Cache key of the earliest end of a run's candidates."""
     return "earliest end", run
 
 
 def quick_fleets(
     problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None], first: int = FIRST_UNITS
 ) -> list[Column]:
-    """Cheap fleets from ``free`` nodes [O] on promising pools for each end of the run before; on all pools
-    where the promising ones have none. Minimum terms that end before the horizon count as none.
+    """Cheap fleets from ``free`` nodes [O] on promising pools, for each end of the run before; on all pools
+    if those yield none.
 
-    ``first``: how many units lead to promising pools (``on_promising``)."""
+    Minimum terms that end before the horizon are ignored. ``first``: how many units select the promising
+    pools (``on_promising``).
+    """
     return _quick_fleets(problem, beside(case, free), ends, first)
 
 
 def termless_fleets(
     problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]
 ) -> list[Column]:
-    """The same without nodes whose minimum terms end before the horizon, where there are such nodes: a fleet
-    that pays for many terms is dearer than a search that knows of none takes it to be."""
+    """Quick fleets without nodes whose minimum terms end before the horizon, if there are such nodes.
+
+    A search that ignores terms underestimates fleets that pay for many terms; these fleets do not.
+    """
     case = beside(case, free)
     termed = has_term(problem, case)
     return _quick_fleets(problem, only_units(case, ~termed), ends) if termed.any() else []
@@ -392,7 +404,7 @@ def _quick_fleets(
 
 
 def _quick_answer(problem: Problem, case: FleetCase, due: float, *, with_terms: bool) -> FleetAnswer:
-    """The first fleets of a search, which proves nothing."""
+    """The first fleets of a search, without a proof."""
     if not len(case.units):
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0, due)
     search = _search_of(problem, case, due, with_terms=with_terms)
@@ -408,16 +420,18 @@ def coarse_fleets(
     ends: Sequence[float | None],
     openings: Openings | None = None,
 ) -> list[Column]:
-    """Fleets as ``model_fleets`` makes them where there are few nodes to choose from; of many, cheap ones
-    without a proof, which take a small part of the work."""
+    """As ``model_fleets`` if there are few units; otherwise quick fleets without a proof, for a fraction of
+    the work.
+    """
     if len(case.units) <= FEW_UNITS:
         return model_fleets(problem, case, free, ends, openings)
     return quick_fleets(problem, case, free, ends) + termless_fleets(problem, case, free, ends)
 
 
 def fleets_with_terms(problem: Problem, case: FleetCase, ends: Sequence[float | None]) -> list[Column]:
-    """Cheap fleets as if a service were alone, on promising pools and planned with minimum terms; none where
-    it has no use for them."""
+    """Cheap fleets of a service alone, on promising pools and with minimum terms; none if it cannot use such
+    terms.
+    """
     return _quick_fleets(problem, case, ends, with_terms=True) if has_term(problem, case).any() else []
 
 
@@ -429,11 +443,10 @@ def model_fleets(
     openings: Openings | None = None,
     out_of_time: Callable[[], bool] = never,
 ) -> list[Column]:
-    """Fleets from ``free`` nodes [O], and from those that are open by the hour, for each end of the run
-    before.
+    """Fleets from ``free`` nodes [O], and from ``openings``, for each end of the run before.
 
-    They are those of the earliest start, from each on: one search serves all ends. Of few nodes, there are
-    those of the first few ends as well.
+    One search for the earliest start serves all ends. If there are few units, the first few ends are searched
+    as well.
     """
     if not ends:
         return []

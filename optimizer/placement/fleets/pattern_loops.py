@@ -1,7 +1,7 @@
-"""Compiled loops of fleets on many pools: knapsacks of one hour, and the cheapest way through patterns.
+"""Compiled loops of fleets on many pools: knapsacks of one hour, and the shortest path through patterns.
 
-O owners (pools whatever they are committed to), n of them, R levels, S steps of rate, K patterns (one level
-of each pool), C classes of demand, H hours. Costs are USD an hour.
+O owners (a pool, whatever is committed of it), n of them, R levels, S steps of rate, K patterns (one level of
+each pool), C classes of demand, H hours. Costs are USD an hour.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ BISECTIONS = 40
 
 @compiled
 def add_pools(value: Floats, usd: Floats, steps: Ints, most: Ints, choice: Ints) -> None:
-    """Adds pools [n] one by one to ``value`` [S + 1], the least USD for at least so many steps.
+    """Adds pools [n] one by one to ``value`` [S + 1], the least USD for at least each number of steps.
 
-    ``usd`` and ``steps`` [n, R] by level; the level of each pool goes into ``choice`` [n, S + 1].
+    ``usd`` and ``steps`` [n, R] are by level; the chosen level of each pool is written into ``choice`` [n, S
+    + 1].
     """
     size = len(value)
     before = np.empty(size)
@@ -42,7 +43,7 @@ def add_pools(value: Floats, usd: Floats, steps: Ints, most: Ints, choice: Ints)
 def add_pools_by_place(
     value: Floats, usd: Floats, steps: Ints, most: Ints, place: Ints, choice: Ints
 ) -> None:
-    """Adds pools [n] to ``value`` [P, S + 1] of the place [n] in which each stands."""
+    """As ``add_pools``, into the ``value`` [P, S + 1] of the place [n] of each pool."""
     for pool in range(len(most)):
         here = slice(pool, pool + 1)
         add_pools(value[place[pool]], usd[here], steps[here], most[here], choice[here])
@@ -52,9 +53,9 @@ def add_pools_by_place(
 def spared_cover(
     usd: Floats, steps: Ints, most: Ints, needs: Ints, found: Floats, last: Ints, choice: Ints
 ) -> None:
-    """The cheapest cover [n] of ``needs`` [n] steps in which each pool is the last that is used.
+    """The cheapest cover [n] of ``needs`` [n] steps in which each pool in turn is the last that is used.
 
-    Pools stand in the order of their rates, so that the last one is the largest replica. Its level goes into
+    Pools are in ascending order of rate, so the last one has the largest replica. Its level is written into
     ``last`` [n], those of the pools before it into ``choice`` [n, S + 1].
     """
     value = np.full(choice.shape[1], np.inf)
@@ -71,8 +72,10 @@ def spared_cover(
 
 @compiled
 def reduced_costs(usd: Floats, rate: Floats, most: Ints, dual: float, reduced: Floats) -> float:
-    """The least reduced cost [n] of a level of each pool, at ``dual`` USD per request/s, goes into
-    ``reduced``; the requests/s that pools with a negative one serve."""
+    """Writes the least ``reduced`` cost [n] of a level of each pool at ``dual`` USD per request/s.
+
+    Returns the requests/s of the pools whose reduced cost is negative.
+    """
     served = 0.0
     for pool in range(len(rate)):
         least, taken = np.inf, 0.0
@@ -88,7 +91,9 @@ def reduced_costs(usd: Floats, rate: Floats, most: Ints, dual: float, reduced: F
 
 @compiled
 def relaxed_cover(usd: Floats, rate: Floats, most: Ints, need: float, reduced: Floats) -> float:
-    """The linear relaxation of a cover of ``need`` requests/s, and the ``reduced`` costs [n] at its dual."""
+    """LP relaxation of a cover of ``need`` requests/s; writes the ``reduced`` costs [n] at its optimal dual
+    price.
+    """
     low, high = 0.0, 0.0
     for pool in range(len(rate)):
         if most[pool]:
@@ -107,7 +112,9 @@ def relaxed_cover(usd: Floats, rate: Floats, most: Ints, need: float, reduced: F
 
 @compiled
 def join_parts(first: Floats, second: Floats, low: int, high: int, part: Ints) -> Floats:
-    """The least USD [S + 1] of at least so many steps, of which the second counts for ``low`` to ``high``."""
+    """Least USD [S + 1] for at least each number of steps, ``low`` to ``high`` of which the second table
+    serves.
+    """
     size = len(first)
     found = np.full(size, np.inf)
     for at in range(size):
@@ -124,7 +131,7 @@ def meeting(
     levels: Ints, rate: Floats, place: Ints, demand: Floats, spare: float, places: int, loss: float,
     least: float,
 ) -> Bools:  # fmt: skip
-    """Which patterns [K, O] meet which demands [D]."""
+    """Whether each pattern [K, O] satisfies the rules at each demand [D]."""
     found = np.zeros((len(levels), len(demand)), dtype=np.bool_)
     for k in range(len(levels)):
         used = np.flatnonzero(levels[k])
@@ -136,7 +143,7 @@ def meeting(
 
 @compiled
 def start_costs_between(levels: Ints, start_usd: Floats) -> Floats:
-    """What going from each pattern [K, O] to each other costs; ``start_usd`` [O, R] is cumulative."""
+    """Start costs from each pattern [K, O] to each other; ``start_usd`` [O, R] is cumulative over levels."""
     count = len(levels)
     found = np.zeros((count, count))
     for pool in range(levels.shape[1]):
@@ -154,7 +161,7 @@ def start_costs_between(levels: Ints, start_usd: Floats) -> Floats:
 
 @compiled
 def cheapest_through(cost: Floats, of_hour: Ints, length: Floats, between: Floats) -> Ints:
-    """The pattern [H] of each hour on the cheapest walk; -1 where no pattern meets an hour."""
+    """The pattern [H] of each hour on the shortest path; -1 if no pattern satisfies some hour."""
     hours, count = len(of_hour), cost.shape[1]
     came = np.full((hours, count), -1, dtype=np.int64)
     value = cost[of_hour[0]] * length[0]

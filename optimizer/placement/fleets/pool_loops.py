@@ -1,6 +1,6 @@
 """Compiled loops of pools: the cheapest nodes for each number of replicas, for all pools at once.
 
-G pools, U units of them in the order of their pools, N levels of one pool after the other.
+G pools, U units in the order of their pools, N levels of all pools, concatenated.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ def _cut_from_one(
     at: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints, limit: int,
     least: Floats, begun: Floats,
 ) -> None:  # fmt: skip
-    """USD [R] of the cheapest nodes ``at`` [n], cut from ``limit`` GPUs together, that hold at least so many
-    replicas, and what starting these costs (``begun`` [R])."""
+    """USD [R] of the cheapest nodes ``at`` [n] that hold at least each number of replicas, and their start
+    costs.
+
+    The nodes are cut from ``limit`` GPUs together; ``begun`` [R] receives the start costs.
+    """
     levels = len(least) - 1
     used = np.zeros(levels + 1, dtype=np.int64)
     least[:] = np.inf
@@ -42,13 +45,15 @@ def _cheapest_levels(
     at: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints, shared: Ints, limit: Ints,
     least: Floats, begun: Floats,
 ) -> int:  # fmt: skip
-    """The same of nodes that are cut from several stocks (``shared`` [U] names them); the highest level."""
+    """The same for nodes from several stocks (``shared`` [U] identifies them); returns the highest feasible
+    level.
+    """
     levels = len(least) - 1
     least[:] = np.inf
     least[0] = 0.0
     begun[:] = 0.0
     part, part_begun = np.empty(levels + 1), np.empty(levels + 1)
-    # Of offers that cost the same those that are cheaper to start come first.
+    # Among stocks of equal price, those with lower start costs come first.
     at = at[np.argsort(start[at] / replicas[at], kind="mergesort")]
     first = True
     for i in range(len(at)):
@@ -58,7 +63,7 @@ def _cheapest_levels(
         if seen:
             continue
         mine = at[shared[at] == name]
-        # Smaller nodes first, of these the cheapest.
+        # Smaller nodes first, then cheaper ones.
         for j in range(1, len(mine)):
             k = j
             while k > 0 and (
@@ -92,10 +97,11 @@ def group_levels(
     begin: Ints, levels: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints,
     shared: Ints, limit: Ints, least: Floats, begun: Floats,
 ) -> Ints:  # fmt: skip
-    """The highest level [G] of each group of nodes; filled are USD (``least`` [N]) of the cheapest nodes for
-    each level, and what starting these costs, never falling with the level (``begun`` [N]).
+    """The highest level [G] of each group of nodes; writes the cost (``least`` [N]) and start cost of each
+    level.
 
-    The units of group g are ``begin[g]`` to ``begin[g + 1]``, its levels ``levels[g]`` to ``levels[g + 1]``.
+    Start costs (``begun`` [N]) are made non-decreasing in the level. Group g has units ``begin[g]`` to
+    ``begin[g + 1]`` and levels ``levels[g]`` to ``levels[g + 1]``.
     """
     groups = len(begin) - 1
     tops = np.zeros(groups, dtype=np.int64)
@@ -128,10 +134,10 @@ def joined_levels(first: Floats, second: Floats, most: int) -> Floats:
 def cheapest_counts(
     replicas: Ints, usd: Floats, most: Ints, gpus: Ints, limit: int, levels: int
 ) -> tuple[Floats, Ints]:
-    """USD [R] and counts [R, n] of the cheapest nodes that hold at least so many replicas.
+    """USD [R] and counts [R, n] of the cheapest nodes that hold at least each number of replicas.
 
-    Nodes [n] hold ``replicas`` each and are cut from ``limit`` GPUs together. Of equally cheap ones the sizes
-    that come first are taken.
+    Nodes [n] hold ``replicas`` each and are cut from ``limit`` GPUs together. Of equally cheap nodes the
+    first are taken.
     """
     n = len(replicas)
     least = np.full(levels + 1, np.inf)

@@ -1,4 +1,4 @@
-"""Pools as a table: what is told of each part in columns, and money by level, one part after the other.
+"""Pools as a table: one column for each attribute of a part, and costs by level, concatenated over parts.
 
 L pools or parts, R levels, N levels of all parts.
 """
@@ -21,15 +21,17 @@ NO_TERM = np.ones(BANDS + 1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """``usd`` [R]: the cheapest hour of so many bundles of replicas; ``counts`` [R, n] of ``units`` [n] for
-    it; ``least_usd`` [R]: of one replica more than the bundles below, which no fleet at that level costs
-    less than.
+    """Costs of a pool (or part) by level, which is the number of ready bundles of replicas.
 
-    ``start_usd`` [R] is what starting the nodes of a level costs, ``least_start_usd`` [R] a lower bound on it
-    that is linear in the replicas beyond what is committed. ``rate`` is of one bundle, in requests/s.
-    Nodes with minimum terms of ``term_h`` hours at least are charged ``term_share`` [B + 1] of their rate at
-    least in each band of hours (``Terms``), and each level held in the first hour has cost ``begin_usd`` at
-    least to start.
+    - ``usd`` [R]: cheapest hour of each level; ``counts`` [R, n]: nodes of ``units`` [n] for it.
+    - ``least_usd`` [R]: lower bound on every fleet at that level; it charges one replica more than the level
+      below.
+    - ``start_usd`` [R]: cost of starting the nodes of a level; ``least_start_usd`` [R]: a lower bound that is
+      linear in the replicas beyond the committed ones.
+    - ``rate``: requests/s of one bundle of ``bundle`` replicas.
+    - ``term_h``: minimum term in hours (0: none); ``term_share`` [B + 1]: share of the rate that such nodes
+      are charged at least in each band of hours (``Terms``); ``begin_usd``: start cost of each level that is
+      held in the first hour.
     """
 
     gpu: int
@@ -54,12 +56,12 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class PoolTable:
-    """All parts of the pools of a service. ``row`` [L] is where each stood when all were made; ``owner`` [L]
-    numbers parts of one pool.
+    """All parts of the pools of a service. ``row`` [L]: index in the original table; ``owner`` [L]: equal for
+    the parts of one pool.
 
-    ``money`` [4, N] has the levels 0 to ``most`` of one part after the other: those of the pool l are
-    ``begin[l]`` to ``begin[l + 1]``. Most pools have few levels and some have hundreds, so tables by level
-    [L, R], which are inf above ``most``, are made for those pools only that a search keeps.
+    ``money`` [4, N] holds the levels 0 to ``most`` of all parts, concatenated; those of part l are
+    ``begin[l]`` to ``begin[l + 1]``. Most pools have few levels and some have hundreds, so dense tables [L,
+    R], which are inf above ``most``, are built only for the pools that a search keeps.
     """
 
     pools: Sequence[Pool]
@@ -79,11 +81,11 @@ class PoolTable:
 
     @classmethod
     def nothing(cls) -> PoolTable:
-        """No pool at all."""
+        """The empty table."""
         return table_of([], [])
 
     def take(self, at: Sequence[int] | Ints) -> PoolTable:
-        """Some of the pools."""
+        """The pools at the indices ``at``."""
         rows = np.asarray(at, dtype=np.int64)
         plain = (getattr(self, name)[rows] for name in PLAIN)
         columns: Columns = (*plain, taken_levels(self.money, self.most, rows))
@@ -91,7 +93,7 @@ class PoolTable:
 
     @cached_property
     def begin(self) -> Ints:
-        """Where the levels of each pool begin and those of the last end [L + 1]."""
+        """Offsets [L + 1] of the levels of each pool in ``money``."""
         return begins(self.most)
 
     @cached_property
@@ -101,7 +103,7 @@ class PoolTable:
 
     @cached_property
     def least_usd(self) -> Floats:
-        """USD [L, R] an hour that each level costs at least."""
+        """Lower bound on the USD [L, R] an hour of each level."""
         return self._by_level(1)
 
     @cached_property
@@ -111,7 +113,7 @@ class PoolTable:
 
     @cached_property
     def least_start_usd(self) -> Floats:
-        """USD [L, R] of starting each level at least."""
+        """Lower bound on the USD [L, R] of starting each level."""
         return self._by_level(3)
 
     def _by_level(self, which: int) -> Floats:
@@ -125,12 +127,12 @@ PLAIN = ("owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "term_s
 
 
 def begins(most: Ints) -> Ints:
-    """Where the levels of parts with ``most`` [L] begin, and the end [L + 1]."""
+    """Offsets [L + 1] of the levels of parts with ``most`` [L] levels."""
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(most + 1)))
 
 
 def taken_levels(money: Floats, most: Ints, rows: Ints) -> Floats:
-    """The levels of some parts."""
+    """The levels of the parts ``rows``."""
     lengths = most[rows] + 1
     begin, own = begins(most)[rows], begins(most[rows])[:-1]
     at = np.repeat(begin - own, lengths) + np.arange(int(lengths.sum()))
@@ -138,11 +140,11 @@ def taken_levels(money: Floats, most: Ints, rows: Ints) -> Floats:
 
 
 Columns = tuple[Any, ...]
-"""What a table says of its pools: ``PLAIN`` columns [L], then ``money``."""
+"""The columns of a table: those named in ``PLAIN`` [L], then ``money``."""
 
 
 class Lazy(Sequence[Pool]):
-    """Pools that are made when they are asked for."""
+    """Pools that are built when they are accessed."""
 
     @overload
     def __getitem__(self, at: int) -> Pool: ...
@@ -156,7 +158,7 @@ class Lazy(Sequence[Pool]):
 
 
 class Taken(Lazy):
-    """Some of other pools."""
+    """A selection of other pools."""
 
     def __init__(self, pools: Sequence[Pool], rows: Ints) -> None:
         self._pools = pools
@@ -170,7 +172,7 @@ class Taken(Lazy):
 
 
 class Made(Lazy):
-    """The pools of a service, made group by group."""
+    """The pools of a service, built group by group on first access."""
 
     def __init__(self, make: Callable[[int], list[Pool]], group: Ints, nth: Ints) -> None:
         self._make = make
@@ -189,7 +191,7 @@ class Made(Lazy):
 
 
 def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
-    """The pools as arrays; ``owner`` [L] numbers those that are one but for their commitments."""
+    """The pools as a table; ``owner`` [L] is equal for pools that differ only in commitments."""
     return PoolTable(pools, np.arange(len(pools)), *columns_of(pools, owner))
 
 

@@ -1,10 +1,9 @@
-"""The pools that a fleet may stand on: one seller's nodes of one GPU in one place and one configuration.
+"""The pools that a fleet may use: one seller's nodes of one kind of GPU in one place and one configuration.
 
-What replicas of a pool cost does not depend on which of its offers and node sizes they stand on, so a pool
-is a table: the cheapest hour of r ready replicas, and the nodes that it takes. A pool with commitments that
-are owed for the whole horizon is there once for each amount of them. Its nodes with shorter minimum terms
-(``terms``) are a *part* of their own: a fleet on a pool may hold of both parts. L pools or parts, R levels, U
-units of the case.
+The cost of a pool's replicas does not depend on which of its offers and node sizes they use, so a pool is a
+table: the cheapest hour of r ready replicas, and the nodes for it. A pool with commitments for the whole
+horizon appears once for each committed amount. Its nodes with shorter minimum terms (``terms``) are a
+separate *part*; a fleet may use both parts of a pool. L pools or parts, R levels, U units of the case.
 """
 
 from __future__ import annotations
@@ -33,14 +32,15 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase, Units
 MOST_LEVELS = 512
 NO_LIMIT = 1 << 40
 SAME_RATE = 0.05
-"""Replicas of a pool whose rates differ by no more than this share count at the lowest of them."""
+"""Replicas of a pool whose rates differ by at most this share count at the lowest rate."""
 
 
 def build_pools_of(
     problem: Problem, case: FleetCase, hours: float, bands: TermBands | None = None
 ) -> PoolTable:
-    """The parts of the pools of a service that is held for ``hours``; without ``bands``, minimum terms
-    that end before the horizon count as none."""
+    """The parts of the pools of a service that is held for ``hours``; without ``bands``, minimum terms that
+    end before the horizon are ignored.
+    """
     if not len(case.units):
         return PoolTable.nothing()
     groups = _grouped(problem, case)
@@ -67,7 +67,7 @@ def build_pools_of(
 
 
 def _stacked(first: Columns, second: Columns) -> Columns:
-    """The rows of two tables."""
+    """The rows of two tables, concatenated."""
     plain = (np.concatenate(both) for both in zip(first[:-1], second[:-1], strict=True))
     return (*plain, np.concatenate((first[-1], second[-1]), axis=1))
 
@@ -76,7 +76,7 @@ def _small(
     problem: Problem, case: FleetCase, hours: float, groups: Sequence[Ints], number: Ints, each: Floats,
     wanted: Ints, terms: Terms,
 ) -> Columns:  # fmt: skip
-    """The columns of pools [G] without bundles, all at once."""
+    """The columns of pools [G] without bundles, computed for all at once."""
     if not groups:
         return columns_of([], [])
     units = case.units
@@ -85,8 +85,8 @@ def _small(
     first = np.array([one[0] for one in groups])
     has_term = terms.has[mine]
     owed = _is_owed(problem, units.offer[mine]) & ~has_term
-    # A commitment is charged its dual price in the middle of the horizon. One that serves only a half
-    # is not; it is owed in full all the same, which makes an hourly price of its own.
+    # A commitment pays its dual price at the midpoint of the horizon. One that serves only one half does not
+    # pay it, yet is owed in full, so it gets an hourly price of its own.
     halved = owed & (units.surcharge_usd_per_hour[mine] > 0)
     nothing = np.zeros(len(mine))
     start = _start_usd(problem, case, mine) + terms.start_usd[mine]
@@ -135,15 +135,18 @@ def _small(
 
 
 def _of_levels(most: Ints) -> tuple[Ints, Ints]:
-    """The part and the level [N] of each level of parts with ``most`` [L]."""
+    """The part and the level of each of N levels of parts with ``most`` [L]."""
     part = np.repeat(np.arange(len(most)), most + 1)
     return part, np.arange(len(part)) - begins(most)[part]
 
 
 class GroupLevels(NamedTuple):
-    """USD of the cheapest units of each group for each level (``usd``) and of starting these (``start_usd``),
-    one group after the other; those of group g from ``begin[g]`` on [G + 1], up to its ``top`` [G].
-    ``least_start_usd`` [G]: of what a start costs a replica at least."""
+    """USD of the cheapest units of each group by level (``usd``) and of starting them (``start_usd``),
+    concatenated.
+
+    Group g begins at ``begin[g]`` [G + 1] and has ``top`` [G] as its highest level. ``least_start_usd`` [G]:
+    lower bound on the start cost of a replica.
+    """
 
     begin: Ints
     usd: Floats
@@ -155,7 +158,7 @@ class GroupLevels(NamedTuple):
 def _group_levels(
     problem: Problem, case: FleetCase, mine: Ints, group: Ints, usd: Floats, start: Floats, wanted: Ints
 ) -> GroupLevels:
-    """The levels of the cheapest units ``mine`` of each group."""
+    """The levels of each group, built from the units ``mine``."""
     units, table, groups = case.units, problem.table, len(wanted)
     offers, begin = units.offer[mine], np.searchsorted(group, np.arange(groups + 1))
     shared = table.pools.of[offers]
@@ -171,31 +174,31 @@ def _group_levels(
 
 
 def _least_per_replica(case: FleetCase, mine: Ints, group: Ints, usd: Floats, groups: int) -> Floats:
-    """The least USD [G] for a replica of units ``mine``; 0 for groups without any."""
+    """Least USD [G] per replica of the units ``mine``; 0 for groups without units."""
     found = np.full(groups, np.inf)
     np.minimum.at(found, group, usd / case.units.replicas[mine])
     return np.where(np.isfinite(found), found, 0.0)
 
 
 def _is_owed(problem: Problem, offers: Ints) -> Bools:
-    """Which offers are owed for the whole horizon once they are taken."""
+    """Offers whose minimum term is the whole horizon: they are owed in full once taken."""
     owed: Bools = problem.table.min_s[offers] >= problem.end_s - problem.t0_s
     return owed
 
 
 def most_wanted(case: FleetCase, rate: Floats) -> Ints:
-    """Replicas [G] of a rate that carry all demand and spares alone."""
+    """Replicas [G] of a rate that carry the whole demand and the spares alone."""
     wanted = np.ceil(float(case.demand.max(initial=0.0)) / rate - 1e-9).astype(np.int64)
     most: Ints = wanted + case.spare + 1
     return most
 
 
 def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
-    """Units of each pool; where rates of one differ much, each rate is a pool of its own."""
+    """Units of each pool; where rates within a pool differ much, each rate becomes a pool of its own."""
     units = case.units
     which = pool_numbers(problem, units)
     _, first = np.unique(which, return_index=True)
-    # Pools stand in the order of their first units.
+    # Pools are in the order of their first units.
     rank = first[which]
     order = np.lexsort((np.arange(len(units)), units.largest, rank))
     rates, ranks = units.largest[order].tolist(), rank[order].tolist()
@@ -208,7 +211,7 @@ def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
 
 
 def pool_numbers(problem: Problem, units: Units) -> Ints:
-    """The pool [U] of each unit, numbered from 0 on: its seller, GPU, place and configuration."""
+    """The pool number [U] of each unit, from 0: its seller, GPU, place and configuration."""
     seller, gpu = _seller_numbers(problem)[units.offer], _gpu_numbers(problem)[units.offer]
     keys = np.zeros(len(units), dtype=np.int64)
     for part in (seller, gpu, units.zone, units.config):
@@ -220,7 +223,7 @@ def pool_numbers(problem: Problem, units: Units) -> Ints:
 def _pools(
     problem: Problem, case: FleetCase, mine: Ints, hours: float, terms: Terms, group: int
 ) -> Iterator[Pool]:
-    """The parts of one pool: for each amount that it may be committed to, then that with minimum terms."""
+    """The parts of one pool: one for each committed amount, then the one with minimum terms."""
     units = case.units
     each = float(units.largest[mine].min())
     most = int(most_wanted(case, np.array([each]))[0])
@@ -278,9 +281,9 @@ def _pools(
 
 
 def half_usd(problem: Problem, units: Units) -> Floats:
-    """USD per hour [U] of a commitment owed in full that serves one half of the horizon at most.
+    """USD per hour [U] of a whole-horizon commitment that serves at most one half of the horizon.
 
-    Its start is billed in whole increments beside it, hence the hours on top.
+    Its start is billed in whole increments too, hence the additional hours.
     """
     increments = problem.table.increment_s[units.offer]
     hours = horizon_hours(problem) / 2 + (units.cold_s + 2 * increments) / HOUR_S
@@ -312,7 +315,7 @@ def _gpu_numbers(problem: Problem) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Levels:
-    """By level, as far as stock goes: as of a pool."""
+    """Costs and node counts by level, up to the stock; the fields are those of ``Pool``."""
 
     usd: Floats
     least_usd: Floats
@@ -320,16 +323,15 @@ class _Levels:
 
     @property
     def most(self) -> int:
-        """The highest level."""
         return len(self.usd) - 1
 
 
 def _cheapest(
     problem: Problem, case: FleetCase, mine: Ints, usd: Floats, start: Floats, wanted: int, bundle: int
 ) -> _Levels:
-    """The cheapest nodes for each level, group by group of offers that are cut from the same GPUs.
+    """The cheapest nodes for each level, combined over groups of offers that are cut from the same GPUs.
 
-    Of equally cheap ones those are taken that are cheaper to ``start`` (USD [n]).
+    Of equally cheap nodes, those with the lower ``start`` cost (USD [n]) are taken.
     """
     units, table = case.units, problem.table
     gpus = units.nodes[mine] * table.gpus_per_node[units.offer[mine]]
@@ -351,7 +353,7 @@ def _cheapest(
     total[0] = 0.0
     counts = np.zeros((wanted + 1, len(mine)), dtype=np.int64)
     each = start / units.replicas[mine]
-    # Of offers that cost the same the first are taken: then groups come in the order of their offers.
+    # Of equal offers the first is taken, so groups come in the order of their offers.
     for name in dict.fromkeys(group[np.argsort(each, kind="stable")].tolist()):
         at = np.flatnonzero(group == name)
         at = at[np.lexsort((each[at], usd[at], units.replicas[mine[at]]))]
@@ -377,9 +379,9 @@ def _in_order(
     wanted: int,
     bundle: int,
 ) -> _Levels:
-    """Of very many replicas: nodes in the order of their price per replica, the last of them whole.
+    """For very many replicas: nodes in ascending order of price per replica, the last one whole.
 
-    With a part of the last one instead it is the linear relaxation, which no choice costs less than.
+    With a fraction of the last node it is the LP relaxation, which is a lower bound.
     """
     each = case.units.replicas[mine]
     order = np.lexsort((start / each, usd / each))
@@ -409,7 +411,7 @@ def _in_order(
 
 
 def _whole_usd(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Floats:
-    """What a commitment is owed however it is used, with its dual price for the whole horizon."""
+    """What a commitment is owed in total, with its dual price for the whole horizon."""
     units, table = case.units, problem.table
     held_s = np.full(len(mine), int(hours * HOUR_S), dtype=np.int64)
     whole_h = (problem.end_s - problem.t0_s) / HOUR_S
@@ -418,7 +420,7 @@ def _whole_usd(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> F
 
 
 def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
-    """What starting a unit costs: its cold start in whole billing increments, and what is paid upfront."""
+    """USD of starting a unit: its cold start in whole billing increments, and the upfront price."""
     units, table = case.units, problem.table
     increment = table.increment_s[units.offer[mine]]
     whole = (HOUR_S % increment == 0) & (problem.end_s % HOUR_S == 0)

@@ -1,4 +1,4 @@
-"""The pools on which a cheap fleet of a service most likely stands, told from its units without any table.
+"""Preselects the pools on which a cheap fleet of a service most likely stands, from its units alone.
 
 U units of the case.
 """
@@ -12,18 +12,20 @@ from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.units import FleetCase, only_units
 
 MOST_UNITS = 60
-"""Of so few units all are searched."""
+"""With at most this many units, all are searched."""
 FIRST_UNITS = 12
-"""How many of the cheapest units lead to their pools, by each of two measures."""
+"""How many of the best units select their pools, by each of two criteria."""
 HURRIED_UNITS = 2
-"""The same where there is no time for more: fleets cost about 8 % more, and take a third of the time."""
+"""The same if time is over: fleets cost about 8 % more and take a third of the time."""
 AMPLE = 2.0
-"""The pools hold so many times the peak together."""
+"""Capacity of the selected pools as a multiple of the peak."""
 
 
 def on_promising(problem: Problem, case: FleetCase, first: int = FIRST_UNITS) -> FleetCase:
-    """The case on the pools of the ``first`` units that cost least for a request or carry half of the peak
-    most cheaply, of more places than it needs, until they hold twice the peak; a case of few units as it is.
+    """The case restricted to the pools of its ``first`` best units; unchanged if it has few units.
+
+    The criteria are cost per request and cost of carrying half of the peak. The best units of one place more
+    than required are added, then further pools until they hold ``AMPLE`` times the peak.
     """
     units = case.units
     if len(units) <= MOST_UNITS:

@@ -1,4 +1,6 @@
-"""The rules of a fleet as numbers: spares, places and what their loss leaves, pools and kinds of GPU."""
+"""The rules of a fleet as numbers: spares, places, what must remain after the loss of a place, pools, kinds
+of GPU.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,16 @@ from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.problem import Problem
 
 MOST_POOLS = 4
-"""All sets of so many pools are searched; a fleet that may have more is joined from patterns of hours."""
+"""Sets of up to this many pools are enumerated; larger fleets are built from patterns of hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRules:
-    """``spare`` largest replicas over demand; ``places`` that each carry ``least_share`` of the demand, and
-    what the loss of any one leaves carries ``loss_share``. At most ``pools`` pools of ``gpus`` kinds."""
+    """``spare`` largest replicas beyond demand; ``places`` that each carry ``least_share`` of the demand.
+
+    After the loss of any one place the others carry ``loss_share`` of the demand. At most ``pools`` pools of
+    at most ``gpus`` kinds of GPU.
+    """
 
     spare: int
     places: int
@@ -26,7 +31,7 @@ class FleetRules:
 
 
 def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
-    """The rules of a fleet, as the document says them."""
+    """The rules that the document sets for a service's fleet."""
     standing, redundancy = rules_of(problem.request.policy, service), service.redundancy
     loss = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
     return FleetRules(

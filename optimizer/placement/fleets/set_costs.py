@@ -1,4 +1,4 @@
-"""What one set of pools costs: at least over all hours, and its cheapest fleet, by dynamic programming.
+"""Costs of one set of pools: a lower bound over all hours, and its cheapest fleet, by dynamic programming.
 
 m parts of a set, S states (one level of each part), R levels, C classes of hours, H hours.
 """
@@ -27,14 +27,15 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints
 MOST_STATES = 20_000
 MOST_EXACT_STATES = 500_000
 MOST_TERM_STATES = 500
-"""Levels of nodes with minimum terms for which the others are covered hour by hour."""
+"""Up to this many states of nodes with minimum terms, the other parts are covered hour by hour."""
 NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolFleet:
-    """A fleet on a set of parts of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what
-    it costs."""
+    """A fleet on a set of parts: ``levels`` [H, m] of bundles of replicas ready in each hour, and its
+    cost.
+    """
 
     pools: tuple[int, ...]
     levels: Ints
@@ -43,19 +44,22 @@ class PoolFleet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Openings:
-    """Nodes ``free`` [P, O] of each offer in each kind of hour, and the kind ``of_hour`` [H]."""
+    """What other workloads leave over time: nodes ``free`` [P, O] of each offer in each of P situations, and
+    the situation ``of_hour`` [H].
+    """
 
     free: Ints
     of_hour: Ints
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """What tells it from others."""
+        """A hashable key."""
         return self.free.tobytes(), self.of_hour.tobytes()
 
     def allow(self, pool: Pool, unit_offer: Ints, unit_nodes: Ints) -> Bools:
-        """Whether a pool can stand at each level in each kind of hour [P, R]; of units [U] offer and
-        nodes."""
+        """Whether each level of a pool is available in each situation [P, R], given offer and nodes of the
+        units [U].
+        """
         allowed = np.ones((len(self.free), len(pool.usd)), dtype=np.bool_)
         offers = unit_offer[pool.units]
         for offer in np.unique(offers):
@@ -69,8 +73,8 @@ class Openings:
 class SetCosts:
     """Prices sets of ``parts``, which cost ``part_usd`` [P, L, R] an hour at each dual price.
 
-    ``openings``: when others hold what of the stock, for fleets alone; ``units`` tells offer and nodes [2, U]
-    of the case's units. ``work`` [1] counts levels tried, ``states`` those that were bounded.
+    ``openings``: what other workloads leave, which restricts fleets but not bounds; ``units`` [2, U]: offer
+    and nodes of the case's units. ``work`` [1] counts levels tried, ``states`` the states that were bounded.
     """
 
     parts: PoolTable
@@ -83,7 +87,7 @@ class SetCosts:
     states: int = 0
 
     def least_usd(self, at: Ints, levels: Ints, counts: Ints, limit: float) -> float:
-        """What a set of parts [m] costs at least; it is not looked at more closely from ``limit`` on."""
+        """Lower bound on a set of parts [m]; it is not improved further once it reaches ``limit``."""
         usd, start_usd = self.parts.least_usd[at], self.parts.least_start_usd[at]
         least, size = 0.0, int(np.prod(counts))
         if size <= MOST_EXACT_STATES:
@@ -91,7 +95,7 @@ class SetCosts:
         termed = np.flatnonzero(self.parts.term_h[at])
         if size > MOST_STATES:
             return max(least, self._least_with_terms(at)) if len(termed) else least
-        # Nodes that are held throughout cost more at their rate without any start.
+        # Nodes that are held throughout cost more at their full rate than with a rate and a start.
         for dearer in _all_and_each(termed):
             if least < limit:
                 least = max(least, self.over_hours_usd(at, levels, counts, usd, start_usd, dearer))
@@ -100,8 +104,10 @@ class SetCosts:
     def over_hours_usd(
         self, at: Ints, levels: Ints, counts: Ints, usd: Floats, start_usd: Floats, dearer: Ints = NONE
     ) -> float:
-        """What parts [m] cost on some levels of each, at ``usd`` and ``start_usd`` [m, R], with ``dearer``
-        ones at their rate without a start."""
+        """Least cost of parts [m] over all hours, at ``usd`` and ``start_usd`` [m, R].
+
+        Parts in ``dearer`` pay their full rate and no start.
+        """
         table, classes, rules = self.parts, self.classes, self.rules
         usd, start_usd, begin_usd = self._without_starts(at, usd, start_usd, dearer)
         cost = state_costs(
@@ -114,8 +120,9 @@ class SetCosts:
         )
 
     def _least_with_terms(self, at: Ints) -> float:
-        """What a set of parts [m] costs at least, with starts of those with minimum terms alone; 0 where
-        these have too many levels."""
+        """Lower bound on a set of parts [m] that counts starts only for parts with minimum terms; 0 if these
+        have too many states.
+        """
         table, classes, rules = self.parts, self.classes, self.rules
         rows = at[table.term_h[at] > 0]
         counts, levels = table.most[rows] + 1, all_levels(table.most[rows])
@@ -145,15 +152,16 @@ class SetCosts:
     def _without_starts(
         self, at: Ints, usd: Floats, start_usd: Floats, dearer: Ints
     ) -> tuple[Floats, Floats, Floats]:
-        """USD an hour and of starts [m, R], and of starts before the first hour [m], of parts of which
-        ``dearer`` ones have none, at the rate that they then have."""
+        """Hourly costs, start costs [m, R] and costs of starts before the first hour [m], where the
+        ``dearer`` parts pay their full rate instead of starts.
+        """
         usd, start_usd, begin_usd = usd.copy(), linear(start_usd), self.parts.begin_usd[at].copy()
         usd[dearer] *= self.parts.term_share[at[dearer], -1:]
         start_usd[dearer], begin_usd[dearer] = 0.0, 0.0
         return usd, start_usd, begin_usd
 
     def walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
-        """The cheapest fleet of parts ``pools`` [m] on some levels of each; None where there is none."""
+        """The cheapest fleet of the parts ``pools`` [m] at the given levels; None if there is none."""
         table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
         cost = state_costs(
             levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels,
@@ -172,8 +180,9 @@ class SetCosts:
     def _where_open(
         self, openings: Openings, pools: tuple[int, ...], cost: Floats, levels: Ints, counts: Ints
     ) -> tuple[Floats, Ints]:
-        """Costs [C, S] of states by demand and kind of hour, inf where others hold the nodes, and the class
-        of each hour [H]."""
+        """Costs [C, S] of states by demand and situation, inf where other workloads hold the nodes; and the
+        class of each hour [H].
+        """
         kinds = len(openings.free)
         blocked = np.zeros((kinds, *counts))
         for axis, pool in enumerate(pools):
@@ -185,7 +194,7 @@ class SetCosts:
         return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_hour.reshape(-1)
 
     def levels_of(self, pools: tuple[int, ...]) -> tuple[Ints, Ints]:
-        """Levels [m, K] that each part of a set may take, and how many [m]: all where these are few."""
+        """The levels [m, K] to consider for each part, and their number [m]: all of them if there are few."""
         at = np.array(pools, dtype=np.int64)
         most = self.parts.most[at]
         if int(np.prod(most + 1)) > MOST_STATES:
@@ -193,7 +202,7 @@ class SetCosts:
         return all_levels(most), most + 1
 
     def likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
-        """Levels of each part in the cheapest covers of single hours, and those beside them."""
+        """The levels of each part in the cheapest covers of single hours, and the adjacent levels."""
         each = usd_per_rate(self.part_usd, self.parts.rate)
         table, classes, rules = self.parts, self.classes, self.rules
         order = at[np.argsort(table.most[at], kind="stable")]
@@ -229,8 +238,9 @@ class SetCosts:
 
 
 def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], levels: Ints) -> float:
-    """What a fleet with ``levels`` [H, m] of parts ``pools`` [m] costs; starts before the first hour are
-    free, but for minimum terms."""
+    """Cost of a fleet with ``levels`` [H, m] of the parts ``pools`` [m]. Starts before the first hour are
+    free, except for minimum terms.
+    """
     total = 0.0
     for column, row in enumerate(pools):
         mine = np.ascontiguousarray(levels[:, column])
@@ -245,18 +255,18 @@ def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], le
 
 
 def _all_and_each(rows: Ints) -> list[Ints]:
-    """All rows together, and each alone where there are more."""
+    """All rows together, then each one alone if there are several."""
     if not len(rows):
         return []
     return [rows, *(rows[i : i + 1] for i in range(len(rows) if len(rows) > 1 else 0))]
 
 
 def all_levels(most: Ints) -> Ints:
-    """The levels [m, R] of parts that may each have any up to ``most`` [m]."""
+    """The levels [m, R] of parts that may each have any level up to ``most`` [m]."""
     return np.tile(np.arange(int(most.max()) + 1), (len(most), 1))
 
 
 def linear(start_usd: Floats) -> Floats:
-    """Start costs without the levels that no pool has."""
+    """Start costs with 0 for levels that do not exist."""
     found: Floats = np.where(np.isfinite(start_usd), start_usd, 0.0)
     return found

@@ -1,9 +1,10 @@
-"""Which pools a fleet stands on: a best-first search over sets of pools, with a bound that holds at any time.
+"""Which pools a fleet uses: best-first search over sets of pools, with a lower bound that is valid at any
+time.
 
-A set is first bounded by hours alone (``hours``), then priced exactly by dynamic programming over all hours.
-Pairs are bounded beside any further pools, another in each hour; a set is looked at only where none of its
-pairs is too dear. Large markets are searched branch by branch (``branches``). What is not looked at costs at
-least the limit at which it was left.
+A set is first bounded by its hours alone (``hours``), then priced exactly by dynamic programming over all
+hours. Smaller sets are bounded together with any further pools, which may differ from hour to hour; a set is
+considered only if all its subsets are below the limit. Large markets are searched branch by branch
+(``branches``). Whatever is not considered costs at least the limit at which it was discarded.
 """
 
 from __future__ import annotations
@@ -36,36 +37,40 @@ from optimizer.placement.runtime.stopwatch import never
 
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 FIRST_COUNT = 2
-"""Where sets are large, fleets on so few pools come first: the cheapest on more is often near one of them."""
+"""With large sets, fleets on this many pools come first: the cheapest on more pools is often close to one of
+them.
+"""
 MOST_SETS = 1_000_000
 MOST_SEARCHED = 800
-"""Pools that are made sets of where some have minimum terms: a search without these bounds the others."""
+"""Pools used in sets if some have minimum terms; the others are bounded by a search without terms."""
 MOST_KEPT = 4_000
 MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 120_000, 20_000
-"""Sets beside one further pool, and beside more, of a market that is searched without branches."""
+"""Largest number of sets with one further pool, and with more, for which a market is searched without
+branches.
+"""
 MOST_PRICED, MOST_PRICED_STATES = 16, 1_000_000
-"""Sets that are priced: more where they have few states together."""
+"""Sets that are priced; more if they have few states together."""
 WALK_STATES = 5
-"""A walk takes as long as bounds over so many times its states."""
+"""Work of finding a fleet, in multiples of the work of bounding its states."""
 MOST_TRIED = 64
-"""Of sets of which none may have a fleet in the hours that others leave."""
+"""Sets tried before the search gives up finding any fleet in what other workloads leave."""
 FEW_POOLS = 12
-"""So few are searched to the end."""
+"""With at most this many pools, the search is exhaustive."""
 MOST_WORK_FEWER = 20_000_000
 """Levels tried for fleets on fewer pools than the rules allow."""
 MOST_BETWEEN = 6
-"""Sets that are priced once more in the hours that others leave."""
+"""Sets that are priced again for what other workloads leave."""
 MOST_WORK = 300_000_000
-"""Levels that are tried in one search: about three seconds."""
+"""Levels tried in one search: about three seconds."""
 
 
 @dataclass(slots=True, eq=False)
 class SetSearch:
-    """The state of a search over the pools of ``parts``. ``table`` joins those that none of the others make
-    needless; fleets are told by rows of ``parts``.
+    """State of a search over the pools of ``parts``. ``table`` combines those that are not dominated; fleets
+    refer to rows of ``parts``.
 
-    ``openings``: when others hold what of the stock; the bound takes no notice of them. ``units`` tells offer
-    and nodes [2, U] of the case's units.
+    ``openings``: what other workloads leave over time; the bound ignores it. ``units`` [2, U]: offer and
+    nodes of the case's units.
     """
 
     parts: PoolTable
@@ -93,23 +98,23 @@ class SetSearch:
     def __post_init__(self) -> None:
         parts = paired_parts(self.parts)
         if self.openings is None or len(parts) > FEW_POOLS:
-            # What others close at times may be needed at others.
+            # A pool that is dominated may be needed in hours in which others hold the dominating one.
             terms = comparable_terms(self.parts, self.classes)
             parts = parts[np.flatnonzero(needed_pools(self.parts, parts, self.rules, terms))]
         self._join(parts)
         if self.classes.bands is not None and len(parts) > MOST_SEARCHED:
             self.least_by_hour = self._by_hour()
-            # A fleet with a pool that is left out costs what any costs at least.
+            # A fleet with a pool that is left out costs at least the lower bound of any fleet.
             self.skipped_usd = float(self.whole.onward[0])
             self._join(self.table.parts[np.sort(self._likeliest(MOST_SEARCHED))])
 
     @property
     def _size(self) -> int:
-        """How many pools a set has."""
+        """Number of pools in a set."""
         return min(self.rules.pools, len(self.table), MOST_POOLS)
 
     def _join(self, parts: Ints) -> None:
-        """Keeps the pools of some ``parts`` [L, 2]."""
+        """Restricts the search to the pools of ``parts`` [L, 2]."""
         rows, of = np.unique(parts[parts >= 0], return_inverse=True)
         self.parts, parts = self.parts.take(rows), parts.copy()
         parts[parts >= 0] = of
@@ -124,7 +129,7 @@ class SetSearch:
         self.alike = None
 
     def _likeliest(self, most: int) -> Ints:
-        """Pools that cost least for a request, for half of the peak, or for a request of their place."""
+        """Pools with the lowest cost per request, for half of the peak, or per request within their place."""
         each = self.each[SLOPE]
         by_each, by_half = np.argsort(each, kind="stable"), np.lexsort((each, self._half_usd()))
         place = self.table.place[by_each]
@@ -136,7 +141,7 @@ class SetSearch:
         return found
 
     def _wanted(self, parts: Ints) -> Ints:
-        """Levels [L] that carry all demand and spares alone."""
+        """Levels [L] that carry the whole demand and the spares alone."""
         rate = self.parts.rate[parts.max(axis=1)] if len(parts) else np.ones(0)
         wanted = np.ceil(float(self.classes.demand.max(initial=0.0)) / rate - 1e-9).astype(np.int64)
         levels: Ints = wanted + self.rules.spare + 1
@@ -144,16 +149,16 @@ class SetSearch:
 
     @property
     def owed(self) -> bool:
-        """Whether a fleet may stand on commitments, which are paid however long it serves."""
+        """Whether a fleet may use commitments, which are paid however long it serves."""
         return bool((self.parts.usd[:, 0] > 0).any() or (self.parts.term_h > 0).any())
 
     @property
     def limit(self) -> float:
-        """A set that costs at least so much is of no use."""
+        """Cost from which a set is discarded."""
         return np.inf if self.best is None else self.best.usd * (1 - self.tolerance)
 
     def run(self) -> None:
-        """Finds the cheapest fleet; ``bound_usd`` is at most what any fleet under the rules costs."""
+        """Finds the cheapest fleet; sets ``bound_usd``, a lower bound on every fleet under the rules."""
         size = self._size
         if size < 1:
             self.bound_usd = np.inf
@@ -164,7 +169,7 @@ class SetSearch:
         self._price(sets[order], least[order])
 
     def begin(self) -> None:
-        """Finds a cheap fleet on promising pools, and proves nothing."""
+        """Finds a cheap fleet on promising pools without proving anything."""
         if self._size == MOST_POOLS:
             self._try_first(FIRST_COUNT)
         if self._size:
@@ -172,11 +177,11 @@ class SetSearch:
 
     @property
     def least_usd(self) -> float:
-        """What any fleet costs at least by its hours alone."""
+        """Lower bound on any fleet from its hours alone."""
         return min(float(self.whole.onward[0]), self.skipped_usd) if self._size else np.inf
 
     def hourly_usd(self) -> Floats:
-        """What each hour [H] costs at least on any pools, starts left out."""
+        """Lower bound of each hour [H] on any pools, without starts."""
         return self._by_hour() if self.least_by_hour is None else self.least_by_hour
 
     def _by_hour(self) -> Floats:
@@ -185,8 +190,11 @@ class SetSearch:
         return self.whole.level_usd(classes.levels, slopes, self.rules.spare)[classes.demand_of]
 
     def _left(self, size: int) -> tuple[Ints, Floats]:
-        """Sets of ``size`` pools [N, size] that may be worth it, and the USD [N] that they cost at least hour
-        by hour; of a large market kind by kind of GPU."""
+        """Sets of ``size`` pools [N, size] below the limit, and their lower bounds [N] in USD, summed over
+        hours.
+
+        A large market is searched by kinds of GPU.
+        """
         found = self._left_in(self.whole, size)
         if found is not None:
             return found
@@ -206,7 +214,7 @@ class SetSearch:
         return np.concatenate([sets for sets, _ in parts]), np.concatenate([least for _, least in parts])
 
     def _left_in(self, branch: Branch, size: int) -> tuple[Ints, Floats] | None:
-        """The same of one branch; None of the whole market where it is better branched."""
+        """The same within one branch; None if the market should be searched by branches instead."""
         branched = branch is not self.whole or not can_branch(self.table, self.rules, size)
         sets, parents_usd = branch.rows[:, None], float(branch.onward[0])
         if parents_usd >= self.limit:
@@ -214,7 +222,7 @@ class SetSearch:
         for more in range(size - 1, 0, -1):
             if more == 1 and self.rules.loss_share > 0:
                 sets = sets[self._beside_rate(sets, branch) < self.limit]
-            # A set costs at least what its parts do.
+            # A set costs at least as much as its subsets.
             least = np.maximum(self.beside(sets, branch, more), parents_usd)
             near = least < self.limit
             if not branched and near.sum() > MOST_KEPT:
@@ -235,7 +243,7 @@ class SetSearch:
         return sets[left], least[left]
 
     def _nearest(self, sets: Ints, least: Floats) -> Ints:
-        """The sets in their order; of very many those with the lowest bounds."""
+        """The sets in their order; if there are too many, only those with the lowest bounds."""
         if len(sets) <= MOST_KEPT:
             return sets
         order = np.argsort(least, kind="stable")
@@ -243,7 +251,7 @@ class SetSearch:
         return sets[np.sort(order[:MOST_KEPT])]
 
     def beside(self, sets: Ints, branch: Branch, further: int) -> Floats:
-        """What sets cost at least beside so many further pools of a branch."""
+        """Lower bounds of sets extended by ``further`` pools of a branch."""
         table, classes, rules = self.table, self.classes, self.rules
         return sets_with_others(
             sets, table.usd, table.most, table.rate, table.place, classes.demand, classes.dual,
@@ -253,7 +261,7 @@ class SetSearch:
         )  # fmt: skip
 
     def _beside_rate(self, sets: Ints, branch: Branch) -> Floats:
-        """What sets cost at least beside one further pool, quickly: that pool is charged by its rate."""
+        """A quick lower bound of sets extended by one pool, which is charged by its rate."""
         table, classes = self.table, self.classes
         return sets_beside_rate(
             sets, table.usd, table.most, table.rate, classes.demand, classes.dual, classes.weight,
@@ -262,12 +270,13 @@ class SetSearch:
         )  # fmt: skip
 
     def _covers(self, sets: Ints, most_work: int = MOST_WORK, limit: float | None = None) -> Floats:
-        """What sets cost at least, hour by hour; inf from the limit on and where they break a rule, NaN where
-        there was no time for it."""
+        """Lower bounds of sets, summed over hours; inf from the limit on and for sets that break a rule, NaN
+        if there was no time.
+        """
         limit = self.limit if limit is None else limit
         found = self._covered(sets, self.classes.dual, self.whole.onward, most_work, limit)
         if self.classes.bands is not None:
-            # Nodes that are held throughout cost more than in bands: their rate without any start.
+            # Nodes that are held throughout cost more than their bands say: their full rate without a start.
             dual = self.classes.phase[self.classes.dual]
             left = np.flatnonzero(found < limit)
             onward = self.whole.onward_at(self.classes, dual, self.rules.spare)
@@ -284,8 +293,9 @@ class SetSearch:
         )  # fmt: skip
 
     def _try_first(self, count: int) -> None:
-        """Sets of ``count`` promising pools, then one pool exchanged for any other while that helps: a first
-        limit."""
+        """Finds a first limit by local search: sets of ``count`` promising pools, then exchanges of one pool
+        while they help.
+        """
         near, size = self._promising(), self._size
         empty = tuple(int(pool) for pool in np.flatnonzero(self.table.place < 0)[: size - count])
         near = [pool for pool in near if pool not in empty]
@@ -315,7 +325,7 @@ class SetSearch:
             )
 
     def _try_near(self, branch: Branch, size: int) -> None:
-        """The set of promising pools of a branch that looks cheapest."""
+        """Prices the set of promising pools of a branch with the lowest bound."""
         near = self._promising(branch.rows, FIRST_OF_BRANCH)
         sets = self._apart(list(combinations(sorted(near), size)), size)
         sets = sets[own_sets(self.table, branch, sets)]
@@ -325,8 +335,9 @@ class SetSearch:
             self._solve(tuple(int(i) for i in sets[np.argmin(least)]), float(least.min()))
 
     def _promising(self, rows: Ints | None = None, first: int = FIRST_POOLS) -> list[int]:
-        """Pools with the lowest prices per request and those that carry half of the peak most cheaply, and
-        the best of further places until there are more than are asked for."""
+        """Pools with the lowest cost per request or for half of the peak, plus the best in further places
+        until one place more than required is covered.
+        """
         table, half_usd = self.table, self._half_usd()
         by_half, by_each = np.lexsort((self.each[SLOPE], half_usd)), np.argsort(self.each[SLOPE])
         if rows is not None:
@@ -342,7 +353,7 @@ class SetSearch:
         return [int(pool) for pool in dict.fromkeys([*near, *empty])]
 
     def _half_usd(self) -> Floats:
-        """USD [L] for which each pool carries half of the peak."""
+        """USD [L] an hour for which each pool carries half of the peak."""
         table, half = self.table, float(self.classes.demand.max()) / 2
         level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
         usd = table.usd[SLOPE, np.arange(len(table)), np.minimum(level, table.most)]
@@ -350,13 +361,13 @@ class SetSearch:
         return found
 
     def _apart(self, sets: list[tuple[int, ...]], size: int) -> Ints:
-        """Those of some sets whose pools are all different, but for their commitments."""
+        """The sets whose pools all have different owners."""
         owner = self.table.owner
         kept = [one for one in sets if len(set(owner[list(one)].tolist())) == len(one)]
         return np.array(kept, dtype=np.int64).reshape(-1, size)
 
     def _price(self, sets: Ints, least: Floats) -> None:
-        """Prices sets, cheapest bound first, until none that is left can be cheaper."""
+        """Prices sets in ascending order of their bounds until no remaining set can be cheaper."""
         proven = np.inf
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
             enough = count >= MOST_TRIED
@@ -367,23 +378,23 @@ class SetSearch:
                 proven = min(proven, usd)
                 break
             self._solve(tuple(int(i) for i in row), usd)
-        # What was left out at a limit costs at least that limit, and limits only fall.
+        # Whatever was discarded at a limit costs at least that limit, and limits only fall.
         self.bound_usd = min([proven, self.limit, self.skipped_usd, *self.known.values()])
 
     def _solve(self, pools: tuple[int, ...], least: float) -> None:
-        """Prices one set, whose fleets cost ``least`` or more."""
+        """Prices one set, whose fleets cost at least ``least``."""
         if pools in self.known:
             return
         pattern = self._pattern(pools)
         if self.openings is None and pattern in self.alike_usd:
             self.known[pools] = self.alike_usd[pattern]
             return
-        # Of states that cost the same the first is taken: the one on the pools that come first.
+        # Of states with equal cost the first is taken, which uses the pools that come first.
         rows = self._rows(pools[::-1])
         at = np.array(rows, dtype=np.int64)
         levels, counts = all_levels(self.parts.most[at]), self.parts.most[at] + 1
         least = max(least, self.costs.least_usd(at, levels, counts, self.limit))
-        # A set that costs as little as another has a pool that it does not need, unless others hold some.
+        # A set with the same bound as another contains a superfluous pool, unless other workloads hold nodes.
         fresh = self.openings is not None or least not in self.walked
         if fresh and least < (np.inf if self.best is None else self.best.usd):
             self.walked.add(least)
@@ -391,7 +402,7 @@ class SetSearch:
         self.known[pools] = self.alike_usd[pattern] = least
 
     def _try_walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints) -> None:
-        """Finds the fleet of a set, on likely levels where its states are many."""
+        """Finds the fleet of a set, on a selection of levels if there are many states."""
         if int(np.prod(counts)) > MOST_STATES:
             at = np.array(rows, dtype=np.int64)
             levels, counts = self.costs.likely_levels(at)
@@ -402,7 +413,7 @@ class SetSearch:
         self._walk(rows, levels, counts)
 
     def _walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
-        """The cheapest fleet of some parts, which is kept; None where there is none."""
+        """Finds and keeps the cheapest fleet of some parts; None if there is none."""
         fleet = self.costs.walk(rows, levels, counts)
         if fleet is not None:
             self.fleets.append(fleet)
@@ -411,11 +422,11 @@ class SetSearch:
         return fleet
 
     def _rows(self, pools: tuple[int, ...]) -> tuple[int, ...]:
-        """The parts of some pools."""
+        """The parts of the pools."""
         return tuple(int(row) for pool in pools for row in self.table.parts[pool] if row >= 0)
 
     def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        """What a set costs depends on: its pools but for their names, and which of them share a place."""
+        """Cache key of a set's cost: its pools up to equality, and which of them share a place."""
         if self.alike is None:
             self.alike = alike_pools(self.parts, self.table.parts)
         alike = self.alike.tolist()
@@ -424,7 +435,7 @@ class SetSearch:
         return tuple((alike[pool], places.index(places[i])) for i, pool in enumerate(order))
 
     def fewer(self) -> list[PoolFleet]:
-        """The cheapest fleets that are known on fewer pools than the rules allow, one for each number."""
+        """The cheapest fleet for each smaller number of pools than the rules allow."""
         size = self._size
         near = [pool for pool in self._promising() if self.table.place[pool] >= 0] if self.fleets else []
         empty = [int(pool) for pool in np.flatnonzero(self.table.place < 0)]
@@ -442,8 +453,9 @@ class SetSearch:
         return found
 
     def between(self, openings: Openings) -> list[PoolFleet]:
-        """The cheapest fleets in the hours that others leave, on sets that are known to be cheap without
-        them."""
+        """The cheapest fleets if other workloads leave only ``openings``, on sets that are cheap without that
+        restriction.
+        """
         before, self.costs.openings = self.costs.openings, openings
         best, fleets = self.best, list(self.fleets)
         for pools in sorted(self.known, key=lambda one: (self.known[one], one))[:MOST_BETWEEN]:

@@ -1,8 +1,8 @@
-"""Fleets on several sizes of one machine: GPUs that a search over pools takes twice are taken apart.
+"""Fleets that use several sizes of one machine, whose GPUs a search over pools may count twice.
 
-The search counts the stock of each of its pools by itself, and the sizes of one machine may be in several of
-them. Where the cheapest fleet takes more GPUs of a machine than there are, the search is made again without
-each of the offers of these GPUs that the fleet takes, one at a time.
+The search limits the stock of each pool separately, but sizes of one machine may belong to several pools. If
+the cheapest fleet takes more GPUs of a machine than exist, the search is repeated without each of the
+machine's offers that the fleet uses, one at a time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.stock import Ledger
 
 MOST_SEARCHES = 12
-"""Searches for one fleet beyond the first."""
+"""How many times the search is repeated for one fleet."""
 
 
 def fleets_apart(problem: Problem, free: Ints, search: Callable[[Ints], list[Column]]) -> list[Column]:
     """The fleets that ``search`` finds on ``free`` nodes [O], and further ones while the cheapest takes GPUs
-    twice; their bound is that of the first search."""
+    twice.
+
+    The bound of the first search holds for all.
+    """
     nothing, pools = Ledger(problem), problem.table.pools
     found = search(free)
     waiting, left = deque([(free, found)]), MOST_SEARCHES

@@ -1,10 +1,14 @@
-"""The dual prices of starts for fleets on many pools, and the bound of the hours at these prices.
+"""Dual prices of starts for fleets on many pools, and the resulting lower bound, by a subgradient method.
 
-A fleet that has n[h] ready in hour h pays Σ_h (S(n[h]) − S(n[h−1]))⁺ for starts, which is at least
-Σ_h θ[h]·(S(n[h]) − S(n[h−1])) for any 0 ≤ θ ≤ 1. So an hour costs usd(n) + (θ[h] − θ[h+1])·S(n), and the sum
-of the cheapest covers of all hours is a bound (Dantzig and Wolfe's, relaxed after Lagrange). θ begins at 1
-while demand rises and at 0 while it falls, and goes up the subgradient with Polyak's step towards the cost of
-the best fleet that is known. Where demand repeats, so does θ. O owners, R levels, H hours, T slots.
+Let n[h] be the replicas ready in hour h, S(n) the cost of starting n replicas, and usd(n) the cost of an
+hour. For any multipliers 0 ≤ θ[h] ≤ 1 (θ = 0 outside the horizon),
+
+  Σ_h (S(n[h]) − S(n[h−1]))⁺ ≥ Σ_h θ[h]·(S(n[h]) − S(n[h−1])).
+
+So hour h costs usd(n) + (θ[h] − θ[h+1])·S(n), and the sum over hours of the cheapest cover is a lower bound
+(a Lagrangian relaxation). θ starts at 1 while demand rises and at 0 while it falls. It follows the
+subgradient with Polyak's step towards the cost of the best known fleet. If demand repeats, so does θ. O
+owners, R levels, H hours, T slots.
 """
 
 from __future__ import annotations
@@ -21,12 +25,12 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
 
 MOST_HOURS = 240
-"""Of hours that do not repeat; of more, θ stays what it is at the beginning."""
+"""With more hours that do not repeat, θ keeps its initial value."""
 STEPS_UP, STEPS_UP_IN_PLACES = 120, 12
-"""Steps of θ: covers in several places take ten times as long."""
+"""Subgradient steps; covers in several places take ten times as long."""
 DEFLECTION = 0.7
 PATIENCE = 4
-"""Steps without a better bound before they are halved."""
+"""Steps without a better bound before the step size is halved."""
 NEARBY = 0.01
 SMALL_STEP = 0.05
 SMALL_GAP = 0.001
@@ -34,8 +38,10 @@ SMALL_GAP = 0.001
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slots:
-    """Hours that are alike [T]: ``hour`` of the demand, how many (``count``), ``length`` of each in hours;
-    ``here`` and ``next`` [T] number the θ of the hour and of the one after it, -1 where that is 0."""
+    """Equal hours [T]: ``hour`` of the demand, how many (``count``), and ``length`` of each in hours.
+
+    ``here`` and ``next`` [T] index the θ of the hour and of the hour after it; -1 if that is 0.
+    """
 
     demand: Floats
     count: Floats
@@ -46,7 +52,7 @@ class Slots:
 
 
 def slots_of(classes: HourClasses) -> Slots:
-    """The slots of some hours: those of a period, and the first and the last hour on their own."""
+    """The slots of the hours: those of a period, and the first and the last hour separately."""
     demand, hours = classes.levels[classes.demand_of], len(classes.demand_of)
     period = classes.period if classes.period else hours
     inner = np.arange(1, hours - 1) % period
@@ -64,9 +70,9 @@ def slots_of(classes: HourClasses) -> Slots:
 
 @dataclass(slots=True, eq=False)
 class StartDuals:
-    """θ [T, O] of each pool in each hour of the period, and what it proves.
+    """Multipliers ``theta`` [T, O] of each pool in each hour of the period, and the bound that they prove.
 
-    ``usd`` and ``start_usd`` [L, R] are the least that an hour and a start of each level cost; ``first`` [O]
+    ``usd`` and ``start_usd`` [L, R] are lower bounds on an hour and on a start of each level; ``first`` [O]
     is the first row of each owner. ``weights`` [T] say what part of a commitment each slot is charged.
     """
 
@@ -80,7 +86,7 @@ class StartDuals:
 
     @classmethod
     def begin(cls, table: PoolTable, classes: HourClasses, first: Ints, covers: HourCovers) -> StartDuals:
-        """θ that is 1 while demand rises and 0 while it falls."""
+        """The initial multipliers: 1 while demand rises and 0 while it falls."""
         slots = slots_of(classes)
         demand = classes.levels[classes.demand_of][: slots.period]
         rising = np.zeros(slots.period)
@@ -91,15 +97,16 @@ class StartDuals:
         return cls(table, slots, first, covers, theta, _worth_starting(table), np.ones(len(slots.demand)))
 
     def charged(self, power: float) -> StartDuals:
-        """With what is owed in full charged by weights that grow with the ``power`` of the demand."""
+        """A copy that charges commitments in proportion to demand to the given ``power``."""
         slots = self.slots
         weights = np.maximum(slots.demand, 1e-12) ** power
         weights *= (slots.count @ slots.length) / float((weights * slots.count) @ slots.length)
         return replace(self, weights=weights)
 
     def prices(self, slot: int) -> tuple[PoolPrices, Floats]:
-        """What each level of a pool costs at least in a slot, whatever it is committed to, and its S
-        [O, R]."""
+        """Lower bound on each level of a pool in a slot, whatever is committed of it, and its start costs S
+        [O, R].
+        """
         table, here, after = self.table, int(self.slots.here[slot]), int(self.slots.next[slot])
         nothing = np.zeros(len(self.first))
         change = (self.theta[here] if here >= 0 else nothing) - (self.theta[after] if after >= 0 else nothing)
@@ -107,11 +114,11 @@ class StartDuals:
         return self._least(usd * self.slots.length[slot], change)
 
     def without_starts(self) -> PoolPrices:
-        """What each level of a pool costs at least in an hour, with the even part of what is owed."""
+        """Lower bound on each level of a pool in an hour, with commitments charged evenly over the hours."""
         return self._least(self.table.least_usd, np.zeros(len(self.first)))[0]
 
     def _least(self, usd: Floats, change: Floats) -> tuple[PoolPrices, Floats]:
-        """The least of ``usd`` [L, R] and ``change`` [O] times S over what each owner may be committed to."""
+        """Minimum over an owner's committed amounts of ``usd`` [L, R] + ``change`` [O] × S."""
         table = self.table
         owner = np.searchsorted(self.first, np.arange(len(table)), side="right") - 1
         usd = usd + change[owner][:, None] * self.start_usd
@@ -133,7 +140,9 @@ class StartDuals:
     def climb(
         self, target_usd: float, out_of_time: Callable[[], bool] = never
     ) -> tuple[StartDuals, list[Ints]]:
-        """θ with a higher bound, and the covers [O] that were cheapest on the way there."""
+        """Subgradient ascent: multipliers with a higher bound, and the cheapest covers [O] found on the
+        way.
+        """
         found = list[Ints]()
         if len(self.slots.demand) > MOST_HOURS or not np.isfinite(target_usd):
             return self, found
@@ -159,7 +168,7 @@ class StartDuals:
         return best, found
 
     def hours_usd(self, known: list[Ints | None]) -> tuple[float, list[Ints | None]]:
-        """The bound, and levels [T] of [O] that cost so much; ``known`` ones were that at a θ nearby."""
+        """The bound, and levels [T] of [O] that attain it; ``known`` levels attained it at a nearby θ."""
         slots, usd, found, owners = self.slots, 0.0, list[Ints | None](), np.arange(len(self.first))
         for slot in range(len(slots.demand)):
             prices, _ = self.prices(slot)
@@ -172,7 +181,7 @@ class StartDuals:
         return usd, found
 
     def slope(self, levels: list[Ints | None]) -> Floats:
-        """The subgradient of the bound in θ."""
+        """A subgradient of the bound in θ."""
         slots, found, owners = self.slots, np.zeros_like(self.theta), np.arange(len(self.first))
         for slot, level in enumerate(levels):
             if level is None:
@@ -186,7 +195,9 @@ class StartDuals:
         return found
 
     def bounds_usd(self, within: Bools | None, known: Floats, enough: float) -> Floats:
-        """What each slot [T] costs at least on some owners [O], if that may be below ``enough`` in all."""
+        """Lower bound of each slot [T] on some owners [O], computed only while the total may stay below
+        ``enough``.
+        """
         found, slots = known.copy(), self.slots
         at = np.arange(len(self.first)) if within is None else np.flatnonzero(within)
         for slot in np.argsort(-slots.demand * slots.count, kind="stable"):
@@ -202,7 +213,7 @@ class StartDuals:
 
 
 def _worth_starting(table: PoolTable) -> Floats:
-    """A lower bound on what starting each level [L, R] costs, never more than an hour of it."""
+    """A lower bound on the cost of starting each level [L, R] that never exceeds one hour of it."""
     found = np.where(np.isfinite(table.least_start_usd), table.least_start_usd, 0.0)
     for pool in range(len(table)):
         levels = np.arange(table.most[pool] + 1)

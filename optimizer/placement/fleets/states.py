@@ -1,5 +1,5 @@
-"""Compiled loops over the states of a set of pools: what each costs in an hour, and the cheapest way through
-all hours.
+"""Compiled loops over the states of a set of pools: their costs in an hour, and the shortest path over all
+hours.
 
 m pools of one set, S states (one level for each pool, in mixed radix), C classes of demand, H hours, R
 levels. Costs are USD an hour.
@@ -19,8 +19,8 @@ def state_costs(
     levels: Ints, counts: Ints, usd: Floats, rate: Floats, place: Ints, demand: Floats, spare: float,
     places: int, loss: float, least: float,
 ) -> Floats:  # fmt: skip
-    """USD [C, S] an hour of every state in each class of demand, which ascend; inf where it does not meet the
-    class.
+    """USD [C, S] an hour of every state in each class of demand, in ascending order; inf if the state is
+    infeasible there.
 
     ``levels`` [m, K]: the levels that each pool may take, ``counts`` [m] of them; ``usd`` [m, R].
     """
@@ -40,7 +40,7 @@ def state_costs(
             if level[i] > 0:
                 total += rate[i] * level[i]
                 largest = max(largest, rate[i])
-        # What meets a demand meets lower ones: the classes that are met end before ``above``.
+        # A state that meets a demand meets lower ones, so the classes it meets end before ``above``.
         met, above = 0, len(demand)
         while met < above and total - spare * largest < demand[above - 1] * (1 - EPSILON):
             above -= 1
@@ -56,7 +56,9 @@ def state_costs(
 
 @compiled
 def _with_changes(value: Floats, levels: Ints, counts: Ints, start_usd: Floats) -> Floats:
-    """USD [S] to be in each state an hour later: giving back is free, ``start_usd`` [m, R] is cumulative."""
+    """Least USD [S] of being in each state an hour later: releases are free; ``start_usd`` [m, R] is
+    cumulative.
+    """
     m = len(counts)
     found = value.copy()
     inner = 1
@@ -64,7 +66,7 @@ def _with_changes(value: Floats, levels: Ints, counts: Ints, start_usd: Floats) 
         size = counts[axis]
         block = inner * size
         for begin in range(0, len(found), block):
-            # Up: pay the difference of what starting costs; down: nothing. Both a level at a time.
+            # Moving up costs the difference in start costs, moving down nothing; both one level at a time.
             for k in range(1, size):
                 step = start_usd[axis, levels[axis, k]] - start_usd[axis, levels[axis, k - 1]]
                 first = begin + k * inner
@@ -80,7 +82,7 @@ def _with_changes(value: Floats, levels: Ints, counts: Ints, start_usd: Floats) 
 
 @compiled
 def _begun(levels: Ints, counts: Ints, begin_usd: Floats) -> Floats:
-    """USD [S] that each state has cost to start before the first hour, at ``begin_usd`` [m] a level."""
+    """USD [S] that each state has paid for starts before the first hour, at ``begin_usd`` [m] a level."""
     states = 1
     for i in range(len(counts)):
         states *= counts[i]
@@ -98,9 +100,10 @@ def least_over_hours(
     cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats,
     begin_usd: Floats, period: int,
 ) -> float:  # fmt: skip
-    """Least USD over all hours [H] of a fleet on one set: exact for the given levels.
+    """Least USD over all hours [H] of a fleet on one set; exact for the given levels.
 
-    ``cost`` [C, S]; once a ``period`` of equal days adds the same to every state, the days that are left do.
+    ``cost`` [C, S]. Once a ``period`` of equal days adds the same amount to every state, the remaining days
+    are skipped.
     """
     value = cost[of_hour[0]] * length[0] + _begun(levels, counts, begin_usd)
     hours = len(of_hour)
@@ -131,7 +134,7 @@ def cheapest_walk(
     cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats,
     begin_usd: Floats,
 ) -> Ints:  # fmt: skip
-    """The states [H] of the cheapest fleet over all hours; -1 where no state meets an hour."""
+    """The states [H] of the cheapest fleet over all hours; -1 if no state meets some hour."""
     hours, states = len(of_hour), cost.shape[1]
     values = np.empty((hours, states))
     values[0] = cost[of_hour[0]] * length[0] + _begun(levels, counts, begin_usd)
@@ -165,7 +168,7 @@ def cheapest_walk(
 
 
 def state_levels(walk: Ints, levels: Ints, counts: Ints) -> Ints:
-    """Levels [H, m] of the states of a walk."""
+    """Levels [H, m] of the states of a path."""
     found = np.zeros((len(walk), len(counts)), dtype=np.int64)
     rest = walk.copy()
     for i in range(len(counts) - 1, -1, -1):
@@ -176,10 +179,10 @@ def state_levels(walk: Ints, levels: Ints, counts: Ints) -> Ints:
 
 @compiled
 def term_usd(levels: Ints, each: Floats, start: Floats, term_h: float, length: Floats) -> float:
-    """USD of nodes with minimum terms of which ``levels`` [H] are held, each level held through a rest
-    wherever that is cheaper.
+    """USD of nodes with minimum terms when ``levels`` [H] are needed; a level is held through a gap if that
+    is cheaper.
 
-    A level costs ``each`` [R] USD an hour, for ``term_h`` hours at least, and ``start`` [R] at each start.
+    A level costs ``each`` [R] USD an hour for at least ``term_h`` hours, and ``start`` [R] at each start.
     """
     hours = len(levels)
     begins, ends, least = np.empty(hours), np.empty(hours), np.empty(hours + 1)
@@ -209,8 +212,8 @@ def costs_with_terms(
     is_term: Bools, term_levels: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats,
     place: Ints, demand: Floats, spare: float, places: int, loss: float, least: float, work: Ints,
 ) -> Floats:  # fmt: skip
-    """Least USD [C, S] an hour of each class of demand that a set costs beside so many levels [S, k] of its
-    parts with minimum terms, which are free; its other parts may have any level.
+    """Least USD [C, S] an hour of a set's other parts if its parts with minimum terms stand at the levels [S,
+    k] for free.
 
     ``usd`` [m, R] and ``each`` [m] (per unit of rate) are those of all parts.
     """

@@ -1,13 +1,17 @@
-"""Minimum terms shorter than the horizon, as a rate and the cost of a start, and their dual prices by hour.
+"""Minimum terms shorter than the horizon, modelled as a rate and a start cost, and their dual prices by hour.
 
-A stretch of ℓ hours of a node at p USD an hour with a minimum term of T hours costs p·max(ℓ, T). For any
-0 ≤ λ ≤ 1 that is at least λ·p·ℓ + (1 − λ)·p·T, which is a rate and the cost of a start. With λ = T/(T + d) a
-rest of d hours costs as much held as begun again, so what is needed every day is held through its nights.
+Holding a node for ℓ hours at p USD an hour with a minimum term of T hours costs p·max(ℓ, T). For any 0 ≤ λ ≤
+1,
 
-As in ``hours`` a start's cost can be moved between hours: a rest of d hours is then free, and the hours in
-which the node is wanted are charged for it. A node at a share f of what serving by the hour costs is worth
-holding for those that are wanted for more than that share of all hours, so it is charged in just these. B
-bands of equal time, the hours of highest demand first; U units, G groups of units, H hours.
+  p·max(ℓ, T) ≥ λ·p·ℓ + (1 − λ)·p·T,
+
+which is a rate λ·p and a start cost (1 − λ)·p·T. With λ = T/(T + d), holding through a gap of d hours costs
+as much as a new start, so a node that is needed every day is held through the nights.
+
+As in ``hours``, a start's cost can be shifted between hours: a gap of d hours is then free, and the hours in
+which the node is needed are charged for it. If a node costs the share f of on-demand capacity, holding it
+pays for demand that is present in more than the share f of all hours, so it is charged in just those hours. B
+bands of equal duration, hours of highest demand first; U units, G groups of units, H hours.
 """
 
 from __future__ import annotations
@@ -23,16 +27,18 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase, Units
 
 BANDS = 6
 LEAST_TERM_S = 24 * HOUR_S
-"""A shorter minimum term counts as none."""
+"""Shorter minimum terms are ignored."""
 LONGEST_REST_H = 24.0
 TINY_USD = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermBands:
-    """``band`` [H] of each hour. For nodes that are charged in the first j bands [B + 1]: the rest ``rest_h``
-    that is as dear as a new start, and the ``share`` [B + 1, B] of its rate that a node is charged in each
-    band at least."""
+    """``band`` [H] of each hour, and the charges of nodes that are charged in the first j bands [B + 1].
+
+    ``rest_h``: length of a gap that costs as much as a new start; ``share`` [B + 1, B]: the least share of
+    its rate that a node is charged in each band.
+    """
 
     band: Ints
     rest_h: Floats
@@ -40,18 +46,18 @@ class TermBands:
 
     @property
     def usual_rest_h(self) -> float:
-        """The rest of nodes that are wanted for half of the time, or for less where demand has few levels."""
+        """The gap of nodes that are needed for half of the time, or for less if demand has few levels."""
         rests = self.rest_h[BANDS // 2 :: -1]
         return float(rests[np.argmax(rests > 0)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """Which units [U] have a term, their hourly price with any dual price, what a start costs beside it, and
-    the hours ``least_h`` that are paid at least.
+    """Which units [U] have a term, their hourly price with dual prices, their start cost, and the hours
+    ``least_h`` that are paid at least.
 
-    Of each group the ``share`` [G, B + 1] of that rate that is charged at least in each band, and at last
-    that without any cost of a start: λ = 1.
+    ``share`` [G, B + 1]: the least share of that price that each group is charged in each band; the last
+    entry is the full price without a start cost (λ = 1).
     """
 
     has: Bools
@@ -62,7 +68,7 @@ class Terms:
 
     @classmethod
     def none(cls, units: Units, groups: int) -> Terms:
-        """No unit has a term."""
+        """Terms for units without any minimum term."""
         no, usd = np.zeros(len(units), dtype=np.bool_), units.usd_per_hour + units.surcharge_usd_per_hour
         nothing, share = np.zeros(len(units)), np.ones((groups, BANDS + 1))
         return cls(no, usd, nothing, nothing.copy(), share)
@@ -76,7 +82,7 @@ def has_term(problem: Problem, case: FleetCase) -> Bools:
 
 
 def term_bands(demand: Floats, length: Floats) -> TermBands:
-    """The bands of hours [H] of some demand and length, and what nodes with a term are charged in each."""
+    """The bands of hours [H], and what nodes with a term are charged in each."""
     order = np.argsort(-demand, kind="stable")
     levels, first = np.unique(-demand[order], return_index=True)
     before = np.append(0.0, np.cumsum(length[order])[:-1])[first]
@@ -92,11 +98,11 @@ def term_bands(demand: Floats, length: Floats) -> TermBands:
 
 
 def _shares(wanted: Bools, length: Floats) -> tuple[float, Floats]:
-    """The rest in hours that is as dear as a start, and the share of its rate [H] that a node is charged when
-    it is charged in the ``wanted`` hours [H].
+    """The gap in hours that costs as much as a start, and the share of its rate [H] that a node is charged.
 
-    θ, the part of a start that is charged to what comes, rises to 1 in a rest that is long enough and falls
-    to 0 while the node is wanted; an hour is charged its rate less what θ rises in it.
+    The node is charged in the ``wanted`` hours [H]. θ is the part of a start that is charged to later hours:
+    it rises to 1 in a gap that is long enough and falls to 0 while the node is needed. An hour is charged the
+    rate minus the increase of θ in it.
     """
     edges = np.flatnonzero(np.diff(wanted)) + 1
     bounds = np.concatenate(([0], edges, [len(wanted)]))
@@ -106,7 +112,7 @@ def _shares(wanted: Bools, length: Floats) -> tuple[float, Floats]:
     if not inner:
         return 0.0, share
     rest = min(LONGEST_REST_H, float(np.median(inner)))
-    # Before the first hour a start is charged whole.
+    # Before the first hour, a start is charged in full.
     theta = 1.0
     for i, (a, b) in enumerate(pairwise(bounds)):
         if wanted[a]:
@@ -123,7 +129,7 @@ def _shares(wanted: Bools, length: Floats) -> tuple[float, Floats]:
 def term_prices(
     problem: Problem, case: FleetCase, groups: Sequence[Ints], bands: TermBands, hours: float
 ) -> Terms:
-    """Rates and starts of units with terms, for a service that is held for ``hours``."""
+    """Rates and start costs of units with terms, for a service that is held for ``hours``."""
     units, has = case.units, has_term(problem, case)
     found = Terms.none(units, len(groups))
     if not has.any():
@@ -131,7 +137,7 @@ def term_prices(
     each = found.usd_per_hour / units.requests_per_s
     by_hour = _by_the_hour_usd(problem, case, groups, each)
     term_h = problem.table.min_s[units.offer] / HOUR_S
-    # What has less time than its term is owed in full however long it is held.
+    # If less time is left than the term, it is owed in full however long the node is held.
     reach_h = np.minimum(term_h, hours + float(units.cold_s.max()) / HOUR_S + 1)
     kept = reach_h / np.maximum(reach_h + bands.usual_rest_h, TINY_USD)
     owed_usd = units.usd_per_hour * term_h / np.maximum(reach_h, 1)
@@ -145,7 +151,7 @@ def term_prices(
         if len(mine):
             ratio = float(each[mine].min()) / by_hour
             count = int(np.clip(np.ceil(BANDS * ratio - 1e-9), 1, BANDS))
-            # In the hours alone, nodes that rest for less are begun again for less.
+            # In the hourly bound, nodes with shorter gaps are started again for less.
             scale = float((reach_h[mine] / (reach_h[mine] + bands.rest_h[count]) / kept[mine]).min())
             paid = float((rate[mine] / np.maximum(found.usd_per_hour[mine], TINY_USD)).min())
             share = np.append(scale * bands.share[count], 1 / kept[mine].max())
@@ -154,8 +160,9 @@ def term_prices(
 
 
 def _by_the_hour_usd(problem: Problem, case: FleetCase, groups: Sequence[Ints], each: Floats) -> float:
-    """USD per request/s and hour for which the cheapest group carries half of the peak without terms; inf
-    where none can."""
+    """USD per request/s and hour at which the cheapest group carries half of the peak without terms; inf if
+    none can.
+    """
     units = case.units
     mine, group = np.concatenate(groups), np.repeat(np.arange(len(groups)), [len(one) for one in groups])
     free = problem.table.min_s[units.offer[mine]] < LEAST_TERM_S

@@ -1,4 +1,5 @@
 """The planning problem as arrays: offers, gates, stock and pools, quotas, estimates, and columns of plans.
 
-It imports no other room but ``runtime``. Begin with ``problem``, then ``gates``, ``stock`` and ``columns``.
+Of the other rooms it imports only ``runtime``. Begin with ``problem``, then ``gates``, ``stock`` and
+``columns``.
 """

@@ -1,4 +1,4 @@
-"""Columns: one complete way to place one workload, with its exact cost. The master chooses one each."""
+"""A column is one complete way to place one workload, with its exact cost. The master chooses one of each."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ class Piece:
 class Column:
     """One way to place ``workload``; ``end_s`` is when a run ends (0 for services).
 
-    ``after_s``: the column of a service that fits only when the run that it follows ends then.
-    ``budget_cents``: what counts against the budget where that is not the cost (ghosts of a relaxation).
-    ``switching_cents``: what it costs to leave what is held (``problem.Held``); steers, and is on no bill.
-    ``delay_cents``: what it costs that the service starts then (``delays``).
-    ``transfer_cents`` of the cost is for data (``transfers``). ``place``: where a run's finished weights
-    lie, if copies of them cost anything; ``after_place``: the place for which a service's column pays.
+    - ``after_s``: this column of a service is valid only if the run that it follows ends at this second.
+    - ``budget_cents``: what counts against the budget, if it differs from the cost (dummy columns of a
+      relaxation).
+    - ``switching_cents``: cost of leaving what is held (``problem.Held``); it steers the search and is on no
+      bill.
+    - ``delay_cents``: cost of the service's late start (``delays``).
+    - ``transfer_cents``: the part of ``cost_cents`` that pays for copies of data (``transfers``).
+    - ``place``: where a run's finished weights lie, if copying them costs anything.
+    - ``after_place``: the place from which a service's column pays to copy the weights.
     """
 
     workload: str
@@ -73,12 +76,12 @@ class Column:
 
     @property
     def total_cents(self) -> int:
-        """Cost, lateness and delay together, and what leaving costs."""
+        """Objective coefficient: cost, lateness, delay and the cost of leaving what is held."""
         return self.cost_cents + self.penalty_cents + self.delay_cents + self.switching_cents
 
 
 def with_switching(problem: Problem, column: Column) -> Column:
-    """The column with what it costs to leave what its workload holds."""
+    """Sets the column's switching cost: what it costs to leave what the workload holds."""
     held = problem.held.get(column.workload)
     if held is None:
         return column
@@ -100,7 +103,7 @@ def price_cents(problem: Problem, offer: int, spans: tuple[Span, ...]) -> int:
 
 
 def late_cents(problem: Problem, end_s: float, deadline_s: float, late_usd_per_hour: Decimal | None) -> int:
-    """Lateness of a run in whole cents, counted in microseconds."""
+    """Lateness penalty of a run in whole cents; lateness is measured in whole microseconds."""
     if late_usd_per_hour is None or end_s <= deadline_s:
         return 0
     late = problem.instant(end_s) - problem.instant(deadline_s)
@@ -114,5 +117,5 @@ def in_cents(usd: Decimal) -> int:
 
 
 def in_usd(cents: int) -> Decimal:
-    """The amount of a number of cents."""
+    """Cents as an amount in USD."""
     return Decimal(cents) * CENT

@@ -1,9 +1,9 @@
-"""What it costs that a service starts later than the earliest end of its run allows.
+"""Cost of starting a service later than the earliest possible end of the run that it follows.
 
-An hour of delay costs what the document says, else what an hour of the service costs on average. The average
-of a plan is known only with the plan, so a search takes a constant in its place: the least that the service
-costs from its earliest start on, over the hours from there to the horizon's end. ``relief_cents`` makes a
-bound that was proven at these constants one at the averages of the plan.
+The document may give a price for an hour of delay; otherwise it is the service's average cost per hour. That
+average is known only once the plan is, so the search uses a constant instead: a lower bound on the service's
+cost from its earliest start, divided by the hours from there to the end of the horizon. ``relief_cents``
+corrects a bound that was proven with these constants so that it holds with the plan's averages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from optimizer.placement.problem.units import HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class DelayPrice:
-    """What an hour costs that a service starts after ``earliest_s``; it starts by ``latest_s`` or never."""
+    """Price of an hour of delay after ``earliest_s``. A service that has not started by ``latest_s`` never
+    does.
+    """
 
     usd_per_hour: Decimal
     earliest_s: float
@@ -33,12 +35,12 @@ class DelayPrice:
 
 
 def keep_price(problem: Problem, service: str, price: DelayPrice) -> None:
-    """Fixes the price of a service's delay, for this problem and those over fewer offers of its market."""
+    """Fixes the price of a service's delay for this problem and for its restrictions to fewer offers."""
     problem.once_for_market(_slot(service), lambda: price)
 
 
 def price_of(problem: Problem, service: str) -> DelayPrice | None:
-    """The price of a service's delay; None where it has none yet, or waits for nothing."""
+    """The price of a service's delay; None if none is fixed yet or the service follows no run."""
     found = problem.kept_of_market.get(_slot(service))
     return found if isinstance(found, DelayPrice) else None
 
@@ -48,7 +50,7 @@ def _slot(service: str) -> Hashable:
 
 
 def delay_cents(problem: Problem, service: str, after_s: float | None) -> int:
-    """What it costs in whole cents that a service starts when its run ends at ``after_s``."""
+    """Delay cost in whole cents if the run that the service follows ends at ``after_s``."""
     price = price_of(problem, service)
     if price is None or after_s is None:
         return 0
@@ -56,7 +58,7 @@ def delay_cents(problem: Problem, service: str, after_s: float | None) -> int:
 
 
 def delays_usd(problem: Problem, service: str, ends_s: Floats) -> Floats:
-    """The same for many ends of the run, not rounded."""
+    """Delay cost for each of several ends of the run, not rounded."""
     price = price_of(problem, service)
     if price is None:
         return np.zeros(len(ends_s))
@@ -67,7 +69,7 @@ def delays_usd(problem: Problem, service: str, ends_s: Floats) -> Floats:
 def waits_of(
     problem: Problem, chosen: Mapping[str, Column], placements: Sequence[Placement]
 ) -> tuple[Wait, ...]:
-    """The wait of every placed service that waits for a run, in the request's order."""
+    """The delay of every placed service that follows a run, in the request's order."""
     return tuple(_waits(problem, chosen, placements))
 
 
@@ -80,7 +82,7 @@ def _waits(problem: Problem, chosen: Mapping[str, Column], placements: Sequence[
 
 
 def wait_in(problem: Problem, service: Serving, column: Column | None, cost_usd: Decimal) -> Wait | None:
-    """The wait of a service that costs ``cost_usd`` in its column; None where it waits for nothing."""
+    """The delay of a service whose column costs ``cost_usd``; None if it follows no run."""
     price = price_of(problem, service.name)
     if column is None or column.after_s is None or price is None:
         return None
@@ -91,10 +93,10 @@ def wait_in(problem: Problem, service: Serving, column: Column | None, cost_usd:
 
 
 def relief_cents(problem: Problem, waits: Iterable[Wait]) -> int:
-    """What a bound proven at the search's prices of delay must give up to hold at those of ``waits``.
+    """How much a bound proven with the search's delay prices must be lowered to hold with those of ``waits``.
 
-    A plan that delays a service by d hours costs less there by at most d times what the price is less; at a
-    higher price it costs more, so that the bound stands.
+    If a plan delays a service by d hours and its delay price falls by Δ, the plan's cost falls by at most
+    d·Δ, and d is at most ``latest_s − earliest_s``. If the price rises, the bound stays valid.
     """
     total = 0
     for wait in waits:

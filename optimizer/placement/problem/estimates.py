@@ -1,6 +1,6 @@
-"""Estimates of all workloads on all kinds of node, asked for once.
+"""Estimates of every workload on every kind of node, requested once.
 
-R runs of training, B batches, V services, K kinds of node, N node counts, C serving configurations.
+R training runs, B batches, V services, K kinds of node, N node counts, C serving configurations.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MAX_NODES = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Tables of the performance core (``estimator``) with the row of each workload in its table.
+    """Tables of the performance core (``estimator``); ``row_of`` gives each workload's row in its table.
 
-    ``cold_s`` [B + V, K, C]: seconds from the order of a node to the first token; ``launches`` [K] and
-    ``weights_gb`` [B + V, C] are what it counts beside the engine. ``kept``: what was worked out of them; no
-    price counts in it.
+    ``cold_s`` [B + V, K, C]: seconds from ordering a node to the first token. It is the engine's start plus
+    what ``launches`` [K] and ``weights_gb`` [B + V, C] say of the node's launch and the download of weights.
+    ``kept`` caches results that were derived from these tables; none depends on a price.
     """
 
     node_counts: tuple[int, ...]
@@ -49,7 +49,7 @@ class Estimates:
     kept: MemoCache = field(default_factory=MemoCache, repr=False)
 
     def part(self, run: Training, kind: int, choice: int, interruptions_per_hour: float) -> Estimate:
-        """A run that is a part of another, in the layout that is best for the whole."""
+        """Estimate of one part of a split run, in the parallel layout that is best for the whole run."""
         layout = self.training.layout(self.row_of[run.name], kind, choice)
         nodes = self.node_counts[choice]
         found = self.estimator.training_at(run, self.skus[kind], nodes, layout, interruptions_per_hour)
@@ -57,23 +57,27 @@ class Estimates:
         return found
 
     def cold_start(self, row: int, kind: int, choice: int) -> ColdStart | None:
-        """The parts of a replica's; None where nothing is known of the launch."""
+        """The phases of a replica's cold start; None if nothing is known of the node's launch."""
         engine_s = float(self.serving.cold_start_s[row, kind, choice])
         return cold_start_of(self.launches[kind], float(self.weights_gb[row, choice]), engine_s)
 
     def served(self, row: int, kind: int, choice: int, usd_per_replica_hour: float) -> Estimate:
-        """A service or batch in one configuration, its whole cold start counted."""
+        """A service or batch in one configuration, with the node's launch and the download of weights in its
+        cold start.
+        """
         estimate = self.serving.estimate(row, kind, choice, usd_per_replica_hour)
         return with_launch(estimate, self.cold_start(row, kind, choice))
 
     @property
     def startup_hours(self) -> float:
-        """What each start of a run costs in held time, whatever its work."""
+        """Held time that each start of a run costs, independent of the work."""
         return self.training.startup_hours
 
 
 def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
-    """Every workload on every kind of node; asked again over other prices, the same tables."""
+    """Estimates of every workload on every kind of node. They depend on no price, so a new market reuses
+    them.
+    """
     trainings = tuple(w for w in problem.request.workloads if isinstance(w, Training))
     others = tuple(w for w in problem.request.workloads if isinstance(w, Serving | Batch))
     counts = node_counts(trainings, without_quotas(problem).table if quota_rows(problem) else problem.table)
@@ -117,7 +121,7 @@ def _weights_gb(workloads: Sequence[Serving | Batch], configs: Sequence[ServingC
 
 
 def _before_engine_s(launches: Sequence[NodeLaunch | None], gb: Floats) -> Floats:
-    """Seconds [B + V, K, C] until a node has what the engine starts from."""
+    """Seconds [B + V, K, C] from the order of a node until the engine can start."""
     node_s = np.array([one.before_weights_s if one else 0.0 for one in launches], dtype=np.float64)
     s_per_gb = np.array([one.weights_s_per_gb if one else 0.0 for one in launches], dtype=np.float64)
     found: Floats = node_s[None, :, None] + s_per_gb[None, :, None] * gb[:, None, :]
@@ -125,10 +129,11 @@ def _before_engine_s(launches: Sequence[NodeLaunch | None], gb: Floats) -> Float
 
 
 def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, ...]:
-    """Node counts worth a look: powers of two, those times three, each workload's own limits, and menus.
+    """Node counts to estimate: powers of two, three times powers of two, workloads' limits, and counts that
+    sellers sell.
 
-    The fewest that a run may have are looked at where they are joined, even if fewer are in stock, so that
-    stock is told to be what is missing.
+    A run's minimum is included if the fabric allows it, even if the stock does not, so that the explanation
+    can name stock as what is missing.
     """
     if not len(table):
         return (1,)

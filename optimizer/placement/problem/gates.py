@@ -1,8 +1,8 @@
-"""The gates: which offers a workload may use at all, and which rule dropped the others.
+"""The gates decide which offers a workload may use, and record which rule removed the others.
 
-The gates that prune are the gates that explain: each is applied in the order of ``Obstacle``, its
-losses are counted, and the first that lets no offer through is the workload's obstacle. Workloads under
-the same rules share what the first gates let through. O offers, K kinds of node.
+The same gates prune and explain. They are applied in the order of ``Obstacle``; the removals of each are
+counted, and the first gate that leaves no offer is the workload's obstacle. Workloads under the same rules
+share the result of the gates that need no estimate. O offers, K kinds of node.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 @dataclass(slots=True)
 class GateLog:
-    """Offers that are left, those lost at each gate, and the gate that lost the last of them.
+    """How many offers are left, how many each gate removed, and the gate that removed the last one.
 
     ``kept``: candidates (offer × size or configuration × start) that passed every gate.
     """
@@ -49,7 +49,7 @@ class GateLog:
     kept: int = 0
 
     def keep(self, gate: Obstacle, left: int) -> bool:
-        """What ``gate`` leaves; whether that is something."""
+        """Records that ``gate`` leaves ``left`` offers; returns whether any is left."""
         if left < self.left:
             self.dropped[gate] = self.dropped.get(gate, 0) + self.left - left
         if self.obstacle is None and not left:
@@ -60,7 +60,9 @@ class GateLog:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """What the gates that need no estimate let through: ``passing`` [O], on shelves, by kind [K]."""
+    """Result of the gates that need no estimate: ``passing`` [O], grouped by billing terms, and counted
+    ``by_kind`` [K].
+    """
 
     passing: Bools
     shelves: Shelves
@@ -69,13 +71,13 @@ class Opened:
     obstacle: Obstacle | None
 
     def log(self) -> GateLog:
-        """A log that begins here."""
+        """A new log that continues from this result."""
         return GateLog(int(self.by_kind.sum()), dict(self.dropped), self.obstacle)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """Distinct values of what policies ask, and which of them each offer [O] has."""
+    """Distinct values of the offer fields that policies test, and the index of each offer's value [O]."""
 
     regions: tuple[str, ...]
     region_of: Ints
@@ -88,8 +90,9 @@ class _Places:
 
 
 def open_gates(problem: Problem, workload: Workload) -> Opened:
-    """The gates that need no estimate: policy, tier, residency, compliance, stock, and how long offers are
-    there."""
+    """Applies the gates that need no estimate: policy, tier, residency, compliance, stock, and availability
+    until the end.
+    """
     policies = (problem.request.policy, workload.policy)
     rules = rules_of(problem.request.policy, workload)
     on_spot = isinstance(workload, Training) and workload.interruptible
@@ -101,7 +104,7 @@ def open_gates(problem: Problem, workload: Workload) -> Opened:
 
 
 def without_offers_that_end(problem: Problem, opened: Opened, ended: Ints, log: GateLog) -> Opened:
-    """What is left where the offers ``ended`` are gone before a run could be over."""
+    """Removes the offers ``ended``, which disappear before the run could finish on them."""
     if not len(ended):
         return opened
     passing = opened.passing.copy()
@@ -113,7 +116,7 @@ def without_offers_that_end(problem: Problem, opened: Opened, ended: Ints, log: 
 
 
 def market_shelves(problem: Problem) -> Shelves:
-    """Every offer of the market on its shelf."""
+    """All offers of the market, grouped by billing terms."""
     return problem.once_for_market(("shelves",), lambda: build_shelves(problem.table))
 
 
@@ -203,7 +206,7 @@ def allowed_countries(policy: Policy) -> frozenset[str] | None:
 
 
 def _host_mask(problem: Problem, rules: StandingRules) -> Bools:
-    """What is known of an operator counts where an offer does not say who its hosts are."""
+    """Where an offer does not name its host, what is known of its operator is used instead."""
     known = problem.once_for_market(
         ("known hosts",), lambda: load_operators().with_hosts(problem.table.offers)
     )
@@ -225,7 +228,7 @@ def _tier_mask(table: OfferTable, policies: Sequence[Policy]) -> Bools:
 
 
 def _tier_of_kind(table: OfferTable, on_spot: bool, on_window: bool) -> Bools:
-    """Spot for interruptible training alone; windows for runs alone, and only with terms."""
+    """Spot capacity is for interruptible training only; windows are for runs only, and need terms."""
     spot = table.tier_of == TIERS.index(Tier.SPOT)
     window = (table.tier_of == TIERS.index(Tier.WINDOW)) | table.is_window
     mask: Bools = (~spot | on_spot) & (~window | (table.is_window & on_window))

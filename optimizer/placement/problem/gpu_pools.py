@@ -1,6 +1,6 @@
-"""Sizes of one seller that are cut from the same GPUs: what one of them takes, the others lack.
+"""Offers of one seller that are cut from the same GPUs: nodes taken from one reduce the others.
 
-O offers, P pools that more than one offer is cut from.
+O offers, P pools that are shared by more than one offer.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuPools:
-    """``of`` [O]: each offer's pool, -1 for none; ``gpus`` [P] in it; ``members``: its offers."""
+    """``of`` [O]: pool of each offer, -1 for none; ``gpus`` [P]: GPUs in each pool; ``members``: offers of
+    each pool.
+    """
 
     of: Ints
     gpus: Ints
     members: tuple[Ints, ...]
 
     def reach(self, offer: int) -> tuple[int, ...]:
-        """The offer, and those that are cut from the same GPUs."""
+        """The offer and all others that are cut from the same GPUs."""
         pool = int(self.of[offer])
         return (offer,) if pool < 0 else tuple(int(member) for member in self.members[pool])
 
     def left(self, free_nodes: Ints, gpus_per_node: Ints) -> Ints:
-        """GPUs [P] left where of each offer [O] so many nodes are free."""
+        """GPUs [P] left in each pool, given the free nodes of each offer [O]."""
         mine = (free_nodes[members] * gpus_per_node[members] for members in self.members)
         return np.array([int(gpus.max()) for gpus in mine], dtype=np.int64)
 
 
 def build_pools(offers: Sequence[Offer], assumed_nodes: int) -> GpuPools:
-    """The pools of a market that several offers are cut from: where these differ on how many GPUs one has,
-    the fewest count; where nobody says, what is assumed.
+    """The pools that several offers share. If these disagree on a pool's GPUs, the fewest count; if none
+    says, an assumption does.
     """
     members: defaultdict[str, list[int]] = defaultdict(list)
     said: defaultdict[str, list[int | None]] = defaultdict(list)
@@ -65,5 +67,5 @@ def build_pools(offers: Sequence[Offer], assumed_nodes: int) -> GpuPools:
 
 
 def no_pools(offers: int) -> GpuPools:
-    """Of so many offers none shares its GPUs."""
+    """No two of ``offers`` offers share GPUs."""
     return GpuPools(np.full(offers, -1, dtype=np.int64), np.zeros(0, dtype=np.int64), ())

@@ -1,4 +1,4 @@
-"""Kinds of node whose hosts have no room for a workload: a gate beside those of the performance core.
+"""The gate of host memory and disk: kinds of node whose host has too little for a workload.
 
 W workloads, K kinds of node, N node counts, C serving configurations, P number formats.
 """
@@ -19,7 +19,7 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 
 def runs_without_room(runs: Sequence[Training], skus: Sequence[Sku], counts: Sequence[int]) -> Bools:
-    """Which node counts [W, K, N] leave each node more than it has room for."""
+    """Node counts [W, K, N] at which a node would need more host memory or disk than it has."""
     found = np.zeros((len(runs), len(skus), len(counts)), dtype=np.bool_)
     if not found.size:
         return found
@@ -33,7 +33,9 @@ def runs_without_room(runs: Sequence[Training], skus: Sequence[Sku], counts: Seq
 def services_without_room(
     workloads: Sequence[Serving | Batch], skus: Sequence[Sku], configs: Sequence[ServingConfig]
 ) -> Bools:
-    """Which configurations [W, K, C] a node has no room for; one copy of the weights serves all its GPUs."""
+    """Configurations [W, K, C] that need more than the node has; one copy of the weights serves all its
+    GPUs.
+    """
     found = np.zeros((len(workloads), len(skus), len(configs)), dtype=np.bool_)
     if not found.size:
         return found
@@ -47,13 +49,13 @@ def services_without_room(
 
 
 def _sizes(skus: Sequence[Sku]) -> tuple[list[int], Ints]:
-    """Distinct GPUs of a node, and which of them each kind [K] has."""
+    """The distinct numbers of GPUs per node, and the index of each kind's number [K]."""
     sizes = sorted({sku.gpus_per_node for sku in skus})
     return sizes, np.array([sizes.index(sku.gpus_per_node) for sku in skus], dtype=np.int64)
 
 
 def _short(asked: Sequence[Sequence[HostNeeds]], skus: Sequence[Sku], size_of: Ints) -> Bools:
-    """Whether a kind [K] has too little for each of the needs [sizes, columns] of its size."""
+    """Whether each kind [K] has too little for the needs [sizes, columns] of its number of GPUs."""
     disk = np.array([[needs.disk_gb for needs in row] for row in asked])[size_of]
     memory = np.array([[needs.memory_gb for needs in row] for row in asked])[size_of]
     short: Bools = (_stated([s.disk_gb for s in skus]) < disk) | (
@@ -63,5 +65,5 @@ def _short(asked: Sequence[Sequence[HostNeeds]], skus: Sequence[Sku], size_of: I
 
 
 def _stated(amounts: Sequence[float | None]) -> Floats:
-    """Amounts [K, 1]; what nobody states is taken to be enough."""
+    """Amounts [K, 1]; an amount that nobody states is taken to be enough."""
     return np.array([[math.inf if amount is None else amount] for amount in amounts], dtype=np.float64)

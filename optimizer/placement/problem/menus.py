@@ -1,4 +1,6 @@
-"""Counts that sellers sell: a run on 3 nodes of a seller of 1, 2, 4 or 8 pays for 4. N node counts."""
+"""Node counts that sellers sell: with a seller of 1, 2, 4 or 8 nodes, a run on 3 pays for 4. N node
+counts.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from broker.domain.market.offer import Offer, WindowTerms
 from optimizer.placement.problem.problem import NO_MENU, UNLIMITED_NODES, Bools, Ints, OfferTable
 
 LOTS = tuple(sorted(base << power for base in (1, 3) for power in range(11)))
-"""Numbers of lots worth a look: powers of two, and three times those."""
+"""Numbers of lots that are estimated: powers of two, and three times those."""
 
 
 def menu_counts(table: OfferTable) -> set[int]:
-    """Every count that some seller's menu names, and the lots worth a look of those that sell by lots."""
+    """Every node count that some seller lists, and the counts of ``LOTS`` for those who sell by lots."""
     found: set[int] = set()
     for terms in table.menus:
         counts = terms.node_counts
@@ -21,7 +23,9 @@ def menu_counts(table: OfferTable) -> set[int]:
 
 
 def bought_nodes(table: OfferTable, offers: Ints, counts: Ints) -> Ints:
-    """Nodes [len(offers), N] to buy so that each count can work; more than any stock where none is sold."""
+    """Nodes [len(offers), N] to buy so that each count can work; more than any stock if no such count is
+    sold.
+    """
     bought: Ints = np.broadcast_to(counts, (len(offers), len(counts)))
     menus = table.menu_of[offers]
     if (menus != NO_MENU).any():
@@ -37,13 +41,13 @@ def _rounded(terms: WindowTerms, counts: Ints) -> Ints:
 
 
 def whole_only(bought: Ints, counts: Ints) -> Bools:
-    """Where everything that is bought works."""
+    """Entries where every bought node works."""
     mask: Bools = bought == counts[None, :]
     return mask
 
 
 def menu_rule(offer: Offer, working: int, bought: int) -> str:
-    """Why more is bought than works, for people."""
+    """Explains to a reader why more nodes are bought than work."""
     assert offer.window is not None
     words = offer.window.counts_in_words
     return f"{working} of {bought} bought nodes work: this seller sells {words}"

@@ -1,4 +1,4 @@
-"""The tightest latency objective that a service can have on the offers that its rules allow."""
+"""The tightest latency objective that a service can meet on the offers that its rules allow."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ SloOf = Callable[[float], Slo]
 
 
 def reachable_objectives(problem: Problem, estimates: Estimates, service: Serving) -> list[Slo]:
-    """Objectives that some allowed offer meets: with only one of the two limits looser, where that is enough,
-    else with both, and each as tight as the performance core allows; in two digits, rounded up."""
+    """Latency objectives that some allowed offer meets, each as tight as the performance core allows.
+
+    Each of the two limits is loosened alone; if neither suffices, both are loosened together. Limits are
+    rounded up to two significant digits.
+    """
     ttft_ms, itl_ms = service.slo.ttft_p95_ms, service.slo.itl_p95_ms
     asker = _Asker(problem, estimates, service)
     alone = [
@@ -42,7 +45,7 @@ def reachable_objectives(problem: Problem, estimates: Estimates, service: Servin
 
 
 class _Asker:
-    """Asks the performance core for many objectives of one service at once, on the allowed kinds of node."""
+    """Evaluates many objectives of one service at once, on the allowed kinds of node."""
 
     def __init__(self, problem: Problem, estimates: Estimates, service: Serving) -> None:
         opened = open_gates(problem, service)
@@ -50,7 +53,9 @@ class _Asker:
         self._estimates, self._service = estimates, service
 
     def least(self, slo_of: SloOf, unmet_ms: float) -> Slo | None:
-        """The tightest of ``slo_of`` above ``unmet_ms`` that something meets; None where nothing does."""
+        """The smallest limit above ``unmet_ms`` whose objective ``slo_of`` some kind of node meets; None if
+        none does.
+        """
         low = unmet_ms
         grid = [unmet_ms * 4.0**step for step in range(1, STEPS + 1)]
         for _ in range(1 + REFINEMENTS):
@@ -73,6 +78,6 @@ class _Asker:
 
 
 def _rounded_up(ms: float) -> float:
-    """The next number of two digits."""
+    """Rounds up to two significant digits."""
     unit = 10.0 ** (math.floor(math.log10(ms)) - DIGITS + 1)
     return round(math.ceil(ms / unit - 1e-9) * unit, 12)

@@ -1,7 +1,7 @@
-"""The planning problem in integers: whole seconds from the horizon's start, offers as columns of numbers.
+"""The planning problem in integers: whole seconds from the start of the horizon, offers as arrays.
 
-Shapes: O offers, K distinct SKU kinds. Everything that cannot mean anything is refused here, so that
-no later step has to doubt its input.
+Shapes: O offers, K distinct kinds of node. Input without a meaning is refused here, so that no later step
+needs to check it again.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfferTable:
-    """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it) and
-    into ``launches``: nodes that take another time to run are another kind.
+    """Offers as arrays [O].
 
-    ``menu_of`` points into ``menus`` (one seller's terms for each distinct menu of counts), or is NO_MENU.
-    ``shelf_of`` numbers groups of equal terms: kind of node, minimum and increment of billing, window or
-    not, interrupted or not. Within one shelf only price, stock and place differ. ``zone_of``: a zone is a
-    place, one operator's data centre or region, whoever sells it. ``gone_s``: the second from which nothing
-    of an offer is held any more (NEVER_GONE: nobody says).
+    - ``sku_of`` indexes ``skus`` and ``launches``: one entry for each kind of node, whoever sells it. Nodes
+      with different launch times are different kinds.
+    - ``menu_of`` indexes ``menus``: the node counts that a seller sells; ``NO_MENU`` if any count is sold.
+    - ``billing_group_of`` numbers groups of offers with the same kind of node, minimum and increment of
+      billing, window or not, interruptible or not. Within a group only price, stock and place differ.
+    - ``zone_of``: a zone is a place, which is one operator's data centre or region, whoever sells it.
+    - ``gone_s``: the second from which the offer no longer exists (``NEVER_GONE`` if nobody says).
     """
 
     offers: Sequence[Offer]
@@ -80,13 +81,13 @@ class OfferTable:
         return len(self.offers)
 
     def billed_s(self, offers: Ints, held_s: Ints) -> Ints:
-        """Seconds charged for one node held ``held_s`` without a break."""
+        """Billed seconds of one node that is held for ``held_s`` without a break."""
         increment = self.increment_s[offers]
         billed: Ints = -(-np.maximum(held_s, self.min_s[offers]) // increment) * increment
         return billed
 
     def node_cost_usd(self, offers: Ints, held_s: Ints) -> Floats:
-        """USD of one node held ``held_s`` without a break (float; not for ``listed`` windows)."""
+        """USD of one node that is held for ``held_s`` without a break (float; not for ``listed`` windows)."""
         hours = self.billed_s(offers, held_s) / 3600
         cost: Floats = self.price_usd[offers] * hours + self.upfront_usd[offers]
         return cost
@@ -94,8 +95,11 @@ class OfferTable:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a workload holds before it is planned again: (offer, choice) of each piece, and what leaving
-    any of them costs. ``start_s``: a run's start, which it leaves too when it begins at another time."""
+    """What a workload holds before it is planned again: (offer, choice) of each piece, and the cost of
+    leaving any.
+
+    ``start_s``: a run's start; a column with another start also counts as leaving.
+    """
 
     pieces: frozenset[tuple[int, int]]
     leaving_cents: int
@@ -104,10 +108,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A request over a market. Instants are seconds from ``origin`` (the horizon's start).
+    """A request over a market. Instants are seconds from ``origin``, the start of the horizon.
 
-    ``terms``: what copies of data cost. ``kept`` holds what was derived from offers, their ``allowed`` mask
-    and the times; see ``once``. ``recall``: what outlives the problem.
+    ``terms``: prices of data transfer. ``kept`` caches what was derived from the offers, the mask ``allowed``
+    and the times (see ``once``). ``recall`` is a cache that outlives the problem.
     """
 
     request: PlanRequest
@@ -126,13 +130,15 @@ class Problem:
     recall: MemoCache = field(default_factory=MemoCache, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What ``make`` gives, made once; it may depend on the key and on offers, mask and times alone."""
+        """Returns the cached result of ``make``, which may depend only on the key, the offers, the mask and
+        the times.
+        """
         if key not in self.kept:
             self.kept[key] = make()
         return cast("Made", self.kept[key])
 
     def once_for_market(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """The same for what does not depend on the mask: shared with the problem over fewer offers."""
+        """As ``once``, for results that do not depend on the mask: restricted problems share them."""
         if key not in self.kept_of_market:
             self.kept_of_market[key] = make()
         return cast("Made", self.kept_of_market[key])
@@ -142,15 +148,15 @@ class Problem:
         return (instant - self.origin) / timedelta(seconds=1)
 
     def instant(self, second: float) -> datetime:
-        """The instant at ``second``."""
+        """The instant ``second`` seconds after the origin."""
         return self.origin + timedelta(seconds=second)
 
     def runs(self) -> tuple[Training | Batch, ...]:
-        """Workloads that end, in the request's order."""
+        """Workloads that end (training and batch), in the request's order."""
         return tuple(w for w in self.request.workloads if not isinstance(w, Serving))
 
     def services(self) -> tuple[Serving, ...]:
-        """Workloads that last, in the request's order."""
+        """Workloads without an end, in the request's order."""
         return tuple(w for w in self.request.workloads if isinstance(w, Serving))
 
     def followers(self, run: str) -> tuple[Serving, ...]:
@@ -158,11 +164,11 @@ class Problem:
         return self.request.followers(run)
 
     def restricted(self, allowed: Bools) -> Problem:
-        """The same problem over fewer offers."""
+        """The same problem with fewer allowed offers."""
         return replace(self, allowed=self.allowed & allowed, kept={})
 
     def unpooled(self) -> Problem:
-        """The same problem with each offer's own stock alone: more is possible in it."""
+        """A relaxation in which offers do not share GPUs: each has its own stock alone."""
         return replace(self, table=replace(self.table, pools=no_pools(len(self.table))))
 
 
@@ -173,7 +179,9 @@ def build_problem(
     terms: MovingTerms | None = None,
     recall: MemoCache | None = None,
 ) -> Problem:
-    """The problem of a request; raises InputError with every reason why it cannot mean anything."""
+    """Builds the problem; raises InputError with every reason why the request or the offers have no
+    meaning.
+    """
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
     if problems:
         raise InputError("plan request", problems)
@@ -196,13 +204,16 @@ def build_problem(
 
 
 def _place_of(offer: Offer) -> tuple[int, str]:
-    """Where costs tie, the search takes the offer of the lower place: the one that is usable sooner."""
+    """Sort key of offers. If costs tie, the search takes the earlier offer, which is the one usable
+    sooner.
+    """
     return round(60 * (offer.learned or GUESS).wait_hours), offer.offer_id
 
 
 def _kind_of(offer: Offer) -> tuple[Sku, NodeLaunch | None]:
-    """What of an offer decides what runs there, how fast and how soon: the same node under another seller's
-    name is the same kind."""
+    """The fields of an offer that decide what runs on its nodes, how fast, and how soon. Equal nodes of two
+    sellers are one kind.
+    """
     sku = offer.sku
     fabric = replace(sku.fabric, domain=None) if sku.fabric is not None else None
     return replace(sku, name="", vcpus=None, fabric=fabric), offer.launch
@@ -264,7 +275,7 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
 
 
 def _shelves(terms: tuple[Ints | Bools, ...]) -> Ints:
-    """A number [O] for each distinct row of ``terms``, ascending with them."""
+    """Numbers the distinct rows of ``terms`` in ascending order; returns the number of each offer [O]."""
     if not len(terms[0]):
         return np.zeros(0, dtype=np.int64)
     rows = np.column_stack([np.asarray(column, dtype=np.int64) for column in terms])
@@ -273,7 +284,9 @@ def _shelves(terms: tuple[Ints | Bools, ...]) -> Ints:
 
 
 def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]:
-    """One seller's terms for each distinct menu of counts, and each offer's menu (``NO_MENU``: any count)."""
+    """The distinct sets of node counts that sellers sell (one seller's terms for each), and each
+    offer's set.
+    """
     numbers: dict[tuple[tuple[int, ...] | None, int], int] = {}
     menus: list[WindowTerms] = []
     menu_of = []
@@ -291,12 +304,14 @@ def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]
 
 
 def own_stock(offers: Sequence[Offer], assumed: int) -> Ints:
-    """Nodes [O] that each offer has, whatever else limits them; ``assumed`` where nobody says how many."""
+    """Nodes [O] that each offer has by itself, before pools and quotas; ``assumed`` where nobody says how
+    many.
+    """
     return np.fromiter((_stock_nodes(o, assumed) for o in offers), dtype=np.int64, count=len(offers))
 
 
 def under_quotas(request: PlanRequest, table: OfferTable) -> OfferTable:
-    """Of no offer can more be held than a quota of its provider, over all workloads, allows."""
+    """Caps the stock of each offer at what the quotas of its provider allow over all workloads."""
     quotas = (*request.quotas, *request.policy.quotas)
     if not quotas:
         return table
@@ -366,5 +381,5 @@ def _workload_problems(
 
 
 def horizon_hours(problem: Problem) -> float:
-    """Hours in which anything can be held."""
+    """Hours of the horizon in which capacity can be held."""
     return (problem.end_s - problem.t0_s) / 3600

@@ -1,7 +1,8 @@
-"""Quotas of providers: what all workloads together may hold of one at any instant, beside what is held.
+"""Provider quotas: what all workloads together may hold of a provider at any instant, existing holdings
+included.
 
-A row counts GPUs or nodes over all offers of a provider: a team's and the installation's for everybody,
-a workload's for it alone. O offers.
+Each row counts GPUs or nodes over all offers of a provider. Quotas of the team and of the installation apply
+to all workloads together, a workload's own quota to it alone. O offers.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ from optimizer.placement.problem.units import FleetCase
 
 
 class Unit(StrEnum):
-    """What a quota counts."""
+    """The unit in which a quota counts."""
 
     GPUS = "GPUs"
     NODES = "nodes"
 
 
 QUOTA_ROWS = ("quotas",)
-"""The name under which a problem keeps them: what else it keeps depends on no request."""
+"""Cache key of a problem's quota rows. They depend on the request, as nothing else in that cache does."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaRow:
-    """At most ``limit`` of ``unit`` of a provider; ``workload`` None: over all. ``held``: spans of it that
-    are held already. ``members`` [O], and what a node of each offer counts."""
+    """At most ``limit`` of ``unit`` at a provider, over all workloads if ``workload`` is None.
+
+    ``held``: spans that are held already. ``members`` [O]: the provider's offers; ``per_node`` [O]: units per
+    node.
+    """
 
     provider: str
     unit: Unit
@@ -47,11 +51,11 @@ class QuotaRow:
         return f"{self.limit} {self.unit} at {self.provider}"
 
     def counts(self, workload: str) -> bool:
-        """Whether what a workload holds counts."""
+        """Whether the quota applies to a workload."""
         return self.workload is None or self.workload == workload
 
     def spans_of(self, column: Column) -> list[Span]:
-        """What a column holds of it."""
+        """The spans that a column holds, in the quota's unit."""
         if not self.counts(column.workload):
             return []
         return [
@@ -63,7 +67,7 @@ class QuotaRow:
 
 
 def quota_rows(problem: Problem) -> tuple[QuotaRow, ...]:
-    """Every quota of a request, with what is held of it already."""
+    """Every quota of the request, with the existing holdings that count against it."""
     return problem.once(QUOTA_ROWS, lambda: tuple(_rows(problem)))
 
 
@@ -96,7 +100,7 @@ def _held(problem: Problem, held: Sequence[HeldNodes], provider: str, unit: Unit
 
 
 def without_quotas(problem: Problem) -> Problem:
-    """The same problem without any quota."""
+    """A relaxation without quotas."""
     request = problem.request
     workloads = tuple(replace(w, policy=replace(w.policy, quotas=())) for w in request.workloads)
     free = replace(request, workloads=workloads, policy=replace(request.policy, quotas=()), quotas=())
@@ -106,7 +110,7 @@ def without_quotas(problem: Problem) -> Problem:
 
 
 def most_held(spans: Sequence[Span], since_s: float = -np.inf) -> int:
-    """The most of some spans at any instant from ``since_s`` on."""
+    """The largest total of overlapping spans at any instant from ``since_s`` on."""
     late = [(max(start, since_s), end, count) for start, end, count in spans if end > since_s]
     starts = {start for start, _, _ in late}
     return max((sum(n for a, b, n in late if a <= at < b) for at in starts), default=0)
@@ -115,10 +119,10 @@ def most_held(spans: Sequence[Span], since_s: float = -np.inf) -> int:
 def within_quotas(
     problem: Problem, case: FleetCase, free: Ints, taken: Sequence[Sequence[Span]], start_s: float
 ) -> Ints:
-    """Free nodes [O] of which no fleet can pass a quota, where a service's whole peak would.
+    """Free nodes [O], reduced so that no fleet can exceed a quota, if the service's peak could.
 
-    ``taken`` of each quota by others, from ``start_s`` on. What a quota leaves goes to the offers that are
-    cheapest for the service, zone by zone while it asks for several.
+    ``taken``: what other workloads hold of each quota from ``start_s`` on. The remaining quota goes to the
+    offers that serve a request most cheaply, divided over several zones if the service asks for several.
     """
     name, units = case.service.name, case.units
     for row, others in zip(quota_rows(problem), taken, strict=True):

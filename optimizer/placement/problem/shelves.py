@@ -1,6 +1,8 @@
-"""Offers on shelves: on one shelf only price, stock and place differ, so a question about all is one search.
+"""Offers grouped by billing terms. Within a group only price, stock and place differ, so one search answers
+for all.
 
-A shelf is a kind of node under one set of billing terms (``OfferTable.shelf_of``). O offers, S shelves.
+A group is a kind of node under one set of billing terms (``OfferTable.billing_group_of``). O offers, S
+groups.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ import numpy as np
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Bools, Floats, Ints, OfferTable
 
 NEVER = UNLIMITED_NODES + 1
-"""A node count that no offer has."""
+"""A node count that exceeds every stock."""
 _BASE = UNLIMITED_NODES + 2
 
 
 class Limit(Enum):
-    """What bounds the nodes of one offer: its fabric, its stock, or the smaller of both."""
+    """What limits the nodes of one offer: its fabric, its stock, or the smaller of both."""
 
     JOINED = "joined"
     STOCK = "stock"
@@ -28,7 +30,7 @@ class Limit(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What the offers of a shelf share [S]; ``interrupted``: they have rates of interruption."""
+    """What the offers of each group [S] have in common; ``interrupted``: they can be interrupted."""
 
     kind: Ints
     min_s: Ints
@@ -40,7 +42,7 @@ class Terms:
         return len(self.kind)
 
     def billed_s(self, shelves: Ints, held_s: Ints) -> Ints:
-        """Seconds charged for one node held ``held_s`` without a break."""
+        """Billed seconds of one node that is held for ``held_s`` without a break."""
         increment = self.increment_s[shelves]
         billed: Ints = -(-np.maximum(held_s, self.min_s[shelves]) // increment) * increment
         return billed
@@ -48,7 +50,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ranked:
-    """Offers in ascending order of (shelf, some number), and that order as one number each."""
+    """Offers in ascending order of (group, value), with each pair encoded as one integer key."""
 
     offer: Ints
     key: Ints
@@ -60,7 +62,9 @@ class _Ranked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shelves:
-    """Offers shelf by shelf; ``first`` [S + 1] says where each shelf begins."""
+    """Offers ordered by group; group s occupies positions ``first[s]`` to ``first[s + 1]``. ``first`` is [S +
+    1].
+    """
 
     terms: Terms
     prices: Floats
@@ -70,21 +74,23 @@ class Shelves:
 
     @property
     def offer(self) -> Ints:
-        """All offers, shelf by shelf, the cheapest first."""
+        """All offers, by group, each group cheapest first."""
         return self._by_price.offer
 
     def least_usd(self, shelf: Ints) -> Floats:
-        """The lowest price on each of ``shelf``, none of which may be empty."""
+        """The lowest price in each of ``shelf``; none of these groups may be empty."""
         least: Floats = self.prices[self._by_price.key[self.first[shelf]] % (len(self.prices) + 1)]
         return least
 
     @property
     def sizes(self) -> Ints:
-        """Offers on each shelf [S]."""
+        """Number of offers in each group [S]."""
         return np.diff(self.first)
 
     def at_most(self, shelf: Ints, usd: Floats) -> Ints:
-        """How many offers of each of ``shelf`` cost at most ``usd`` a node-hour: they come first."""
+        """How many offers of each of ``shelf`` cost at most ``usd`` a node-hour; they are the first of their
+        group.
+        """
         rank = np.searchsorted(self.prices, usd, side="right")
         found: Ints = np.searchsorted(self._by_price.key, shelf * (len(self.prices) + 1) + rank)
         return found - self.first[shelf]
@@ -96,22 +102,26 @@ class Shelves:
         return found
 
     def cheapest(self, shelf: Ints, counts: Ints) -> tuple[Ints, Ints]:
-        """The ``counts`` cheapest offers of each of ``shelf`` in one list, and which of ``shelf``."""
+        """The ``counts`` cheapest offers of each of ``shelf``, concatenated; and for each the index into
+        ``shelf``.
+        """
         which, within = runs_of(counts)
         return self.offer[self.first[shelf[which]] + within], which
 
     def allowing(self, limit: Limit, shelf: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-        """Offers of each of ``shelf`` that allow at least ``nodes`` in one list, and which of ``shelf``."""
+        """Offers of each of ``shelf`` that allow at least ``nodes``, concatenated; and for each the index
+        into ``shelf``.
+        """
         counts = self.with_nodes(limit, shelf, nodes)
         which, within = runs_of(counts)
         return self._by_limit[limit].offer[(self.first[shelf + 1] - counts)[which] + within], which
 
     def by_price(self) -> Shelves:
-        """The same without the orders by limit: for questions about prices alone."""
+        """A copy without the orders by limit, which only questions about prices need."""
         return replace(self, _by_limit={})
 
     def only(self, passing: Bools) -> Shelves:
-        """The same shelves with the offers of ``passing`` [O] alone."""
+        """The same groups, restricted to the offers of ``passing`` [O]."""
         by_price = self._by_price.only(passing)
         first = np.searchsorted(by_price.key, np.arange(len(self.first)) * (len(self.prices) + 1))
         by_limit = {limit: ranked.only(passing) for limit, ranked in self._by_limit.items()}
@@ -119,14 +129,16 @@ class Shelves:
 
 
 def runs_of(counts: Ints) -> tuple[Ints, Ints]:
-    """0 … counts[0] − 1, 0 … counts[1] − 1, … in one list: which count each is of, and its number there."""
+    """Concatenates the ranges 0 … counts[0] − 1, 0 … counts[1] − 1, …; returns the range of each entry, and
+    the entry.
+    """
     which = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     begin = np.repeat(np.cumsum(counts) - counts, counts)
     return which, np.arange(len(which), dtype=np.int64) - begin
 
 
 def limit_of(table: OfferTable, limit: Limit) -> Ints:
-    """Nodes [O] that a limit allows."""
+    """Nodes [O] that the limit allows of each offer."""
     if limit is Limit.STOCK:
         return table.stock_nodes
     joined = np.minimum(table.joined_nodes, UNLIMITED_NODES)
@@ -134,7 +146,7 @@ def limit_of(table: OfferTable, limit: Limit) -> Ints:
 
 
 def build_shelves(table: OfferTable) -> Shelves:
-    """Every offer of a market on its shelf."""
+    """Groups all offers of a market by their billing terms."""
     shelf, count = table.shelf_of, int(table.shelf_of.max(initial=-1)) + 1
     example = np.zeros(count, dtype=np.int64)
     example[shelf] = np.arange(len(table))

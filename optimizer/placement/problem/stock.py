@@ -1,6 +1,6 @@
-"""Stock over time: which offers are shared beyond what they hold, and when.
+"""Stock over time: constraints on the offers that columns of several workloads share.
 
-Rows exist only where the columns of different workloads together could take more than there is.
+A row exists only where the columns of different workloads together could exceed the stock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ FEW_SPANS = 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StockRow:
-    """Σ nodes[i] × column[i] ≤ limit, at one or more stretches of time of one offer (of a pool: in GPUs)."""
+    """Σ nodes[i] × column[i] ≤ limit, in one or more intervals of time of one offer (for a pool or a quota:
+    in its unit).
+    """
 
     offer: int
     columns: tuple[int, ...]
@@ -37,9 +39,10 @@ def contended_rows(
     out_of_time: Callable[[], bool] = lambda: False,
     beside: Ledger | None = None,
 ) -> list[StockRow] | None:
-    """Every row that the columns could break, each once, with what ``beside`` takes already.
+    """Every constraint that a choice of columns could violate, each once, given what ``beside`` already
+    takes.
 
-    None when time was over before all were found.
+    Returns None if time ran out before all were found.
     """
     users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
     for index, column in enumerate(columns):
@@ -64,7 +67,7 @@ def contended_rows(
 
 
 def _quota_limits(problem: Problem, columns: Sequence[Column], beside: Ledger | None) -> Iterator[StockRow]:
-    """Rows of quotas that the columns could break, under the name of a first offer; in the quotas' units."""
+    """Quota constraints that the columns could violate, filed under one member offer, in the quota's unit."""
     for number, row in enumerate(quota_rows(problem)):
         spans = [(index, row.spans_of(column)) for index, column in enumerate(columns)]
         pieces = [(index, Piece(0, 0, tuple(mine), 0)) for index, mine in spans if mine]
@@ -76,13 +79,13 @@ def _quota_limits(problem: Problem, columns: Sequence[Column], beside: Ledger | 
 
 
 def _could_meet(pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]) -> bool:
-    """Whether the pieces are of several workloads, or several of one column."""
+    """Whether a choice can contain two of the pieces: they are of several workloads, or of one column."""
     names = {columns[index].workload for index, _ in pieces}
     return len(names) > 1 or len({index for index, _ in pieces}) < len(pieces)
 
 
 def _in_gpus(problem: Problem, piece: Piece) -> Piece:
-    """A piece whose spans count GPUs."""
+    """The piece with its spans in GPUs instead of nodes."""
     return replace(piece, spans=_gpu_spans(problem, piece.offer, piece.spans))
 
 
@@ -115,7 +118,7 @@ def _pool_rows(
     columns: Sequence[Column],
     taken: Sequence[Span],
 ) -> Iterator[StockRow]:
-    """Rows of the GPUs of a pool, under the name of its first offer; their nodes are GPUs."""
+    """Constraints on the GPUs of a pool, filed under its first offer; their ``nodes`` are GPUs."""
     pools = problem.table.pools
     times = _times(pieces, {edge for a, b, _ in taken for edge in (a, b)})
     limits = _left(np.full(len(times), pools.gpus[pool], dtype=np.int64), times, taken)
@@ -123,7 +126,7 @@ def _pool_rows(
 
 
 def _left(limits: Ints, times: Ints, taken: Iterable[Span]) -> Ints:
-    """What ``taken`` leaves of limits."""
+    """Limits less what is taken."""
     others = np.zeros(len(times), dtype=np.int64)
     _add_spans(others, times, taken)
     left: Ints = np.maximum(0, limits - others)
@@ -131,7 +134,7 @@ def _left(limits: Ints, times: Ints, taken: Iterable[Span]) -> Ints:
 
 
 def _times(pieces: Sequence[tuple[int, Piece]], edges: set[int]) -> Ints:
-    """Every instant at which something begins or ends."""
+    """Every instant at which a span begins or ends, sorted."""
     ends = {edge for _, piece in pieces for a, b, _ in piece.spans for edge in (a, b)}
     return np.array(sorted(ends | edges), dtype=np.int64)
 
@@ -168,13 +171,13 @@ def _add_spans(held: Ints, times: Ints, spans: Iterable[Span]) -> None:
 
 
 def overlap(first: Iterable[Span], second: Iterable[Span]) -> bool:
-    """Whether two holdings share an instant."""
+    """Whether two holdings overlap in time."""
     others = list(second)
     return any(a < d and c < b for a, b, _ in first for c, d, _ in others)
 
 
 def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
-    """Nodes that may be held from each instant on, until the next."""
+    """Node limit from each of ``times`` until the next."""
     limits = np.full(len(times), problem.table.stock_nodes[offer], dtype=np.int64)
     for start, end, nodes in free_nodes_steps(problem, offer):
         inside = (times >= start) & (times < end)
@@ -184,7 +187,7 @@ def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
 
 @dataclass(slots=True)
 class Ledger:
-    """What a changing set of columns already takes."""
+    """Tracks what a changing set of columns takes of stock, pools and quotas."""
 
     problem: Problem
     taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
@@ -198,7 +201,7 @@ class Ledger:
             self.quota_taken = [[] for _ in quota_rows(self.problem)]
 
     def add(self, column: Column) -> None:
-        """Takes what ``column`` holds."""
+        """Adds what ``column`` holds."""
         for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
             taken.extend(row.spans_of(column))
         for piece in column.pieces:
@@ -207,7 +210,7 @@ class Ledger:
             self._changed(piece.offer)
 
     def remove(self, column: Column) -> None:
-        """Gives back what ``column`` holds; it must have been added."""
+        """Removes what ``column`` holds; it must have been added before."""
         for row, held in zip(quota_rows(self.problem), self.quota_taken, strict=True):
             for span in row.spans_of(column):
                 held.remove(span)
@@ -219,23 +222,23 @@ class Ledger:
             self._changed(piece.offer)
 
     def _changed(self, offer: int) -> None:
-        """Forgets what was derived from what is taken of an offer, and of the other sizes of its GPUs."""
+        """Invalidates the caches of an offer and of the other offers that are cut from the same GPUs."""
         self._steps.pop(offer, None)
         for other in self.problem.table.pools.reach(offer):
             self._free.pop(other, None)
 
     def copy(self) -> Ledger:
-        """The same, to change apart."""
+        """An independent copy."""
         taken = defaultdict(list, {offer: list(spans) for offer, spans in self.taken.items()})
         quotas = [list(spans) for spans in self.quota_taken]
         return Ledger(self.problem, taken, self._most.copy(), dict(self._steps), quota_taken=quotas)
 
     def reached(self) -> set[int]:
-        """Offers of which fewer nodes are free: those taken from, and the other sizes of their GPUs."""
+        """Offers whose free nodes are reduced: those taken from, and others that share their GPUs."""
         return {other for offer in self.taken for other in self.problem.table.pools.reach(offer)}
 
     def taken_near(self, offer: int) -> list[Span]:
-        """What is taken of an offer, of the other sizes of its GPUs, and of the quotas of its provider."""
+        """Spans taken of an offer, of the offers that share its GPUs, and of the quotas of its provider."""
         mates = (
             t for q, t in zip(quota_rows(self.problem), self.quota_taken, strict=True) if q.members[offer]
         )
@@ -243,11 +246,11 @@ class Ledger:
         return [*near, *(span for taken in mates for span in taken)]
 
     def fits(self, column: Column) -> bool:
-        """Whether ``column`` still fits beside what is taken, in stock and quotas."""
+        """Whether ``column`` still fits in stock and quotas."""
         return self.fits_stock(column) and self.broken_quota(column) is None
 
     def broken_quota(self, column: Column) -> QuotaRow | None:
-        """A quota that ``column`` would pass beside what is taken."""
+        """The first quota that ``column`` would exceed, or None."""
         for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
             mine = row.spans_of(column)
             if not mine:
@@ -260,7 +263,7 @@ class Ledger:
         return None
 
     def quota_against(self, column: Column) -> QuotaRow | None:
-        """A quota that alone stands against ``column``: there is stock for it, but for quotas."""
+        """The quota that is the only reason why ``column`` does not fit, or None."""
         row = self.broken_quota(column)
         if row is None or self.fits_stock(column):
             return row
@@ -283,7 +286,7 @@ class Ledger:
         )
 
     def overdrawn_pool(self, column: Column) -> int | None:
-        """The first pool of GPUs of which ``column`` takes more than is left; None: it fits in all."""
+        """The first pool of GPUs that ``column`` would exceed, or None."""
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
         for piece in column.pieces:
             wanted[piece.offer].extend(piece.spans)
@@ -308,7 +311,9 @@ class Ledger:
         return self._stretches_fit(offer, spans, stock)
 
     def _stretches_fit(self, offer: int, spans: Sequence[Span], stock: int) -> bool:
-        """Each stretch beside the most that is taken during it; overlapping own ones the long way."""
+        """Compares each span with the most taken during it; spans that overlap each other need the general
+        check.
+        """
         asked = np.array(spans, dtype=np.int64)
         if (asked[1:, 0] < asked[:-1, 1]).any():
             return self._all_fit(offer, self.taken.get(offer, []), spans)
@@ -320,7 +325,7 @@ class Ledger:
         return bool((most + asked[:, 2] <= stock).all())
 
     def _taken_steps(self, offer: int) -> tuple[Ints, Ints]:
-        """What is taken as a step function from before all time to after it."""
+        """Taken nodes as a step function of time, with sentinels at both ends."""
         if offer not in self._steps:
             taken = np.array(self.taken.get(offer, []), dtype=np.int64).reshape(-1, 3)
             edges = np.concatenate((taken[:, 0], taken[:, 1]))
@@ -335,7 +340,7 @@ class Ledger:
         return self._steps[offer]
 
     def most_taken(self, offer: int) -> int:
-        """The most nodes of an offer that are taken at an instant."""
+        """The most nodes of an offer that are taken at any instant."""
         return int(self._taken_steps(offer)[1].max())
 
     def _all_fit(self, offer: int, taken: Sequence[Span], spans: Sequence[Span]) -> bool:
@@ -349,7 +354,7 @@ class Ledger:
         return _is_within(taken, spans, times, limits)
 
     def gpus_taken(self, pool: int) -> list[Span]:
-        """What is taken of a pool, in GPUs."""
+        """Spans taken of a pool, in GPUs."""
         return self._pool_gpus(pool, self.taken)
 
     def _pool_gpus(self, pool: int, held: Mapping[int, list[Span]]) -> list[Span]:
@@ -364,7 +369,7 @@ class Ledger:
         return known[start_s]
 
     def free_between(self, offer: int, starts_s: Floats, ends_s: Floats) -> Ints:
-        """Nodes free at every instant of each stretch [H] of time."""
+        """Nodes that are free throughout each interval [H]."""
         table = self.problem.table
         free = np.full(len(starts_s), int(table.stock_nodes[offer]), dtype=np.int64)
         free -= _most_between(self.taken.get(offer, ()), starts_s, ends_s)
@@ -394,7 +399,7 @@ def _edges(first: Iterable[Span], second: Iterable[Span]) -> Ints:
 
 
 def _is_within(taken: Iterable[Span], wanted: Iterable[Span], times: Ints, limits: Ints) -> bool:
-    """Whether what is taken and what is wanted stay within the limits while anything is wanted."""
+    """Whether taken and wanted together stay within the limits wherever something is wanted."""
     held, mine = np.zeros(len(times), dtype=np.int64), np.zeros(len(times), dtype=np.int64)
     _add_spans(held, times, taken)
     _add_spans(mine, times, wanted)
@@ -403,7 +408,7 @@ def _is_within(taken: Iterable[Span], wanted: Iterable[Span], times: Ints, limit
 
 
 def _most_between(spans: Iterable[Span], starts_s: Floats, ends_s: Floats) -> Ints:
-    """The most that is held at any instant of each stretch [H]."""
+    """The most that is held at any instant of each interval [H]."""
     taken = list(spans)
     times = _edges(taken, ())
     held = np.zeros(len(times) + 1, dtype=np.int64)

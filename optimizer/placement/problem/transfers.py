@@ -1,10 +1,9 @@
-"""Data on its way to where work is placed: what it costs, and when it is there.
+"""Data transfer to where work is placed: its cost, and when the data arrives.
 
-A run's data set is copied once to each place that the run works at, its checkpoint between the places of two
-parts; finished weights once to each place at
-which replicas stand. The provider that they leave bills it. A run begins on an offer no sooner than its data
-can have been copied there, from the time of the plan on; the load of weights is in a replica's cold start.
-O offers.
+A run's data set is copied once to each place where the run works, and its checkpoint between the places of
+consecutive parts. Finished weights are copied once to each place with replicas. The provider that the data
+leaves bills the copy. Data can be copied from the time of the plan on, and a run starts on an offer only
+after that. Loading weights is part of a replica's cold start. O offers.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 
 
 def place_of(problem: Problem, offer: int) -> Place:
-    """Where an offer is."""
+    """The place of an offer."""
     return Place.of(problem.table.offers[offer])
 
 
 def transfer_of(terms: MovingTerms, what: TransferKind, data: Dataset, to: Place) -> Transfer | None:
-    """The copy of ``data`` to a place; None where it lies already."""
+    """The copy of ``data`` to a place; None if it is already there."""
     if data.place.is_at(to):
         return None
     usd = terms.transfer_usd(data.place, to, data.gb)
@@ -40,12 +39,12 @@ def transfer_of(terms: MovingTerms, what: TransferKind, data: Dataset, to: Place
 
 
 def dataset_of(workload: Workload) -> Dataset | None:
-    """The data that a run must have where it works."""
+    """The data set that a run needs where it works; None if it needs none."""
     return workload.dataset if isinstance(workload, Training) else None
 
 
 def dataset_usd(problem: Problem, workload: Workload) -> Floats:
-    """What copying a run's data set to each offer [O] costs."""
+    """USD for copying a run's data set to each offer [O]."""
     data = dataset_of(workload)
     if data is None:
         return np.zeros(len(problem.table))
@@ -57,7 +56,7 @@ def dataset_usd(problem: Problem, workload: Workload) -> Floats:
 
 
 def staged_s(problem: Problem, workload: Workload) -> Floats:
-    """Seconds from the origin at which a run's data can be at each offer [O]."""
+    """The earliest second at which a run's data set can be at each offer [O]."""
     data, now_s = dataset_of(workload), problem.seconds(problem.as_of)
     if data is None:
         return np.full(len(problem.table), now_s)
@@ -76,7 +75,7 @@ def _by_place(problem: Problem, value: Callable[[Place], float]) -> Floats:
 
 
 def _places(problem: Problem) -> tuple[tuple[Place, ...], Ints]:
-    """Distinct places of the market, and which of them each offer [O] is at."""
+    """Distinct places of the market, and the index of each offer's place [O]."""
 
     def found() -> tuple[tuple[Place, ...], Ints]:
         numbers: dict[Place, int] = {}
@@ -87,13 +86,13 @@ def _places(problem: Problem) -> tuple[tuple[Place, ...], Ints]:
 
 
 def weights_place(problem: Problem, run: str, offer: int) -> Place | None:
-    """Where a run's finished weights lie, if services wait for them and copies cost anything."""
+    """Where a run's finished weights lie; None if no service follows the run or copies are free."""
     place = place_of(problem, offer)
     return place if problem.followers(run) and not problem.terms.is_free(place) else None
 
 
 def weights_of(problem: Problem, service: Serving, after: Place | None) -> Dataset | None:
-    """The finished weights that a service needs, and where they lie; None: nothing is known of them."""
+    """The finished weights that a service loads, with their place; None if nothing is known of them."""
     if after is None or service.starts_after is None:
         return service.weights
     run = problem.request.workload(service.starts_after)
@@ -101,13 +100,13 @@ def weights_of(problem: Problem, service: Serving, after: Place | None) -> Datas
 
 
 def handover_s(problem: Problem, run: Training, first: int, second: int) -> float:
-    """Seconds until a run's checkpoint is copied from one offer to another."""
+    """Seconds to copy a run's checkpoint from one offer to another."""
     source, to = place_of(problem, first), place_of(problem, second)
     return problem.terms.staging(source, to, checkpoint_gb(run.model)) / timedelta(seconds=1)
 
 
 def handovers(problem: Problem, run: Training, first: Ints, second: Ints) -> tuple[Floats, Floats]:
-    """Seconds and USD of the copies of a checkpoint between pairs of offers [M]."""
+    """Seconds and USD to copy a checkpoint between each of M pairs of offers."""
     places, of_each = _places(problem)
     sellers, outward, inward = problem.once_for_market(("copies",), lambda: _copy_prices(problem, places))
     gb, a, b = checkpoint_gb(run.model), of_each[first], of_each[second]
@@ -118,8 +117,9 @@ def handovers(problem: Problem, run: Training, first: Ints, second: Ints) -> tup
 
 
 def _copy_prices(problem: Problem, places: Sequence[Place]) -> tuple[Ints, Floats, Floats]:
-    """Of each place the number of its provider and operator, and USD per GB out of the provider and between
-    its regions."""
+    """For each place: an index of (provider, operator), the USD per GB out of the provider, and between its
+    regions.
+    """
     numbers: dict[tuple[str, str], int] = {}
     terms = problem.terms
     return (
@@ -132,7 +132,9 @@ def _copy_prices(problem: Problem, places: Sequence[Place]) -> tuple[Ints, Float
 
 
 def where_data_lies(problem: Problem, data: Dataset | None) -> Bools | None:
-    """Offers [O] to which data need not be copied, or free of charge; None: nothing costs anything."""
+    """Offers [O] at which the data lies or to which it is copied free of charge; None if every copy is
+    free.
+    """
     if data is None or problem.terms.is_free(data.place):
         return None
     free: Bools = (
@@ -142,7 +144,7 @@ def where_data_lies(problem: Problem, data: Dataset | None) -> Bools | None:
 
 
 def transfers_of(problem: Problem, column: Column) -> tuple[tuple[Transfer, ...], ...]:
-    """What is copied for each piece of a column: once for each place."""
+    """The copies that each piece of a column needs; each place receives the data once."""
     workload = problem.request.workload(column.workload)
     if isinstance(workload, Serving):
         data, what = weights_of(problem, workload, column.after_place), TransferKind.WEIGHTS
@@ -157,7 +159,7 @@ def transfers_of(problem: Problem, column: Column) -> tuple[tuple[Transfer, ...]
 
 
 def _checkpoint(problem: Problem, run: Training, first: int, second: int) -> Iterator[Transfer]:
-    """What a run goes on from in its next part."""
+    """The copy of a run's checkpoint to its next part."""
     source = place_of(problem, first)
     data = Dataset(checkpoint_gb(run.model), source.provider, source.region, source.operator)
     found = transfer_of(problem.terms, TransferKind.CHECKPOINT, data, place_of(problem, second))
@@ -178,7 +180,7 @@ def _to(
 
 
 def with_transfers(problem: Problem, column: Column) -> Column:
-    """The column with what the data costs that it needs; of its pieces and transfers its cost is the sum."""
+    """Sets the column's cost to the sum of its pieces and its transfers."""
     cents = sum(in_cents(one.usd) for each in transfers_of(problem, column) for one in each)
     held = sum(piece.cost_cents for piece in column.pieces)
     if (held + cents, cents) == (column.cost_cents, column.transfer_cents):
@@ -187,9 +189,9 @@ def with_transfers(problem: Problem, column: Column) -> Column:
 
 
 def linked(problem: Problem, columns: Sequence[Column], runs: Iterable[Column]) -> list[Column]:
-    """Columns of services with the weights of the run that each follows, one for each place of its end.
+    """Gives each service column one variant for each place where its run's weights may lie at that end.
 
-    ``runs``: known columns of all runs. Columns that wait for nothing stay as they are.
+    ``runs``: known columns of all runs. Columns of services that follow no run are unchanged.
     """
     places: defaultdict[tuple[str, float], set[Place | None]] = defaultdict(set)
     for run in runs:
@@ -207,7 +209,7 @@ def linked(problem: Problem, columns: Sequence[Column], runs: Iterable[Column]) 
 
 
 def placed_after(problem: Problem, column: Column, place: Place | None) -> Column:
-    """A service's column for a run whose weights lie at ``place`` (None: copies of them are free)."""
+    """A service's column for weights that lie at ``place`` (None: copies are free)."""
     if column.after_place == place:
         return column
     return with_transfers(problem, replace(column, after_place=place))

@@ -1,4 +1,4 @@
-"""What a fleet is made of: one unit is the fewest nodes of an offer that hold whole replicas.
+"""Units that fleets consist of. A unit is the smallest number of nodes of an offer that holds whole replicas.
 
 U units (offer × configuration), K kinds of node, C configurations, H hours of the horizon.
 """
@@ -20,9 +20,9 @@ HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """Arrays [U]. ``kind`` numbers (SKU kind, configuration); ``requests_per_s`` is that of a whole unit,
-    ``largest`` that of one replica; ``usd_per_hour`` of a whole unit; ``most`` how many stock allows;
-    ``surcharge_usd_per_hour`` a price of scarcity that steers the search and is never paid.
+    """Arrays [U]. ``kind`` numbers pairs (SKU kind, configuration); ``requests_per_s`` and ``usd_per_hour``
+    are of a whole unit, ``largest`` is the rate of one replica; ``most`` is how many units the stock allows;
+    ``surcharge_usd_per_hour`` is a dual price, which steers the search and is never paid.
     """
 
     offer: Ints
@@ -44,10 +44,10 @@ class Units:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetCase:
-    """One service with everything that can serve it; ``demand`` [H] in requests/s for each grid hour.
+    """One service with every unit that can serve it; ``demand`` [H] in requests/s in each hour of the grid.
 
-    ``units`` are as many as the service could want; ``again`` makes them anew for free nodes [O] (None: all)
-    and surcharges per node-hour.
+    ``units`` holds at most as many of each as the service could use; ``again`` rebuilds it for given free
+    nodes [O] (None: all) and surcharges per node-hour.
     """
 
     service: Serving
@@ -59,38 +59,38 @@ class FleetCase:
 
     @property
     def zones(self) -> int:
-        """How many zones must hold a ready replica."""
+        """In how many zones a ready replica must stand."""
         return max(1, self.service.redundancy.zones)
 
     @property
     def spare(self) -> int:
-        """Spare replicas over demand."""
+        """Spare replicas beyond demand."""
         return self.service.redundancy.spare_replicas
 
 
 def only_units(case: FleetCase, mask: Bools) -> FleetCase:
-    """The case over fewer units."""
+    """The case restricted to the units of ``mask``."""
     kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
     return replace(case, units=replace(case.units, **kept))
 
 
 def with_units(case: FleetCase, more: Units) -> FleetCase:
-    """The case over ``more`` units as well."""
+    """The case with further units."""
     both = {n: np.concatenate((getattr(case.units, n), getattr(more, n))) for n in more.__slots__}
     return replace(case, units=Units(**both))
 
 
 def surcharged(case: FleetCase, usd_per_node_hour: Mapping[int, float]) -> FleetCase:
-    """The case with a price of scarcity on some offers, and with what is then wanted instead."""
+    """The case with dual prices on some offers; its units are those that are useful at these prices."""
     units = case.again(None, usd_per_node_hour)
     return replace(case, units=units, surcharge_usd=usd_per_node_hour)
 
 
 def beside(case: FleetCase, free: Ints) -> FleetCase:
-    """The case over what is wanted of ``free`` nodes [O]."""
+    """The case with only ``free`` nodes [O] of each offer."""
     return replace(case, units=case.again(free, case.surcharge_usd))
 
 
 def hour_count(problem: Problem) -> int:
-    """Grid hours of the horizon, a last part counted whole."""
+    """Hours in the grid; an incomplete last hour counts."""
     return math.ceil(problem.end_s / HOUR_S)

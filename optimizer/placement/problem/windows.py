@@ -1,7 +1,7 @@
-"""Windows as rows of numbers: where a holding may begin, until when nodes are free, how many.
+"""Reserved windows as arrays: where a holding may begin, until when nodes are free, and how many.
 
-A ``listed`` stretch (touching segments of one listing) is bought whole; ``slots``, ``orderbook`` and
-``request`` windows are cut out of free rectangles, from a start on the seller's grid. W rows.
+A listed window (touching segments of one listing) is bought whole. Windows of kind ``slots``, ``orderbook``
+and ``request`` are cut out of free rectangles, from a start on the seller's grid. W rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Menu = tuple[tuple[float, ...] | None, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowRows:
-    """Rows [W]: ``node_cost_usd`` is the price of one node of the whole stretch of a listing, else 0.
+    """Rows [W]. ``node_cost_usd``: price of one node for the whole of a listed window, else 0.
 
-    ``menu_of`` points into ``menus``: the durations on sale in hours, or None and the step.
+    ``menu_of`` indexes ``menus``: the durations on sale in hours, or None and the step between durations.
     """
 
     offer: Ints
@@ -43,7 +43,7 @@ class WindowRows:
 
 
 def window_rows(problem: Problem) -> WindowRows:
-    """Every start that some window of the market allows, but of those that begin when capacity appears."""
+    """Every start that a window allows, except of windows that begin when capacity appears."""
     return problem.once(("windows",), lambda: _window_rows(problem))
 
 
@@ -74,7 +74,7 @@ def _window_rows(problem: Problem) -> WindowRows:
 
 
 def cut_duration_s(windows: WindowRows, rows: Ints, least_s: Floats) -> Floats:
-    """Shortest duration on sale in each of ``rows`` that holds ``least_s``; inf where none is long enough."""
+    """Shortest duration on sale in each of ``rows`` that is at least ``least_s``; inf if there is none."""
     found = np.empty(len(rows))
     for number in np.unique(windows.menu_of[rows]):
         here = windows.menu_of[rows] == number
@@ -83,9 +83,8 @@ def cut_duration_s(windows: WindowRows, rows: Ints, least_s: Floats) -> Floats:
 
 
 def longest_cut_s(windows: WindowRows, rows: Ints, room_s: Floats, enough_s: Floats) -> Floats:
-    """Longest duration on sale in each of ``rows`` that fits ``room_s``, or the first that is ``enough_s``.
-
-    0 where none fits.
+    """Shortest duration on sale in each of ``rows`` that is at least ``enough_s``; if that exceeds
+    ``room_s``, the longest that fits. 0 if none fits.
     """
     found = np.minimum(cut_duration_s(windows, rows, enough_s), np.inf)
     for number in np.unique(windows.menu_of[rows]):
@@ -108,7 +107,7 @@ def _longest(menu: Menu, room_s: Floats) -> Floats:
 
 
 def usable_until_s(problem: Problem, offer: int, until_s: float) -> float:
-    """Until when what is bought of an offer until ``until_s`` can be used."""
+    """The last second at which an offer that is bought until ``until_s`` can be used, before its teardown."""
     terms = problem.table.offers[offer].window
     return until_s if terms is None else until_s - terms.teardown_s
 
@@ -124,7 +123,7 @@ def waiting_offers(problem: Problem) -> Ints:
 
 
 def waiting_duration_s(problem: Problem, offer: int, length_s: Floats) -> Floats:
-    """Shortest duration on sale of one offer that holds ``length_s`` before it is taken back; inf: none."""
+    """Shortest duration on sale that holds ``length_s`` before the teardown; inf if there is none."""
     terms = _terms(problem, offer)
     return _shortest((terms.durations_hours, terms.step_hours), length_s + terms.teardown_s)
 
@@ -143,8 +142,8 @@ def _shortest(menu: Menu, least_s: Floats) -> Floats:
 def waiting_start_s(problem: Problem, offer: int, first_s: int) -> int | None:
     """The first start of a window that begins when capacity appears, for work that may begin at ``first_s``.
 
-    It is ordered its longest wait before: ordered sooner, it could begin, and end, before the work may. None
-    where the horizon ends before, or where the offer begins on time.
+    The order is placed the longest wait before; placed earlier, the window could begin and end before the
+    work may. None if the horizon ends first, or if the offer begins on a fixed time.
     """
     terms = _terms(problem, offer)
     if not terms.waits:
@@ -159,7 +158,7 @@ def waiting_start_s(problem: Problem, offer: int, first_s: int) -> int | None:
 def listed_spans(
     problem: Problem, offer: int, start_s: int, end_s: int, nodes: int
 ) -> list[tuple[int, int, int]]:
-    """The listed segments that make up a stretch, each bought whole."""
+    """The listed segments that make up a window, each bought whole."""
     spans = []
     for segment in sorted(_terms(problem, offer).segments):
         a, b = _whole_seconds(problem, segment)
@@ -169,7 +168,7 @@ def listed_spans(
 
 
 def free_nodes_steps(problem: Problem, offer: int) -> list[tuple[int, int, int]]:
-    """The window's own limit as steps (start_s, end_s, nodes); empty where only stock limits."""
+    """The window's own node limit as steps (start_s, end_s, nodes); empty if only the stock limits it."""
     terms = problem.table.offers[offer].window
     if terms is None or (terms.kind is WindowKind.REQUEST and not terms.segments):
         return []
@@ -189,7 +188,7 @@ def _whole_seconds(problem: Problem, segment: Segment) -> tuple[int, int]:
 def _rectangles(
     problem: Problem, segments: Sequence[Segment], joined: bool
 ) -> Iterator[tuple[int, int, int]]:
-    """Maximal free rectangles of touching segments, one family for each node count on offer."""
+    """Maximal free rectangles of touching segments, for each node count that occurs."""
     for least in sorted({segment.nodes for segment in segments}):
         start = end = None
         for segment in sorted(s for s in segments if s.nodes >= least):
@@ -235,7 +234,9 @@ def _free(problem: Problem, offer: Offer, terms: WindowTerms) -> Iterator[tuple[
 
 
 def _grid(problem: Problem, terms: WindowTerms, first_s: int, last_s: int) -> Iterator[int]:
-    """Starts in [first_s, last_s) on the day grid of the seller (midnight UTC when it has no anchor)."""
+    """Starts in [first_s, last_s) on the seller's daily grid (from midnight UTC if the seller has no
+    anchor).
+    """
     step = timedelta(hours=terms.step_hours)
     midnight = _midnight(problem.instant(first_s))
     while problem.seconds(midnight) < last_s:

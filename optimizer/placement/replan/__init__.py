@@ -1,4 +1,4 @@
-"""Planning again from a plan that stands.
+"""Re-planning from an existing plan.
 
 It imports ``pipeline`` and all rooms. Begin with ``replan``.
 """

@@ -1,6 +1,7 @@
-"""The first repair of a plan that stands: each workload is tried elsewhere once, beside all others.
+"""The first repair of an existing plan: each workload is tried elsewhere once while all others stay.
 
-It is done whatever the limit of the search; only a guard ends it, and then it tells what was not tried.
+It is completed regardless of the search's limit; only a guard stops it, and then it reports what was not
+tried.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from optimizer.placement.search.standing import Standing
 
 @dataclass(slots=True)
 class FirstRepair:
-    """Single changes of ``start``, but of ``frozen`` workloads.
+    """Single changes of ``start``, except of ``frozen`` workloads.
 
-    ``pools``: those of runs, with columns once it has run; ``untried``: leads of parties that the guard cut
-    off.
+    ``pools``: those of runs, filled with columns at the end; ``untried``: leads of dependency groups that the
+    guard cut off.
     """
 
     search: Search
@@ -42,7 +43,7 @@ class FirstRepair:
     untried: tuple[str, ...] = ()
 
     def run(self) -> None:
-        """Tells of what stands, and of what single changes make of it."""
+        """Reports the existing plan, then the plan after single changes."""
         candidates, guarded = self.search.candidates, self.search.watch.guarded
         self.search.offer_columns(self.start, "re-costed")
         candidates.bound_services(guarded, waiting=True)
@@ -58,12 +59,12 @@ class FirstRepair:
         add_first_columns(candidates, self.pools, lean=True)
 
     def _dearest_first(self, standing: Standing) -> list[DependencyGroup]:
-        """Parties of which something may change; those first that cost most as they stand."""
+        """The dependency groups that may change, most expensive first."""
         some = [p for p in parties(self.search.candidates) if not self.frozen.issuperset(p.names)]
         return sorted(some, key=lambda party: (-standing.cents(party.names), party.lead))
 
     def _try(self, standing: Standing, party: DependencyGroup) -> None:
-        """Takes the cheapest way of a party; of one in which something is frozen, of each other alone."""
+        """Gives a group its cheapest columns; if part of it is frozen, each of the other members alone."""
         if self.frozen.isdisjoint(party.names):
             self._replace(standing, party)
             return
@@ -102,7 +103,7 @@ class FirstRepair:
         ends: Sequence[float | None],
         openings: Openings | None = None,
     ) -> list[Column]:
-        """Exact fleets where they are soon found, else coarse ones: no search of them is long."""
+        """Exact fleets if they are found quickly, else coarse ones, so that no search takes long."""
         if self.search.candidates.is_small and is_quick(problem, case.service):
             return model_fleets(problem, case, free, ends, openings, self.search.watch.guarded)
         return coarse_fleets(problem, case, free, ends, openings)

@@ -1,8 +1,9 @@
-"""Planning again from a plan that stands: re-cost it, prove what it is worth, repair what pays.
+"""Re-planning from an existing plan: price it again, prove a bound, make changes that pay.
 
-The first answer is the old plan at today's prices with the bound at the old prices of scarcity. Then each
-workload is tried elsewhere once, beside all others: so much is done whatever the limit. The limit counts what
-comes after: the rounds of the search. Costs of leaving are in what the search minimises, on no bill.
+The first answer is the old plan at today's prices, with the bound at the old dual prices. Then each workload
+is tried elsewhere once while all others stay, regardless of the limit. The limit counts what comes
+afterwards: the rounds of the search. Costs of leaving what is held are part of the search's objective and on
+no bill.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ PROVE_SHARE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """The plan; ``kept`` workloads stand as before; ``moved`` are those that stood and stand otherwise.
+    """The plan; ``kept`` workloads are placed as before, ``moved`` ones were placed and are now placed
+    differently.
 
-    ``unfinished``: what a guard cut off, in words; empty: nothing.
+    ``unfinished``: what a guard cut off, in words; empty if nothing.
     """
 
     plan: Plan
@@ -77,8 +79,7 @@ def replan(
     progress: ProgressSink | None = None,
     recall: MemoCache | None = None,
 ) -> Replanned:
-    """A plan from ``warm`` in the time of ``whole``; raises InputError for a request that cannot mean
-    anything."""
+    """A plan from ``warm`` in the time of ``whole``; raises InputError for a request without a meaning."""
 
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
@@ -110,7 +111,7 @@ def replan(
 
 
 def _delay_prices(plan: Plan) -> dict[str, Decimal]:
-    """USD of an hour of each service's delay, as the plan counts it."""
+    """USD per hour of each service's delay, as the plan counts it."""
     return {wait.workload: wait.usd_per_hour for wait in plan.waits}
 
 
@@ -122,9 +123,9 @@ def first_answer(
     watch: Stopwatch,
     progress: ProgressSink | None,
 ) -> Decimal:
-    """Tells of the old plan at today's prices and of the bound that still holds; returns that bound.
+    """Reports the old plan at today's prices and the bound that still holds; returns that bound.
 
-    Whether the plan still fits everything but the prices is found out later, by ``matched``.
+    Whether the plan is still feasible apart from prices is decided later, by ``matched``.
     """
     cost = recosted_usd(warm.plan, offers)
     bound = ZERO
@@ -137,7 +138,7 @@ def first_answer(
 
 
 def _unfinished(search: Search, first: FirstRepair) -> str:
-    """What the guard cut off before the search had come to its own end; empty: nothing."""
+    """What the guard cut off before the search ended by itself; empty if nothing."""
     if first.untried:
         count, of = len(first.untried), len(first.parties)
         return f"{count} of {of} workloads and what waits for them were not tried elsewhere"
@@ -153,7 +154,7 @@ def resolve(
     pools: Mapping[str, RunPool],
     frozen: frozenset[str],
 ) -> Solution:
-    """The search from columns that stand, after the first repair."""
+    """The search from the columns after the first repair."""
     candidates = search.candidates
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
@@ -166,7 +167,7 @@ def resolve(
     if before is not None:
         carry_priced(candidates, rounds.dual, before, prices)
     if not search.done:
-        # The plan is good already; what is new is mostly to be proven.
+        # The plan is good already, so most of the work is proving.
         rounds.proof.prove(prices, search.watch.until(PROVE_SHARE))
     if not search.done:
         rounds.run()
@@ -185,7 +186,7 @@ def resolve(
 def _first_bounds(
     search: Search, start: Mapping[str, Column], pools: Mapping[str, RunPool]
 ) -> KnownBounds | None:
-    """Proves with what is known from before; with few workloads, also with what is asked anew."""
+    """Proves a bound with earlier results; with few workloads, also with new evaluations."""
     candidates = search.candidates
     known = carry(candidates)
     if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:

@@ -1,7 +1,7 @@
-"""A plan of the past in today's terms: its columns at today's prices, and what leaving them costs.
+"""An old plan as a warm start: its columns at today's prices, and the cost of leaving them.
 
-Nothing is taken on trust: a placement becomes a column only where today's gates, windows, stock, demand
-and estimates still allow it. What cannot stand any more is left to the search.
+A placement becomes a column only if today's gates, windows, stock, demand and estimates still allow it. The
+rest is left to the search.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ from optimizer.placement.search.standing import Standing
 class WarmStart:
     """What a new plan starts from.
 
-    ``leaving_usd`` by workload: what it costs to leave what the plan holds; steers, and is on no bill.
-    ``frozen_before``: what starts before it stays, if it still can; a service that already runs may
-    change. ``past``: what the plan was made for; where given, a bound stands before anything is estimated.
-    ``frozen``: workloads that stay, if they still can, whenever they start.
+    - ``leaving_usd`` by workload: cost of leaving what the plan holds; it steers the search and is on no
+      bill.
+    - ``frozen_before``: whatever starts before this instant stays, if possible; a service that already runs
+      may change.
+    - ``past``: the input of the old plan; if given, a bound is available before anything is estimated.
+    - ``frozen``: workloads that stay, if possible, whenever they start.
     """
 
     plan: Plan
@@ -57,7 +59,7 @@ class WarmStart:
 
 
 def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str, Held]:
-    """What each workload with a cost of leaving holds; an offer that is gone cannot be kept."""
+    """The holdings of each workload that has a cost of leaving; an offer that is gone cannot be kept."""
     found = {}
     for name, usd in warm.leaving_usd.items():
         placements = [p for p in warm.plan.placements_of(name) if p.offer_id in problem.index_of]
@@ -78,7 +80,7 @@ def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str
 
 
 def matched(candidates: Candidates, warm: WarmStart) -> dict[str, Column]:
-    """Columns of the workloads that can stay as they are, at today's prices, all together within stock."""
+    """Columns of the workloads that can stay as they are, at today's prices and together within stock."""
     problem, standing = candidates.problem, Standing(candidates, {})
     order = sorted(
         problem.request.workloads,
@@ -98,7 +100,9 @@ def matched(candidates: Candidates, warm: WarmStart) -> dict[str, Column]:
 
 
 def frozen_of(problem: Problem, warm: WarmStart, columns: Mapping[str, Column]) -> frozenset[str]:
-    """Those that are named, and what starts before ``frozen_before``, services that already run aside."""
+    """The named workloads, and those that start before ``frozen_before``, except services that already
+    run.
+    """
     named = warm.frozen & frozenset(columns)
     if warm.frozen_before is None:
         return named
@@ -113,7 +117,7 @@ def frozen_of(problem: Problem, warm: WarmStart, columns: Mapping[str, Column]) 
 
 
 def _spans_of(problem: Problem, placement: Placement) -> tuple[Span, ...]:
-    """Segments in whole seconds; what lies before the first possible second is past."""
+    """Segments in whole seconds; what lies before the first possible second is dropped."""
     spans = (
         (round(problem.seconds(s.start)), round(problem.seconds(s.end)), s.nodes)
         for s in sorted(placement.segments)
@@ -122,7 +126,7 @@ def _spans_of(problem: Problem, placement: Placement) -> tuple[Span, ...]:
 
 
 def _choice_of(problem: Problem, estimates: Estimates, placement: Placement) -> int | None:
-    """Index of the node count, or of the serving configuration; None when there is none such now."""
+    """Index of the node count or of the serving configuration; None if it no longer exists."""
     workload = problem.request.workload(placement.workload)
     if isinstance(workload, Training):
         counts = estimates.node_counts
@@ -141,7 +145,7 @@ def _choice_of(problem: Problem, estimates: Estimates, placement: Placement) -> 
 
 
 def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column | None:
-    """The candidate on the same offer with as many nodes, begun at the same time, its parts too."""
+    """The candidate on the same offer with the same node count and start, its second part included."""
     placement = placements[0]
     problem, found = candidates.problem, candidates.runs[placement.workload]
     offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
@@ -165,7 +169,7 @@ def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column |
 
 
 def _same_rest(problem: Problem, found: RunCandidates, rest: Sequence[Placement]) -> Bools:
-    """Candidates [X] whose second part is that of a plan, or that have none as it has not."""
+    """Candidates [X] with the same second part as the plan, or without one if the plan has none."""
     if not rest:
         whole: Bools = found.split < 0
         return whole
@@ -181,7 +185,7 @@ def _same_rest(problem: Problem, found: RunCandidates, rest: Sequence[Placement]
 def _fleet_of(
     candidates: Candidates, service: Serving, placements: Sequence[Placement], chosen: Mapping[str, Column]
 ) -> Column | None:
-    """The same fleet at today's prices, if it still meets the traffic."""
+    """The same fleet at today's prices, if it still carries the traffic."""
     problem = candidates.problem
     case = _over(problem, candidates.fleets[service.name], placements)
     after_s, place = None, None
@@ -206,9 +210,9 @@ def _fleet_of(
 
 
 def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) -> FleetCase:
-    """The case with the offers of some placements, wanted or not.
+    """The case extended by the offers of some placements.
 
-    Each is asked for alone: beside a cheaper one that could carry everything it would not be wanted.
+    Each offer is added alone, because next to a cheaper one that could carry everything it would be dropped.
     """
     offers = {o for p in placements if (o := problem.index_of.get(p.offer_id)) is not None}
     for offer in sorted(offers.difference(case.units.offer.tolist())):
@@ -224,7 +228,7 @@ def _unit_of(case: FleetCase, offer: int, choice: int) -> int | None:
 
 
 def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
-    """Whether a fleet meets demand, spares and zones at every instant from its first due one."""
+    """Whether a fleet satisfies demand, spares and zones at every instant from its first due one."""
     units = [_unit_of(case, piece.offer, piece.choice) for piece in column.pieces]
     if None in units:
         return False
@@ -255,7 +259,7 @@ _Steps = tuple[Floats, Floats, Ints]
 
 
 def _ready(problem: Problem, piece: Piece, cold_s: float) -> _Steps:
-    """When nodes of a piece are ready: starts, ends and how many."""
+    """When nodes of a piece are ready: starts, ends and counts."""
     found = [
         (problem.seconds(h.window.start) + cold_s, problem.seconds(h.window.end), h.nodes)
         for h in holdings(build_segments(problem, piece.spans))

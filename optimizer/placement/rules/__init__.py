@@ -1,4 +1,4 @@
-"""The independent checker: whether a plan is valid, said a second time, one rule in a file.
+"""The independent checker: decides a second time whether a plan is valid, with one rule in each module.
 
 It imports no other room and no solver. Begin with ``check``.
 """

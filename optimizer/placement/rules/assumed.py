@@ -1,6 +1,7 @@
-"""Where nobody says how many nodes there are, no more are held than may be assumed, and the plan says so.
+"""If nobody says how many nodes exist, no more are held than may be assumed, and the plan states the
+assumption.
 
-An offer is uncounted where its seller gives no number, its pool none, and no window says what is free.
+An offer is uncounted if neither its seller nor its pool gives a number and no window says what is free.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Steps = Mapping[datetime, int]
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Uncounted offers and pools of which too much is held, and assumptions that the plan misstates."""
+    """Uncounted offers and pools that are held beyond the assumption, and misstated assumptions."""
     assumed = assumed_nodes(case.request)
     sizes: defaultdict[str, list[Offer]] = defaultdict(list)
     for offer in case.offers.values():
@@ -60,12 +61,12 @@ def _is_counted(offer: Offer) -> bool:
 
 
 def _is_uncounted_pool(sizes: Iterable[Offer]) -> bool:
-    """Whether none of the offers says how many GPUs their pool has."""
+    """Whether none of the pool's offers says how many GPUs it has."""
     return all(offer.stock.pool is not None and offer.stock.pool.gpus is None for offer in sizes)
 
 
 def _gpus(sizes: Iterable[Offer], assumed: int) -> int:
-    """What the largest size may hold, stated or assumed, and what is held already."""
+    """GPUs of the largest size, stated or assumed, plus those held already."""
     largest = held = 0
     for offer in sizes:
         nodes = assumed if offer.stock.nodes is None else offer.stock.nodes
@@ -75,7 +76,7 @@ def _gpus(sizes: Iterable[Offer], assumed: int) -> int:
 
 
 def _changes(case: Case) -> Mapping[str, Counter[datetime]]:
-    """Nodes of each offer that placements take (and give back) at each instant."""
+    """Change in each offer's held nodes at each instant."""
     found: defaultdict[str, Counter[datetime]] = defaultdict(Counter)
     for _, placement, _, offer in case.known():
         for segment in placement.segments:
@@ -85,7 +86,7 @@ def _changes(case: Case) -> Mapping[str, Counter[datetime]]:
 
 
 def _of_pool(sizes: Iterable[Offer], changes: Mapping[str, Steps]) -> Steps:
-    """The same in GPUs, of all sizes together."""
+    """The same in GPUs, summed over all sizes of a pool."""
     found: Counter[datetime] = Counter()
     for offer in sizes:
         for at, nodes in changes.get(offer.offer_id, {}).items():

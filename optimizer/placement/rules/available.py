@@ -1,4 +1,4 @@
-"""Nothing is held longer than its seller says that it is there."""
+"""No offer is held beyond the time until which its seller says it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The case that is checked: plan, request and offers, with what the rules look up."""
+"""The checked case: plan, request and offers, with lookups that the rules need."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Known = tuple[str, Placement, Workload, Offer]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that a rule may look at; ``earliest`` is the first instant at which anything is held.
+    """Everything that a rule may use; ``earliest`` is the first instant at which anything may be held.
 
-    ``placed``: the placements of each workload whose workload and offer exist, as ``known`` gives them.
+    ``placed``: the placements of each workload whose workload and offer exist, as ``known`` yields them.
     """
 
     plan: Plan
@@ -42,7 +42,7 @@ class Case:
         estimator: Estimator,
         terms: MovingTerms,
     ) -> Case:
-        """The case of a plan over a market."""
+        """Prepares a plan over a market for checking."""
         by_id = {offer.offer_id: offer for offer in offers}
         workloads = {workload.name: workload for workload in request.workloads}
         placed: defaultdict[str, list[Known]] = defaultdict(list)
@@ -73,7 +73,7 @@ class Case:
                 yield where, placement, workload, offer
 
     def run_end(self, name: str) -> datetime | None:
-        """When the run of that name ends, the last of its parts; None when it is not placed."""
+        """When a run ends, after the last of its parts; None if it is not placed."""
         ends = [
             run_end(placement, offer, self.not_before(workload, offer))
             for _, placement, workload, offer in self.placed.get(name, ())
@@ -83,7 +83,7 @@ class Case:
         return max(known) if known and len(known) == len(ends) else None
 
     def not_before(self, run: Training | Batch, offer: Offer) -> datetime:
-        """The first instant at which a run may work on an offer: its data has been copied there."""
+        """The first instant at which a run may work on an offer, after its data has been copied there."""
         first = max(run.earliest_start, self.earliest)
         if isinstance(run, Batch) or run.dataset is None:
             return first
@@ -91,7 +91,7 @@ class Case:
         return max(first, self.plan.as_of + self.terms.staging(data.place, to, data.gb))
 
     def service_start(self, service: Serving) -> datetime | None:
-        """When a service's traffic begins; None when the run that it follows is not placed."""
+        """When a service's traffic begins; None if the run that it follows is not placed."""
         if service.starts_after is not None:
             end = self.run_end(service.starts_after)
             return None if end is None else max(end, self.earliest)
@@ -99,14 +99,14 @@ class Case:
 
 
 def label(index: int, placement: Placement) -> str:
-    """Where in the plan: index, workload and offer."""
+    """A placement in messages: index, workload and offer."""
     return f"placements[{index}] ({placement.workload} on {placement.offer_id})"
 
 
 def usable_stretches(
     placement: Placement, offer: Offer, not_before: datetime
 ) -> list[tuple[datetime, datetime]]:
-    """Unbroken stretches of held, usable time: clipped to ``not_before``, less the seller's teardown."""
+    """Contiguous intervals of held, usable time: from ``not_before`` on, without the seller's teardown."""
     teardown = timedelta(seconds=offer.window.teardown_s if offer.window else 0)
     stretches: list[tuple[datetime, datetime]] = []
     for segment in sorted(placement.segments):
@@ -122,7 +122,7 @@ def usable_stretches(
 
 
 def run_end(placement: Placement, offer: Offer, not_before: datetime) -> datetime | None:
-    """First usable held instant plus ``estimate.hours`` of held time; None when too little is held."""
+    """The end of the run: ``estimate.hours`` of usable held time after its start; None if less is held."""
     left = timedelta(hours=placement.estimate["hours"])
     for start, end in usable_stretches(placement, offer, not_before):
         if end - start >= left:

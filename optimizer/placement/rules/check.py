@@ -1,8 +1,8 @@
-"""Says a second time, without the solver, whether a plan is valid.
+"""Decides without the solver, a second time, whether a plan is valid.
 
-Runs on every plan before it is shown or reserved, and behind ``broker check``. Nothing here is
-shared with the search except the performance core (whose figures it asks for again, layout by
-layout) and the billing rules of ``broker.domain.market.billing``.
+It runs on every plan before the plan is shown or reserved, and in ``broker check``. It shares nothing with
+the search but the performance core, whose figures it requests again layout by layout, and the billing rules
+of ``broker.domain.market.billing``.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def check_plan(
 ) -> tuple[str, ...]:
     """Every violation of ``plan`` in plain words; none for a valid plan.
 
-    A plan that does not even say what it means (unknown names, missing metrics) is told that alone.
-    ``terms``: prices and speed of copies of data.
+    If the plan is malformed (unknown names, missing metrics), only that is reported. ``terms``: prices and
+    speed of data transfer.
     """
     case = Case.of(plan, request, offers, estimator, terms or MovingTerms())
     senseless = tuple(form.violations(case))

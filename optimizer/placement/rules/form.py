@@ -1,4 +1,4 @@
-"""A plan says what it means: known names, whole estimates. The other rules build on that."""
+"""A plan is well-formed: its names are known, its estimates complete. The other rules rely on that."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SERVING_METRICS = frozenset(
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Unknown workloads and offers, empty placements, senseless layouts, estimates with holes."""
+    """Unknown workloads and offers, empty placements, invalid layouts, incomplete estimates."""
     for index, placement in enumerate(case.plan.placements):
         where = label(index, placement)
         if placement.workload not in case.workloads:
@@ -85,7 +85,7 @@ def _metrics(where: str, placement: Placement, workload: Workload) -> Iterator[s
 
 
 def _needed(workload: Workload) -> frozenset[str]:
-    """Metrics that an estimate must have; no time passes between the tokens of answers of one."""
+    """The metrics that an estimate must have; answers of a single token have no inter-token latency."""
     if isinstance(workload, Training):
         return TRAINING_METRICS
     told = workload.traffic if isinstance(workload, Serving) else workload

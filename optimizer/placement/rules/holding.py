@@ -1,4 +1,4 @@
-"""What is held is really sold: windows on their grid, other tiers inside their time, stock shared."""
+"""What is held is on sale: windows on their grid, other offers within the allowed time, stock shared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATE_LIMIT = timedelta(hours=24)
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Windows, time limits and stock."""
+    """Violations of windows, time limits and stock."""
     for where, placement, workload, offer in case.known():
         if offer.window is not None:
             yield from _counts(where, placement, offer.window)
@@ -32,7 +32,7 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _counts(where: str, placement: Placement, terms: WindowTerms) -> Iterator[str]:
-    """Each purchase has a count that the seller sells."""
+    """Each purchase has a node count that the seller sells."""
     menu = terms.node_counts
     for segment in placement.segments:
         if segment.nodes % terms.lot_nodes:
@@ -60,7 +60,7 @@ def _allowed_time(case: Case, workload: Workload) -> tuple[datetime, datetime]:
     last = workload.deadline
     if isinstance(workload, Training) and workload.late_usd_per_hour is not None:
         last += LATE_LIMIT
-    # A segment ends on a whole second: the rounding up may pass the deadline by less than one.
+    # A segment ends on a whole second, so rounding up may exceed the deadline by less than one second.
     return max(workload.earliest_start, case.earliest), last + timedelta(seconds=1)
 
 
@@ -90,7 +90,9 @@ def _cut(case: Case, where: str, placement: Placement, terms: WindowTerms) -> It
 def _waits(
     case: Case, where: str, placement: Placement, workload: Workload, terms: WindowTerms
 ) -> Iterator[str]:
-    """What begins when capacity appears is ordered so late that it cannot begin before the work may."""
+    """A window that begins when capacity appears is ordered so late that it cannot begin before the
+    work may.
+    """
     if not terms.waits or isinstance(workload, Serving):
         return
     may_begin = max(workload.earliest_start, case.earliest)
@@ -142,8 +144,9 @@ def _stock(case: Case) -> Iterator[str]:
 
 
 def _pools(case: Case, held: Mapping[str, Sequence[Segment]]) -> Iterator[str]:
-    """GPUs that several offers are cut from; the market says how many in each of them, the fewest count, and
-    where nobody says there is no limit."""
+    """Limits of GPUs that several offers share. The fewest GPUs that any of them states count; if none does,
+    there is no limit.
+    """
     said: defaultdict[str, list[int | None]] = defaultdict(list)
     taken: defaultdict[str, list[Segment]] = defaultdict(list)
     for offer in case.offers.values():

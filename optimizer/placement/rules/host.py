@@ -1,4 +1,4 @@
-"""Hosts have disk and memory for what runs on them, where the offer states how much they have."""
+"""Hosts have enough disk and memory for what runs on them, if the offer states how much they have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optimizer.placement.rules.case import Case
 
 
 def violations(case: Case) -> Iterator[str]:
-    """One sentence for each placement whose hosts are too small."""
+    """A sentence for each placement whose hosts are too small."""
     for where, placement, workload, offer in case.known():
         short = _needs(workload, placement, offer.sku.gpus_per_node).shortage(offer.sku)
         if short is not None:

@@ -1,4 +1,4 @@
-"""A placement says about its offer and workload what they say themselves."""
+"""A placement repeats the facts of its offer and workload correctly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optimizer.placement.rules.case import Case
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Copied fields that differ, workloads missing or doubled, layouts that do not add up."""
+    """Copied fields that differ, workloads missing or listed twice, layouts that do not add up."""
     yield from _missing_or_double(case)
     for where, placement, workload, offer in case.known():
         told = {
@@ -36,7 +36,7 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _nodes(where: str, placement: Placement, workload: Workload, offer: Offer) -> Iterator[str]:
-    """All held nodes work, but those that a training run buys because fewer than it needs are not sold."""
+    """All held nodes work, except surplus nodes of a training run for which no smaller count is sold."""
     held, terms = max(segment.nodes for segment in placement.segments), offer.window
     if placement.nodes < held and isinstance(workload, Training) and terms is not None:
         menu = terms.node_counts
@@ -73,15 +73,16 @@ def _precision(where: str, placement: Placement, workload: Workload) -> Iterator
 
 
 def _engine(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
-    """Runs have none; a plan of before placements named it says nothing."""
+    """Runs have no engine; plans made before placements named it are accepted."""
     expected = None if isinstance(workload, Training) else workload.engine
     if placement.engine is not None and placement.engine != expected:
         yield f"{where}: engine is {placement.engine}, expected {expected or 'none, as runs have'}"
 
 
 def _ranks(where: str, layout: Parallelism, routed: bool) -> Iterator[str]:
-    """A replica is split by tp and pp; the GPUs of its tensor group may be attention ranks that share
-    experts, whole ones each."""
+    """A replica is split by tp and pp; with experts, the GPUs of its tensor group may be attention ranks that
+    hold whole experts each.
+    """
     ranks = layout.tp if layout.dp > 1 else 1
     if layout != Parallelism(tp=layout.tp, pp=layout.pp, dp=ranks, ep=ranks):
         yield f"{where}: a replica is split by tp and pp, or by dp and ep over its tp GPUs"

@@ -1,4 +1,4 @@
-"""Team and workload policies both allow each offer that is used."""
+"""The policies of team and workload both allow each offer that is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optimizer.placement.rules.case import Case
 
 
 def violations(case: Case) -> Iterator[str]:
-    """One sentence for each rule that an offer breaks."""
+    """A sentence for each rule that an offer breaks."""
     for where, _, workload, offer in case.known():
         for owner, policy in (("team", case.request.policy), (workload.name, workload.policy)):
             for broken in broken_rules(policy, offer):
@@ -25,7 +25,7 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:
-    """What ``policy`` forbids about ``offer``."""
+    """The rules of ``policy`` that ``offer`` breaks."""
     if policy.regions is not None and not any(fnmatchcase(offer.region, p) for p in policy.regions):
         yield f"region {offer.region!r} matches none of {', '.join(policy.regions)}"
     if policy.countries is not None and offer.country not in policy.countries:
@@ -44,7 +44,7 @@ def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:
 
 
 def broken_host_rules(rules: StandingRules, offer: Offer) -> Iterator[str]:
-    """What team, workload and defaults together forbid about an offer's hosts."""
+    """The rules on hosts, combined from team, workload and defaults, that an offer breaks."""
     host = offer.host or load_operators().host_of(offer.provider, offer.seller)
     if host not in rules.hosts and (host is not None or rules.hosts < frozenset(HostKind)):
         allowed = ", ".join(sorted(rules.hosts)) or "those of team and workload"

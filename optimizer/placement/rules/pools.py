@@ -1,6 +1,6 @@
-"""A service runs on no more pools and kinds of GPU than its fleet may.
+"""A service uses no more pools and kinds of GPU than its fleet may.
 
-A pool is one seller's nodes of one GPU in one place and one configuration.
+A pool is one seller's nodes of one kind of GPU in one place and one configuration.
 """
 
 from __future__ import annotations

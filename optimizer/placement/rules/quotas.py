@@ -1,4 +1,4 @@
-"""What is held of a provider at any instant stays within every quota, with what was held before."""
+"""Everything held of a provider at any instant, earlier holdings included, stays within every quota."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from broker.domain.planning.workload import HeldNodes, Quota
 from optimizer.placement.rules.case import Case, Known
 
 Held = tuple[datetime, datetime, int, int]
-"""From, until, GPUs, nodes."""
+"""Start, end, GPUs, nodes."""
 
 
 def violations(case: Case) -> Iterator[str]:
-    """The installation's quotas, the team's, and each workload's over itself."""
+    """Violated quotas of the installation, the team, and each workload."""
     request = case.request
     every = list(case.known())
     yield from _broken("the installation", request.quotas, every, request.held)
@@ -49,7 +49,7 @@ def _broken(
 def _first_over(
     mine: Sequence[Held], others: Sequence[Held], unit: int, limit: int
 ) -> tuple[datetime, int] | None:
-    """The first instant at which what is planned and what was held before pass a limit together."""
+    """The first instant at which planned and earlier holdings together exceed a limit."""
     steps: defaultdict[datetime, list[int]] = defaultdict(lambda: [0, 0])
     for which, rows in enumerate((mine, others)):
         for start, end, *counts in rows:

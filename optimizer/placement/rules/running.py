@@ -1,4 +1,4 @@
-"""Runs end in time on nodes that one job may span; estimates are those of the performance core."""
+"""Runs end in time on nodes that one job may span; estimates equal those of the performance core."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEAR = timedelta(microseconds=1)
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Training and batch rules, and every estimate."""
+    """Violations of the rules of training and batch, and of every estimate."""
     for where, placement, workload, offer in case.known():
         if isinstance(workload, Training):
             yield from _training(case, where, placement, workload, offer)
@@ -36,7 +36,9 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
-    """The parts of a run are all of it, on as many nodes, one after the other; others are whole."""
+    """The parts of a run sum to the whole, have equal node counts and follow one another; other workloads are
+    whole.
+    """
     where, first, workload, _ = rows[0]
     shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
     if not isinstance(workload, Training):
@@ -112,7 +114,7 @@ def _estimate(
 def _cold_start_parts(
     case: Case, where: str, placement: Placement, workload: Workload, offer: Offer
 ) -> Iterator[str]:
-    """The parts that a placement tells, if it tells any."""
+    """The phases of a placement's cold start, if it states them."""
     told, expected = placement.cold_start, None
     if told is None:
         return

@@ -1,4 +1,4 @@
-"""A fleet meets its traffic in every hour, with its spares and zones, once it had time to start."""
+"""A fleet carries its traffic in every hour, with spares and zones, once it had time to start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ReadyFleet:
-    """One placement's nodes over time: ready from cold start to the end of each holding."""
+    """One placement's nodes over time: ready from the end of the cold start to the end of each holding."""
 
     placement: Placement
     offer: Offer
@@ -35,16 +35,16 @@ class ReadyFleet:
 
     @property
     def zone(self) -> str:
-        """What counts as one zone: a place, whoever sells there."""
+        """The zone: a place, whoever sells there."""
         return self.offer.place
 
     @property
     def requests_per_s(self) -> float:
-        """Rate of one replica under the objective."""
+        """Rate of one replica under the latency objective."""
         return self.placement.estimate["requests_per_s_per_replica"]
 
     def replicas_at(self, instants_us: Ints, origin: datetime) -> Ints:
-        """Replicas that are ready at each instant, in microseconds from ``origin``."""
+        """Ready replicas at each instant, in microseconds from ``origin``."""
         begun = sorted((_us(start, origin), nodes) for start, _, nodes in self.ready)
         ended = sorted((_us(end, origin), nodes) for _, end, nodes in self.ready)
         return replicas_on(
@@ -57,7 +57,7 @@ def _us(instant: datetime, origin: datetime) -> int:
 
 
 def _until(instants_us: Ints, changes: Sequence[tuple[int, int]]) -> Ints:
-    """Nodes of the changes that lie at or before each instant."""
+    """Sum of the changes at or before each instant."""
     when = np.array([at for at, _ in changes], dtype=np.int64)
     nodes = np.concatenate(([0], np.cumsum([nodes for _, nodes in changes], dtype=np.int64)))
     found: Ints = nodes[np.searchsorted(when, instants_us, side="right")]
@@ -65,14 +65,14 @@ def _until(instants_us: Ints, changes: Sequence[tuple[int, int]]) -> Ints:
 
 
 def replicas_on(nodes: Ints, placement: Placement, offer: Offer) -> Ints:
-    """Replicas on ``nodes``; a replica spans nodes only when larger than one."""
+    """Replicas on ``nodes``; a replica spans several nodes only if it is larger than one."""
     per_node, size = offer.sku.gpus_per_node, placement.gpus_per_replica
     fit = nodes * (per_node // size) if size <= per_node else nodes // math.ceil(size / per_node)
     return np.minimum(placement.replicas, fit)
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Demand, zones and spares of each service."""
+    """Violations of demand, zones and spares of each service."""
     for service in case.request.workloads:
         if isinstance(service, Serving):
             fleets = tuple(_fleets(case, service))
@@ -110,9 +110,10 @@ def _service(case: Case, service: Serving, fleets: Sequence[ReadyFleet]) -> Iter
 
 
 def _first_due(case: Case, service: Serving, fleets: Sequence[ReadyFleet], begin: datetime) -> datetime:
-    """Traffic is due from ``begin``, but nothing can be ready before a first cold start has passed.
+    """The first instant at which traffic must be served: after ``begin`` and after a first cold start.
 
-    Capacity is held from whole seconds of the horizon on, so a plan made within one begins with the next.
+    Capacity is held from whole seconds of the horizon on, so a plan made within a second starts with the next
+    one.
     """
     cold = timedelta(seconds=max(f.placement.estimate["cold_start_s"] for f in fleets))
     if service.starts_after is not None:
@@ -137,7 +138,7 @@ def _instants(case: Case, fleets: Sequence[ReadyFleet], due: datetime) -> list[d
 def _first_short(
     case: Case, service: Serving, fleets: Sequence[ReadyFleet], instants: Sequence[datetime]
 ) -> tuple[int, str] | None:
-    """The first instant at which zones, or requests/s after spares, do not suffice, and what is short."""
+    """The first instant at which zones, or requests/s after spares, do not suffice, and what is missing."""
     origin = case.request.horizon.start
     when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
     demand = _demand(case, service, when)
@@ -174,7 +175,7 @@ def _first_short(
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
-    """Requests/s at each instant: that of its hour."""
+    """Requests/s at each instant: those of its hour."""
     origin = case.request.horizon.start
     hours = when_us // (HOUR // timedelta(microseconds=1))
     daily = service.traffic.shape is not TrafficShape.HOURLY

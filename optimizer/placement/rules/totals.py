@@ -1,4 +1,4 @@
-"""Every cost, every sum, and the claims about them: penalty, budget, bound, gap, status."""
+"""Every cost and sum, and the figures derived from them: penalty, budget, bound, gap, status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAP_TOLERANCE = 1e-6
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Costs of placements, sums, spend lines, penalty, budget, bound and status."""
+    """Wrong costs of placements, sums, spend lines, penalty, budget, bound and status."""
     yield from _placements(case)
     yield from _sums(case)
     yield from _spend_lines(case)
@@ -48,7 +48,7 @@ def _placements(case: Case) -> Iterator[str]:
 
 
 def unused_usd(case: Case, placement: Placement, offer: Offer, cost_usd: Decimal) -> Decimal:
-    """The part of ``cost_usd`` paid for node-hours that do no work."""
+    """The part of ``cost_usd`` that pays for node-hours without work."""
     billed = _billed_node_hours(placement, offer)
     useful = node_hours(placement.segments)
     workload = case.workloads[placement.workload]
@@ -91,7 +91,7 @@ def _sums(case: Case) -> Iterator[str]:
 
 
 def _spend_lines(case: Case) -> Iterator[str]:
-    """Each line is whole cents and the share of cost that is held in its time, to a cent a placement."""
+    """Each line is in whole cents and equals the share of cost held in its time, to a cent per placement."""
     by_key: defaultdict[tuple[str, str, str], list[Placement]] = defaultdict(list)
     for placement in case.plan.placements:
         by_key[placement.workload, placement.provider, placement.tier].append(placement)
@@ -107,7 +107,7 @@ def _spend_lines(case: Case) -> Iterator[str]:
 
 
 def _lines_of(paid_for: Sequence[Placement], lines: Sequence[SpendLine]) -> Iterator[str]:
-    """Lines of one workload, provider and tier against what is held there."""
+    """Compares the lines of one workload, provider and tier with what is held there."""
     held = [segment for p in paid_for for segment in p.segments]
     shares = [_cost_within(p, lines) for p in paid_for]
     for index, line in enumerate(lines):
@@ -123,7 +123,7 @@ def _lines_of(paid_for: Sequence[Placement], lines: Sequence[SpendLine]) -> Iter
 
 
 def _cost_within(placement: Placement, lines: Sequence[SpendLine]) -> list[Decimal]:
-    """The share of a placement's cost that is held within each line, by node-time."""
+    """The share of a placement's cost that falls within each line, by node-time."""
     first = placement.segments[0].start
     held, asked = _hours(first, placement.segments), _hours(first, lines)
     nodes = np.array([segment.nodes for segment in placement.segments], dtype=np.float64)
@@ -134,14 +134,14 @@ def _cost_within(placement: Placement, lines: Sequence[SpendLine]) -> list[Decim
 
 
 def _hours(first: datetime, stretches: Sequence[Segment | SpendLine]) -> NDArray[np.float64]:
-    """Start and end [N, 2] of each stretch, in hours from ``first``."""
+    """Start and end [N, 2] of each interval, in hours from ``first``."""
     hour = timedelta(hours=1)
     rows = [((x.start - first) / hour, (x.end - first) / hour) for x in stretches]
     return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
 def expected_penalty_usd(case: Case) -> Decimal:
-    """Lateness of soft deadlines and the price of leaving out, each to the cent."""
+    """Lateness of soft deadlines and penalties for left-out workloads, each to the cent."""
     penalty = ZERO
     for run in {run.name: run for _, _, run, _ in case.training()}.values():
         end = case.run_end(run.name)

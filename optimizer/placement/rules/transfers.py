@@ -1,4 +1,6 @@
-"""Data is copied to each place that needs it, once, at its price; the spend lines of it are those copies."""
+"""Data is copied once to each place that needs it, at its price, and has spend lines for exactly those
+copies.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Part = tuple[datetime, datetime, Decimal]
 
 
 def violations(case: Case) -> Iterator[str]:
-    """The transfers of each placement, worked out again, and the spend lines of data that leaves."""
+    """Recomputes the transfers of each placement and the spend lines of egress."""
     for rows in case.placed.values():
         seen: set[Place] = set()
         for index, (where, placement, workload, offer) in enumerate(rows):
@@ -37,7 +39,7 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _expected(case: Case, workload: Workload, offer: Offer, seen: set[Place]) -> Iterator[Transfer]:
-    """A data set wherever it does not lie already; weights where copying them costs something."""
+    """A run's data set if it lies elsewhere; a service's weights if copying them costs anything."""
     to = Place.of(offer)
     if to in seen:
         return
@@ -55,7 +57,7 @@ def _expected(case: Case, workload: Workload, offer: Offer, seen: set[Place]) ->
 
 
 def _checkpoint(case: Case, workload: Workload, before: Offer | None, offer: Offer) -> Iterator[Transfer]:
-    """From the place of the part ahead."""
+    """The copy of a run's checkpoint from the place of its previous part."""
     if before is None or not isinstance(workload, Training):
         return
     source, to = Place.of(before), Place.of(offer)
@@ -76,7 +78,9 @@ def _weights(case: Case, service: Serving) -> Dataset | None:
 
 
 def _lines(case: Case) -> Iterator[str]:
-    """Copies that cost something stand on the first day of what they are for, by who bills them."""
+    """Copies that cost something have a line on the first day of their placement, under the provider that
+    bills them.
+    """
     expected: defaultdict[LineKey, list[Part]] = defaultdict(list)
     for _, placement, _, _ in case.known():
         first = next(days(min(placement.segments).window))

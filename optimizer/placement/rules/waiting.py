@@ -1,7 +1,7 @@
-"""The wait of every service that waits for a run: its hours, their price, and what they cost.
+"""The delay of every service that follows a run: its hours, their price, and the cost.
 
-That no candidate of the run ends before the told ``earliest_start`` is the search's word, as the bound is:
-both speak of the whole candidate set.
+That no candidate of the run ends before the stated ``earliest_start`` is taken from the search, as the bound
+is: both are statements about the whole set of candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SECOND = timedelta(seconds=1)
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Waits that are missing, of nothing, or wrong."""
+    """Delays that are missing, unfounded, or wrong."""
     waiting = dict(_waiting(case))
     told: dict[str, Wait] = {}
     for wait in case.plan.waits:
@@ -37,7 +37,7 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _waiting(case: Case) -> Iterator[tuple[str, tuple[Serving, datetime]]]:
-    """Placed services that wait for a placed run, with their start."""
+    """Placed services that follow a placed run, with their start."""
     for name in case.placed:
         service = case.workloads[name]
         if isinstance(service, Serving) and service.starts_after is not None:

@@ -1,4 +1,4 @@
-"""What a placement says of its window: when its work runs, what was bought, what is paid for nothing."""
+"""A placement's account of its window: when its work runs, what was bought, what is paid without use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOURS_TOLERANCE = 1e-3
 
 
 def violations(case: Case) -> Iterator[str]:
-    """A placement outside windows says nothing of one; a window's own words are worked out again."""
+    """Wrong figures for windows, and figures where there is no window."""
     for where, placement, workload, offer in case.known():
         use = placement.window_use
         if use is None:
@@ -66,7 +66,7 @@ def _work(case: Case, where: str, placement: Placement, workload: Workload, offe
 def _wanted(
     case: Case, placement: Placement, workload: Workload, offer: Offer
 ) -> tuple[datetime, datetime] | None:
-    """First and last instant of the work; None where another rule already says that there is none."""
+    """First and last instant of the work; None if another rule already reports that there is none."""
     if not isinstance(workload, Training | Batch):
         return None
     not_before = case.not_before(workload, offer)

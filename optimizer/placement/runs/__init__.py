@@ -1,4 +1,4 @@
-"""Every way of a run (training, batch), priced as arrays; ways in two parts.
+"""Candidates of runs (training, batch), priced as arrays, and runs split into two parts.
 
 It imports ``problem``. Begin with ``candidates``, then ``builder``.
 """

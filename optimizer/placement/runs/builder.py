@@ -1,7 +1,9 @@
-"""From sizes to candidates: the cheapest of all offers × node counts × first starts, found shelf by shelf.
+"""From sizes to candidates: the cheapest of all offers × node counts × first starts, group by group of
+offers.
 
-What a size costs on a shelf is its price times a factor, so the offers below any ceiling are the first
-of each shelf. Dearer ones are not made: ``RunCandidates.rest_usd`` says what they cost at least.
+Within a billing group a size costs the offer's price times a factor, so the offers below a cost limit are the
+first of each group. More expensive candidates are not built; ``RunCandidates.rest_usd`` bounds their cost
+from below.
 """
 
 from __future__ import annotations
@@ -43,20 +45,20 @@ from optimizer.placement.runs.splits import TwoParts, build_splits, most_splits
 MOST_OF_ALL_RUNS = 2_000_000
 LEAST_OF_A_RUN = 2_000
 FEW_RUNS = 30
-"""With more runs, two parts are tried only where they could cost less than one."""
+"""With more runs, splits are tried only where they could cost less than the whole run."""
 SHORT = 4
-"""A ceiling is doubled while it lets through less than this part of what is wanted."""
+"""The cost limit is doubled while it admits fewer than 1/SHORT of the wanted candidates."""
 
 
 def most_each(runs: int) -> int:
-    """How many candidates are made of each of ``runs`` runs: all together they fit in memory."""
+    """How many candidates are built of each of ``runs`` runs, so that all fit in memory."""
     return max(LEAST_OF_A_RUN, MOST_OF_ALL_RUNS // max(1, runs))
 
 
 def build_run_candidates(
     problem: Problem, estimates: Estimates, run: Run, most: int = MOST_OF_ALL_RUNS
 ) -> RunCandidates:
-    """What the gates let through, at its first possible starts: about the ``most`` cheapest of it."""
+    """About the ``most`` cheapest candidates that pass the gates, at their first possible starts."""
     opened = open_gates(problem, run)
     log = opened.log()
     sizes = build_sizes(problem, estimates, run, opened, log)
@@ -85,7 +87,9 @@ def build_run_candidates(
 
 
 def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints:
-    """Offers on which the run would meet its deadline, and that are gone before its fastest size is done."""
+    """Offers on which the run would meet its deadline, but which disappear before its fastest size is
+    done.
+    """
     table = problem.table
     ending = np.flatnonzero(opened.passing & ~table.is_window & (table.gone_s < NEVER_GONE))
     fits = sizes.plain[table.sku_of[ending]] & (sizes.counts <= limit_of(table, sizes.limit)[ending][:, None])
@@ -96,7 +100,7 @@ def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints
 
 
 def _ceiling_of(part: Ways, most: int) -> float:
-    """The cost of the ``most``-th candidate; inf when there are fewer."""
+    """The cost of the ``most``-th candidate; inf if there are fewer."""
     if len(part.offer) <= most:
         return float("inf")
     return float(np.partition(part.cost_usd, most)[most])
@@ -144,7 +148,9 @@ def _candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
-    """Pairs [P] of shelf and size outside windows; ``factor``: USD of the size for 1 USD a node-hour."""
+    """Pairs [P] of billing group and size outside windows; ``factor``: cost of the size at 1 USD per
+    node-hour.
+    """
 
     opened: Opened
     shelf: Ints
@@ -162,15 +168,15 @@ class _Pairs:
         return cls(opened, shelf, size, np.asarray(factor, dtype=np.float64))
 
     def counts(self, ceiling_usd: float) -> Ints:
-        """Offers [P] below a ceiling on cost."""
+        """Number of offers [P] that cost at most ``ceiling_usd``."""
         return self.opened.shelves.at_most(self.shelf, ceiling_usd / self.factor)
 
     def most_usd(self) -> float:
-        """The dearest of all."""
+        """The highest cost of any candidate."""
         return float(self.factor.max() * self.opened.shelves.prices[-1])
 
     def ceiling_usd(self, most: int) -> float:
-        """A cost below which there are ``most`` candidates, more or less; inf when all are fewer."""
+        """A cost below which there are about ``most`` candidates; inf if there are not more."""
         shelves = self.opened.shelves
         if int(shelves.sizes[self.shelf].sum()) <= most:
             return float("inf")
@@ -186,7 +192,7 @@ class _Pairs:
 def _free_starts(
     problem: Problem, estimates: Estimates, run: Run, sizes: Sizes, pairs: _Pairs, ceiling_usd: float
 ) -> Ways:
-    """Candidates outside windows below a ceiling, begun at the first second."""
+    """Candidates outside windows up to a cost, started at the first possible second."""
     table = problem.table
     offer, which = pairs.opened.shelves.cheapest(pairs.shelf, pairs.counts(ceiling_usd))
     size = pairs.size[which]
@@ -204,7 +210,7 @@ def _free_starts(
 
 
 def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, log: GateLog) -> None:
-    """Of the offers that meet the deadline, windows without a stretch for the run are lost."""
+    """Removes windows that hold no interval for the run from the offers that meet the deadline."""
     shelves = opened.shelves
     usable = sizes.in_time(opened) & shelves.terms.is_window[:, None]
     least = np.where(usable, sizes.counts[None, :], np.iinfo(np.int64).max).min(axis=1)
@@ -214,7 +220,7 @@ def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, log: GateLog) -
 
 
 def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> Ways:
-    """Every size on every stretch of a window that holds the run in time."""
+    """Every size on every window row that holds the run in time."""
     windows = window_rows(problem)
     rows = np.flatnonzero(opened.passing[windows.offer])
     usable, bought = _sold(problem, run, sizes, windows.offer[rows])
@@ -233,9 +239,9 @@ def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened
 
 
 def _sold(problem: Problem, run: Run, sizes: Sizes, offers: Ints) -> tuple[Bools, Ints]:
-    """Whether each size [len(offers), N] can work on windows of a seller, and the nodes to buy for it.
+    """Whether each size [len(offers), N] can run on a seller's windows, and the nodes to buy for it.
 
-    A batch works on everything that is bought for it.
+    A batch uses every node that is bought for it.
     """
     table = problem.table
     bought = bought_nodes(table, offers, sizes.counts)
@@ -247,7 +253,7 @@ def _sold(problem: Problem, run: Run, sizes: Sizes, offers: Ints) -> tuple[Bools
 
 
 def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> Ways:
-    """Sizes on windows that begin when capacity appears, at their first start: no other costs less."""
+    """Sizes on windows that begin when capacity appears, at their first start; later starts cost no less."""
     passing = [int(o) for o in waiting_offers(problem) if opened.passing[o]]
     ready = first_seconds(problem, run, np.array(passing, dtype=np.int64))
     first = {o: waiting_start_s(problem, o, int(s)) for o, s in zip(passing, ready, strict=True)}
@@ -270,7 +276,7 @@ def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, s
 
 
 def _bought_until(windows: WindowRows, rows: Ints, end_s: Floats) -> Floats:
-    """Until when a stretch is bought: a listing's whole, else the shortest duration on sale."""
+    """The end of what is bought: of the whole listing, or of the shortest duration on sale that suffices."""
     until: Floats = windows.free_until_s[rows].astype(np.float64)
     cut = np.flatnonzero(~windows.whole[rows])
     if len(cut):
@@ -282,7 +288,7 @@ def _bought_until(windows: WindowRows, rows: Ints, end_s: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stretch:
-    """What is bought of a row, and until when."""
+    """What is bought of a window row, and until when."""
 
     size: Ints
     nodes: Ints

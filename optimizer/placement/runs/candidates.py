@@ -1,6 +1,6 @@
 """Candidates of runs (training and batch): offer × node count × start, as flat arrays [X].
 
-Costs are floats here, for pricing and for the bound; the columns that the master sees are priced exactly
+Costs are floats here, for pricing and for the bound. The columns of the master problem are priced exactly
 (``runs.columns``).
 """
 
@@ -24,8 +24,9 @@ Run = Training | Batch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
-    """Ways to hold a run [X] as flat arrays; ``nodes`` are those to buy. Of one in two parts the first part,
-    with the end and the cost of both."""
+    """Ways to place a run [X]; ``nodes`` are those to buy. A split run is represented by its first part, with
+    the end and the cost of both parts.
+    """
 
     offer: Ints
     size: Ints
@@ -40,19 +41,20 @@ class Ways:
         return len(self.offer)
 
     def where(self, kept: Ints | Bools) -> Ways:
-        """Some of them, in the order given."""
+        """The entries ``kept``, in the order given."""
         return Ways(*(getattr(self, name)[kept] for name in self.__slots__))
 
     @classmethod
     def joined(cls, ways: Sequence[Ways]) -> Ways:
-        """All of some ways, of which there is at least one."""
+        """Concatenates one or more sets of ways."""
         return cls(*(np.concatenate([getattr(way, name) for way in ways]) for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Splits:
-    """Ways in two parts [Y]: ``share`` of the work in the first; the second part's offer, nodes to buy,
-    start and end of what is bought, and held seconds of work."""
+    """Second parts of split runs [Y]: ``share`` of the work in the first part; the second part's offer, nodes
+    to buy, start and end of what is bought, and held seconds of work.
+    """
 
     share: Floats
     offer: Ints
@@ -65,29 +67,28 @@ class Splits:
         return len(self.offer)
 
     def where(self, kept: Ints) -> Splits:
-        """Some of them."""
+        """The entries ``kept``."""
         return Splits(*(getattr(self, name)[kept] for name in self.__slots__))
 
     @classmethod
     def joined(cls, splits: Sequence[Splits]) -> Splits:
-        """All of some, of which there is at least one."""
+        """Concatenates one or more sets of splits."""
         return cls(*(np.concatenate([getattr(one, name) for one in splits]) for name in cls.__slots__))
 
     @classmethod
     def none(cls) -> Splits:
-        """No way in two parts."""
+        """An empty set of splits."""
         floats, ints = np.zeros(0), np.zeros(0, dtype=np.int64)
         return cls(floats, ints, ints, ints, ints, floats)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunCandidates:
-    """Allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end.
+    """Candidates of one run [X], each at its first possible start; ``end_s`` is the end of the run.
 
-    A way in two parts (``split`` [X]: its row of ``splits``, -1 for the others) stands with its first part;
-    cost, end and lateness are those of both.
-    ``nodes`` are those to buy; ``choice`` says how many of them work. All ways, or the cheapest: every way
-    that is not among them costs at least ``rest_usd`` (inf: all are).
+    ``split`` [X] is a row of ``splits``, or -1 for a whole run. A split run is represented by its first part;
+    cost, end and lateness are those of both parts. ``nodes`` are those to buy; ``choice`` says how many of
+    them work. Every candidate that is not included costs at least ``rest_usd`` (inf: all are included).
     """
 
     run: Run
@@ -120,12 +121,14 @@ def first_second(problem: Problem, run: Run) -> int:
 
 
 def first_instant_s(problem: Problem, run: Run) -> float:
-    """First instant at which prepaid nodes are useful: exact, since they need not begin with it."""
+    """First instant at which prepaid nodes are useful; not rounded, as their holding does not begin
+    with it.
+    """
     return max(0.0, problem.seconds(problem.as_of), problem.seconds(run.earliest_start))
 
 
 def first_seconds(problem: Problem, run: Run, offers: Ints) -> Ints:
-    """First whole second at which a run may work on each of ``offers``: its data is there."""
+    """First whole second at which a run may work on each of ``offers``, once its data is there."""
     staged = np.ceil(staged_s(problem, run)[offers]).astype(np.int64)
     first: Ints = np.maximum(first_second(problem, run), staged)
     return first
@@ -137,17 +140,17 @@ def begins_s(problem: Problem, run: Run, offer: int) -> float:
 
 
 def deadline_s(problem: Problem, run: Run) -> float:
-    """The deadline in seconds."""
+    """The deadline in seconds from the origin."""
     return problem.seconds(run.deadline)
 
 
 def last_second(problem: Problem, run: Run) -> float:
-    """Latest allowed end: the deadline, or a day later where lateness has a price."""
+    """Latest allowed end: the deadline, or a day later if lateness has a price."""
     late = isinstance(run, Training) and run.late_usd_per_hour is not None
     return deadline_s(problem, run) + (LATE_LIMIT_S if late else 0)
 
 
 def held_s(needed_s: Floats) -> tuple[Ints, Floats]:
-    """Whole seconds to hold, and the run's length to the microsecond."""
+    """Whole seconds to hold, and the run's length rounded to microseconds."""
     micro = np.rint(needed_s * 1e6)
     return np.ceil(micro / 1e6).astype(np.int64), micro / 1e6

@@ -1,6 +1,6 @@
-"""Exact columns of run candidates: whole, or in two parts one after the other.
+"""Exact columns of run candidates: whole, or in two consecutive parts.
 
-Each part's hours are those that its estimate will say, its cost that of ``broker.domain.market.billing``.
+The hours of each part are those of its estimate; the cost is that of ``broker.domain.market.billing``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optimizer.placement.runs.candidates import Run, RunCandidates, begins_s, de
 def build_run_column(
     problem: Problem, estimates: Estimates, found: RunCandidates, index: int
 ) -> Column | None:
-    """Candidate ``index`` as an exact column; None when its exact length passes a limit."""
+    """Candidate ``index`` as an exact column; None if its exact length exceeds a limit."""
     run, split = found.run, int(found.split[index])
     offer, choice, nodes = int(found.offer[index]), int(found.choice[index]), int(found.nodes[index])
     own_start, until = int(found.start_s[index]), int(found.until_s[index])
@@ -52,7 +52,7 @@ def _part(
     needed: float,
     share: float = 1.0,
 ) -> tuple[Piece, float] | None:
-    """A piece and the end of its work; None when its exact length passes a limit."""
+    """A piece and the end of its work; None if its exact length exceeds a limit."""
     own_start, until, nodes = bought
     held, length = (float(a[0]) for a in held_s(np.array([needed])))
     is_window = problem.table.is_window[offer]
@@ -90,10 +90,9 @@ def _penalty_cents(problem: Problem, run: Run, end_s: float) -> int:
 
 
 def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Column | None:
-    """A column outside windows begun at ``start_s``: same length, same cost; None when too late, or
-    the offer is gone by then.
+    """A column outside windows moved to ``start_s``, with the same length and cost.
 
-    What is in two parts is not moved.
+    None if that is too late, the offer has disappeared by then, or the run is split.
     """
     if len(column.pieces) > 1:
         return None
@@ -115,7 +114,7 @@ def _is_listed(problem: Problem, offer: int) -> bool:
 def needed_s(
     problem: Problem, estimates: Estimates, run: Training, offer: int, choice: int, share: float = 1.0
 ) -> float:
-    """Held seconds of a part of a run as the estimate that the plan will show says them."""
+    """Held seconds of a part of a run according to the estimate that the plan will show."""
     rate = float(problem.table.interruptions_per_hour[offer])
     kind = int(problem.table.sku_of[offer])
     return part_estimate(estimates, run, kind, choice, rate, share)["hours"] * 3600
@@ -124,7 +123,7 @@ def needed_s(
 def part_estimate(
     estimates: Estimates, run: Training, kind: int, choice: int, rate: float, share: float
 ) -> Estimate:
-    """What the performance core says of a part of a run."""
+    """The performance core's estimate of a part of a run."""
 
     def asked() -> Estimate:
         if share == 1.0:

@@ -1,7 +1,7 @@
 """Sizes of one run on every kind of node, and the gates that they pass.
 
-K kinds of node, N node counts, S shelves of offers. Nothing here looks at offers one by one, but for
-those whose interruptions decide whether the run meets its deadline.
+K kinds of node, N node counts, S billing groups of offers. Offers are examined individually only where their
+interruptions decide whether the run meets its deadline.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ BATCH_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """``needed_s`` [K, N]: held seconds without interruptions, inf where the run does not fit or may not be;
-    ``choice`` [K, N]: index of the node count or of the configuration; ``limit`` bounds its nodes.
+    """``needed_s`` [K, N]: held seconds without interruptions; inf if the run does not fit or may not have
+    the size.
 
-    ``plain`` and ``sure`` [K, N]: whether it meets its deadline without interruptions, and at the highest
-    rate of them that is allowed to it.
+    ``choice`` [K, N]: index of the node count or of the configuration; ``limit`` bounds its nodes. ``plain``
+    and ``sure`` [K, N]: whether it meets the deadline without interruptions, and at the highest rate among
+    its allowed offers.
     """
 
     counts: Ints
@@ -40,14 +41,14 @@ class Sizes:
     sure: Bools
 
     def in_time(self, opened: Opened) -> Bools:
-        """Whether a size meets the deadline on every offer of a shelf [S, N]."""
+        """Whether a size meets the deadline on every offer of a group [S, N]."""
         terms = opened.shelves.terms
         found: Bools = np.where(terms.interrupted[:, None], self.sure[terms.kind], self.plain[terms.kind])
         return found
 
 
 def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened, log: GateLog) -> Sizes:
-    """The sizes of a run; the gates of fit, size, fabric, stock and deadline are logged."""
+    """The sizes of a run; applies the gates of fit, size, fabric, stock and deadline."""
     row, kinds = estimates.row_of[run.name], range(len(problem.table.skus))
     obstacles: list[Obstacle | None]
     if isinstance(run, Training):
@@ -80,7 +81,7 @@ def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened
 def interrupted_s(
     problem: Problem, estimates: Estimates, run: Run, sizes: Sizes, offers: Ints, size: Ints
 ) -> Floats:
-    """Held seconds [M] of pairs of offer and size (index of the node count), with their interruptions."""
+    """Held seconds [M] of pairs of offer and size (index of the node count), with interruptions."""
     kinds, rates = problem.table.sku_of[offers], problem.table.interruptions_per_hour[offers]
     needed: Floats = sizes.needed_s[kinds, size]
     touched = np.flatnonzero((rates > 0) & np.isfinite(needed))
@@ -95,7 +96,7 @@ def interrupted_s(
 def _at_most_interrupted(
     problem: Problem, estimates: Estimates, run: Run, opened: Opened, needed_s: Floats
 ) -> Floats:
-    """Held seconds [K, N] at the highest rate of interruptions among the offers that pass."""
+    """Held seconds [K, N] at the highest rate of interruptions among the passing offers."""
     if not isinstance(run, Training) or not run.interruptible:
         return needed_s
     highest = float(problem.table.interruptions_per_hour[opened.passing].max(initial=0.0))
@@ -120,10 +121,10 @@ def _asked(problem: Problem, run: Training, counts: Ints) -> Bools:
 def _run_obstacle(
     problem: Problem, estimates: Estimates, run: Training, kind: int, asked: Bools
 ) -> Obstacle | None:
-    """Why none of the sizes [N] of a kind that a run asks for fits; None when one does.
+    """Why none of the sizes [N] that a run asks for fits a kind of node; None if one does.
 
-    What cannot run on the kind in any size comes before the size. A size that is asked for and not looked at
-    has more nodes than any offer joins or has.
+    A reason that holds for every size comes first. A requested size that was not estimated has more nodes
+    than any offer connects or has.
     """
     found = estimates.training.obstacle(estimates.row_of[run.name], kind, asked)
     if found in (Obstacle.GPU_UNKNOWN, Obstacle.PRECISION) or asked.any():
@@ -142,7 +143,7 @@ def _least(allowed: Bools, counts: Ints) -> Ints:
 def _size_gate(
     log: GateLog, gate: Obstacle, opened: Opened, allowed: Bools, counts: Ints, limit: Limit
 ) -> None:
-    """Offers whose limit holds the smallest allowed size of their kind."""
+    """Keeps the offers whose limit admits the smallest allowed size of their kind."""
     shelves = opened.shelves
     least = _least(allowed, counts)[shelves.terms.kind]
     log.keep(gate, int(shelves.with_nodes(limit, np.arange(len(least)), least).sum()))
@@ -151,7 +152,7 @@ def _size_gate(
 def _deadline_gate(
     problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes, log: GateLog
 ) -> None:
-    """Offers on which some size meets the deadline; counts the candidates outside windows, too."""
+    """Keeps the offers on which some size meets the deadline; also counts the candidates outside windows."""
     shelves, sure = opened.shelves, sizes.in_time(opened)
     numbers = np.arange(len(sure))
     least = _least(sure, sizes.counts)
@@ -175,7 +176,7 @@ def _batch_counts(problem: Problem) -> Ints:
 
 
 def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
-    """Hours [K, N] of the fastest configuration, and its index; a replica lies inside one node."""
+    """Hours [K, N] of the fastest configuration, and its index; a replica lies within one node."""
     row, table = estimates.row_of[run.name], estimates.serving
     sizes = np.array([config.gpus_per_replica for config in table.configs], dtype=np.int64)
     per_node = np.array([sku.gpus_per_node for sku in problem.table.skus], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Ways of an interruptible run in two parts: a window used to its end, and the rest before or after it.
+"""Splits of an interruptible run into two parts: a window used to its end, and the rest before or after it.
 
-The rest is done on another window, or outside windows. Both parts have the same count of nodes, each pays its
-start-up, and a checkpoint is copied between their places. W parts at windows, F parts outside of them.
+The rest runs in another window or outside windows. Both parts have the same node count, each pays its
+start-up, and a checkpoint is copied between their places. W parts in windows, F parts outside windows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from optimizer.placement.runs.sizes import Sizes, interrupted_s
 LEAST_SHARE = 0.01
 EVEN = 1e-12
 SECOND_AMOUNT_USD = 0.005
-"""What rounding a second amount to cents may take off."""
+"""Largest error from rounding the second part's cost to cents separately."""
 MOST_WINDOWS = 24
 MOST_FREE = 8
 LEAST_KEPT = 64
@@ -41,7 +41,7 @@ MOST_OF_ALL_SPLITS = 400_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TwoParts:
-    """Ways in two parts [Y]."""
+    """Split runs [Y]."""
 
     first: Ways
     second: Splits
@@ -50,14 +50,16 @@ class TwoParts:
         return len(self.first)
 
     def where(self, kept: Ints) -> TwoParts:
-        """Some of them."""
+        """The entries ``kept``."""
         return TwoParts(self.first.where(kept), self.second.where(kept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    """Parts of one size: ``begin_s`` to ``end_s`` is usable, ``start_s`` to ``until_s`` bought; ``whole_s``
-    held seconds of the whole run there; ``share`` of it that fits."""
+    """Parts of one size: usable from ``begin_s`` to ``end_s``, bought from ``start_s`` to ``until_s``.
+
+    ``whole_s``: held seconds of the whole run there; ``share``: the share of the run that fits.
+    """
 
     offer: Ints
     nodes: Ints
@@ -83,10 +85,10 @@ def build_splits(
     most: int,
     whole_usd: float,
 ) -> tuple[TwoParts | None, float]:
-    """The ``most`` cheapest ways in two parts of a run that may be interrupted, and what every other costs at
-    least. None where there is no way.
+    """The ``most`` cheapest splits of an interruptible run (None if there is none), and a lower bound on all
+    others.
 
-    ``whole_usd``: node counts with which no two parts can cost less are not tried.
+    ``whole_usd``: node counts with which no split can cost less are not tried.
     """
     builder = _Builder(problem, estimates, run, opened, sizes, whole_usd)
     made = [way for size in range(len(sizes.counts)) for way in builder.of_size(size)]
@@ -99,12 +101,12 @@ def build_splits(
 
 
 def most_splits(runs: int) -> int:
-    """How many ways in two parts are kept of each of ``runs`` runs."""
+    """How many splits are kept of each of ``runs`` runs."""
     return max(LEAST_KEPT, min(MOST_KEPT, MOST_OF_ALL_SPLITS // max(1, runs)))
 
 
 class _Builder:
-    """Parts and pairs of one run, size by size."""
+    """Builds parts and pairs of parts of one run, size by size."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class _Builder:
         self.limit = limit_of(problem.table, sizes.limit)
 
     def of_size(self, size: int) -> list[TwoParts]:
-        """Pairs of parts with one count of nodes."""
+        """Pairs of parts with one node count."""
         at_windows = self._at_windows(size)
         if not len(at_windows.offer):
             return []
@@ -144,7 +146,7 @@ class _Builder:
         return [ways for ways in found if len(ways)]
 
     def _least_usd(self, parts: _Parts) -> float:
-        """Less than what any share of the run's work costs on a part, over that share."""
+        """Lower bound on a part's cost for a share of the run's work, divided by that share."""
         hour = self.problem.table.price_usd[parts.offer].copy()
         listed = np.flatnonzero((parts.row >= 0) & self.windows.whole[parts.row])
         rows = parts.row[listed]
@@ -153,7 +155,7 @@ class _Builder:
         return float((parts.nodes * hour * parts.whole_s / 3600).min(initial=np.inf))
 
     def _at_windows(self, size: int) -> _Parts:
-        """Windows that hold a part of the run, each used to its end; the cheapest for their work."""
+        """Windows that hold a part of the run, each used to its end; the cheapest per share of work."""
         windows, rows, table = self.windows, self.rows, self.problem.table
         offers = windows.offer[rows]
         whole = self._whole_s(size, offers)
@@ -216,7 +218,7 @@ class _Builder:
         return self._ways(size, a, second, start + length, cost)
 
     def _before(self, size: int, free: _Parts, last: _Parts) -> TwoParts:
-        """Outside windows first, then a window to its end."""
+        """A part outside windows, then a window to its end."""
         a, b = _pairs(free, last)
         needed = self._rest_s(a, 1 - b.share)
         held, length = held_s(needed)
@@ -227,7 +229,7 @@ class _Builder:
         return self._ways(size, first, second, np.where(fits, b.end_s, np.inf), b.cost_usd)
 
     def _window_after(self, size: int, parts: _Parts) -> TwoParts:
-        """A window to its end, then the rest on another."""
+        """A window to its end, then the rest in another."""
         a, b = _pairs(parts, parts)
         rest, end, until, cost = self._shortened(b, 1 - a.share)
         fits = (b.begin_s >= a.end_s + self._handover(a, b)) & (1 - a.share <= b.share + EVEN)
@@ -235,7 +237,7 @@ class _Builder:
         return self._ways(size, a, second, np.where(fits, end, np.inf), cost)
 
     def _window_before(self, size: int, parts: _Parts) -> TwoParts:
-        """The rest on a window first, then another to its end."""
+        """The rest in one window, then another window to its end."""
         a, b = _pairs(parts, parts)
         _, end, until, cost = self._shortened(a, 1 - b.share)
         fits = (b.begin_s >= end + self._handover(a, b)) & (1 - b.share <= a.share + EVEN)
@@ -244,8 +246,12 @@ class _Builder:
         return self._ways(size, first, second, np.where(fits, b.end_s, np.inf), b.cost_usd)
 
     def _shortened(self, parts: _Parts, share: Floats) -> tuple[Floats, Floats, Ints, Floats]:
-        """Less work on a window: held seconds, the end of work, and the shortest that is sold for it and its
-        cost. Where that is longer than the whole part, ``share`` is more than the part's own."""
+        """A window with less work: held seconds, end of work, end and cost of the shortest duration on sale
+        that suffices.
+
+        If that duration would exceed the whole part, ``share`` exceeds the part's own share and the result is
+        not used.
+        """
         windows, needed = self.windows, self._rest_s(parts, share)
         _, length = held_s(needed)
         end = parts.begin_s + length
@@ -268,7 +274,7 @@ class _Builder:
         return handovers(self.problem, self.run, a.offer, b.offer)[0]
 
     def _ways(self, size: int, a: _Parts, second: Splits, end: Floats, cost: Floats) -> TwoParts:
-        """Those that end in time, with what their data costs."""
+        """The splits that end in time, with the cost of their data."""
         gone_s = self.problem.table.gone_s
         there = (a.until_s <= gone_s[a.offer]) & (second.until_s <= gone_s[second.offer])
         worth = (second.share >= LEAST_SHARE) & (second.share <= 1 - LEAST_SHARE)
@@ -290,6 +296,6 @@ class _Builder:
 
 
 def _pairs(first: _Parts, second: _Parts) -> tuple[_Parts, _Parts]:
-    """Every part of one with every part of the other."""
+    """The Cartesian product of two sets of parts."""
     i, j = np.divmod(np.arange(len(first.offer) * len(second.offer)), max(1, len(second.offer)))
     return first.where(i), second.where(j)

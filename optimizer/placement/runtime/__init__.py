@@ -1,4 +1,4 @@
-"""What a plan runs on: compiled loops, clocks that count seconds or work, progress while it is made.
+"""Infrastructure of a plan: compiled loops, clocks that count seconds or work, progress reports.
 
 It imports no other room. Begin with ``stopwatch``.
 """

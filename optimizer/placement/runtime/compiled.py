@@ -1,9 +1,9 @@
-"""Inner loops over small arrays, compiled by Numba when first called and kept on disk.
+"""Inner loops over small arrays, compiled by Numba on first call and cached on disk.
 
-Functions marked so take and return arrays and numbers only. They call each other across modules, and Numba
-looks at a function's own file alone to see whether what it kept is still right. So what is kept lies in a
-folder that is named after all of these sources: where ``NUMBA_CACHE_DIR`` says, in ``__pycache__`` beside
-them, or in the user's cache folder where that cannot be written.
+Compiled functions take and return arrays and numbers only. They call each other across modules, but Numba
+invalidates its cache by a function's own file alone. So the cache folder is named by a hash of all compiled
+modules. It lies where ``NUMBA_CACHE_DIR`` says, in ``__pycache__`` next to the modules, or in the user's
+cache folder if that is not writable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """The function as machine code: the same result for the same arguments."""
+    """Compiles a function to machine code with the same results."""
     config = cast("Any", numba.config)
     before, config.CACHE_DIR = config.CACHE_DIR, str(kept_in())
     try:
@@ -40,7 +40,7 @@ def compiled(function: Function) -> Function:
 
 @cache
 def kept_in() -> Path:
-    """The folder for what today's sources become."""
+    """The cache folder of the present sources."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     base = Path(given) if given else HERE / "__pycache__"
     if not given and not os.access(base if base.exists() else HERE, os.W_OK):
@@ -49,7 +49,7 @@ def kept_in() -> Path:
 
 
 def fingerprint(folder: Path) -> str:
-    """Of all sources in a folder that have compiled functions."""
+    """A hash of all sources in a folder that contain compiled functions."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         source = path.read_bytes()
@@ -59,19 +59,19 @@ def fingerprint(folder: Path) -> str:
 
 
 def is_complete() -> bool:
-    """Whether all that plans call has been compiled and kept."""
+    """Whether everything that plans call has been compiled and cached."""
     return (kept_in() / ALL).exists()
 
 
 def mark_complete() -> None:
-    """Leaves the mark that all has been compiled."""
+    """Records that everything has been compiled."""
     kept_in().mkdir(parents=True, exist_ok=True)
     (kept_in() / ALL).touch()
 
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Lets one process compile; others wait, and find what it kept."""
+    """A lock between processes: one compiles while the others wait and then find the result."""
     kept_in().mkdir(parents=True, exist_ok=True)
     with (kept_in() / LOCK).open("w") as held:
         fcntl.lockf(held, fcntl.LOCK_EX)
@@ -79,7 +79,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def forget_others() -> None:
-    """Removes what other sources became."""
+    """Removes the caches of other versions of the sources."""
     for other in kept_in().parent.glob(PREFIX + "*"):
         if other != kept_in():
             shutil.rmtree(other, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Progress while a plan is made: the work runs beside the caller's thread, which tells what is known.
+"""Progress reports while a plan is made: the work runs in a thread, and the caller's thread reports.
 
-The caller's sink is called from the caller's own thread only: at each step, and at least every second.
+The caller's sink is called only from the caller's thread: at each step, and at least every second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.ports.planning import Progress, ProgressSink
 from optimizer.placement.runtime.stopwatch import Stopwatch
 
 BEAT_SECONDS = 0.25
-"""Well below the second that is promised: a busy machine wakes the caller late."""
+"""Well below the promised second, since a busy machine wakes the caller late."""
 
 Result = TypeVar("Result")
 
@@ -23,7 +23,9 @@ Result = TypeVar("Result")
 def with_heartbeat(
     work: Callable[[ProgressSink | None], Result], watch: Stopwatch, sink: ProgressSink | None
 ) -> Result:
-    """The result of ``work``, which is given a sink of its own; an interrupted caller ends its time."""
+    """Runs ``work`` with a sink of its own; if the caller is interrupted, the work's time limit is set
+    to 0.
+    """
     if sink is None:
         return work(None)
     told: SimpleQueue[Progress | None] = SimpleQueue()
@@ -39,7 +41,7 @@ def with_heartbeat(
 
 
 def _relay(told: SimpleQueue[Progress | None], watch: Stopwatch, sink: ProgressSink) -> None:
-    """Passes on what is told until the end; repeats the last when nothing is."""
+    """Forwards reports until the end, and repeats the last one if there is nothing new."""
     last = Progress(watch.seconds, None, None, None, "reading the market")
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Foretells from the pace of equal steps whether the last will be in time."""
+"""Predicts from the pace of equal steps whether the last one will be in time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from broker.domain.planning.planning_time import too_short
 from optimizer.placement.runtime.stopwatch import Stopwatch
 
 MEASURED_STEPS = 20
-"""So many steps tell the pace."""
+"""Number of steps from which the pace is measured."""
 ROOM = 1.2
-"""The limit that is told has so much more than what is foretold."""
+"""A suggested time limit is this multiple of the prediction."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """The steps of a first plan of so many ``workloads``, which has to stand ``latest_s`` seconds into its
-    time limit of ``limit_s``; ``then_s`` more are needed to tell it."""
+    """The steps of a first plan of ``workloads`` workloads, which must be complete after ``latest_s``
+    seconds.
+
+    ``limit_s``: the time limit of the plan; ``then_s``: seconds that are needed afterwards to explain it.
+    """
 
     watch: Stopwatch
     limit_s: float
@@ -26,7 +29,9 @@ class Pace:
     _began: tuple[float, int] | None = field(default=None, init=False)
 
     def require(self, left: int) -> None:
-        """Notes that ``left`` steps are left; raises InputError once the last will be too late."""
+        """Records that ``left`` steps are left; raises InputError once the last is predicted to be too
+        late.
+        """
         now = self.watch.seconds
         if self._began is None:
             self._began = now, left

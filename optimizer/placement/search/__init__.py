@@ -1,4 +1,5 @@
-"""The search over columns: one party at a time, ruin and recreate, groups of rivals, the last look.
+"""The search over columns: local search by dependency groups, ruin and recreate, neighbourhoods, final
+polishing.
 
-It imports ``columns`` and what lies below. Begin with ``solve``, which is the search as a page to read.
+It imports ``columns`` and the rooms below. Begin with ``solve``, which reads as a page.
 """

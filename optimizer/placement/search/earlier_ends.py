@@ -1,8 +1,8 @@
-"""Of ways of a run that cost the same, the one that ends first.
+"""Of several plans that cost the same, chooses the one whose runs end first.
 
-A later start of a service is never a saving. So an earlier way of a run is taken if it costs no more by
-itself, whatever the hours cost that its services then serve longer; where an earlier start makes a service
-cheaper, that counts.
+A service that starts later does not count as a saving. So an earlier end of a run is taken if the run itself
+costs no more, even though its services then serve for more hours. If an earlier start makes a service
+cheaper, that counts in its favour.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ from optimizer.placement.search.moves import (
 from optimizer.placement.search.standing import Standing, left_cents
 
 EQUAL_SHARE = 0.001
-"""Ways whose objectives differ by less are equal."""
+"""Plans whose objectives differ by less than this share count as equal."""
 MOST_LOOKED_AT = 256
 MOST_TRIED = 4
-"""Earlier ends of one run for which fleets of its services are looked for."""
+"""How many earlier ends of one run are tried by building fleets for its services."""
 DAY_H = 24.0
 
 
 def equal_share(asked_gap: float) -> float:
-    """Who asks for a smaller gap than what counts as equal takes an earlier end within that gap alone."""
+    """The share below which costs count as equal: never more than the gap that was asked for."""
     return min(EQUAL_SHARE, asked_gap)
 
 
 @dataclass(slots=True, eq=False)
 class EarlierEnds:
-    """Looks for earlier ends that cost at most ``share`` of a run and its services more; ``frozen`` stay.
+    """Finds earlier ends that cost a run and its services at most ``share`` more; workloads in ``frozen``
+    stay.
 
-    ``known``: columns of services, made for ends that were looked at before; ``make``: how others are found.
+    ``known``: columns of services for ends that were evaluated before; ``make`` builds others.
     """
 
     candidates: Candidates
@@ -67,7 +68,7 @@ class EarlierEnds:
                 self._after[column.workload, (column.after_s, column.after_place)].append(column)
 
     def taken(self, chosen: Chosen, out_of_time: Callable[[], bool]) -> dict[str, Column]:
-        """``chosen`` with each run, and what waits for it, at its earliest end."""
+        """``chosen`` with each run, and the services that follow it, at its earliest acceptable end."""
         standing = Standing(self.candidates, dict(chosen))
         for party in parties(self.candidates):
             if party.lead not in self.pools or party.lead not in standing.chosen:
@@ -89,7 +90,9 @@ class EarlierEnds:
     def _earlier_way(
         self, party: DependencyGroup, before: Chosen, room: RemainingCapacity
     ) -> dict[str, Column] | None:
-        """The way of a party with the earliest end that is not dearer; None: none is earlier."""
+        """The columns of a group with the earliest end that is not more expensive; None if none is
+        earlier.
+        """
         mine, tried = before[party.lead], 0
         spare = self.share * sum(column.total_cents for column in before.values())
         for column in self._earlier_runs(mine, mine.total_cents + spare):
@@ -106,7 +109,7 @@ class EarlierEnds:
         return None
 
     def _earlier_runs(self, mine: Column, most_cents: float) -> Iterator[Column]:
-        """Columns of a run that end before ``mine`` and cost at most so much, earliest first."""
+        """Columns of a run that end before ``mine`` and cost at most ``most_cents``, earliest first."""
         candidates, pool = self.candidates, self.pools[mine.workload]
         found = pool.found
         cheap = np.flatnonzero((found.end_s < mine.end_s - 1) & (found.total_usd * 100 < most_cents + 1))
@@ -121,7 +124,7 @@ class EarlierEnds:
     def _followed(
         self, party: DependencyGroup, run: Column, room: RemainingCapacity
     ) -> dict[str, Column] | None:
-        """A run with the cheapest fleets after it; None where one that must be placed is not."""
+        """A run with the cheapest fleets of its followers; None if one that must be placed cannot be."""
         way, problem = {run.workload: run}, self.candidates.problem
         for name in party.followers:
             fitting = [column for column in self._after.get((name, run.end), ()) if room.allows(column)]
@@ -135,10 +138,11 @@ class EarlierEnds:
         return way
 
     def _more_cents(self, name: str, before: Chosen, after: Chosen) -> float:
-        """What a service counts for beyond before when it starts earlier; inf where its fleet is dearer.
+        """What an earlier start of a service adds to the objective; inf if its fleet is more expensive per
+        hour.
 
-        An hour of delay counts at least what an hour of the service cost on average. The time of day can
-        still make the hours before a start dearer than those after it, for less than a day; that is no reason
+        An hour of delay counts at least the service's average cost per hour. Because traffic varies over the
+        day, the added hours can still cost more than the average, for less than a day; that is not a reason
         to wait.
         """
         problem, later, earlier = self.candidates.problem, before.get(name), after.get(name)
@@ -158,7 +162,7 @@ class EarlierEnds:
         return min(0.0, more) if more <= by_time_of_day else float("inf")
 
     def _peak_cents(self, fleet: Column) -> float:
-        """What an hour of the whole fleet costs."""
+        """Cost of one hour with every node of the fleet, in cents."""
         usd = self.candidates.problem.table.price_usd
         pieces = ((usd[p.offer], max(nodes for _, _, nodes in p.spans)) for p in fleet.pieces)
         return float(sum(100 * price * nodes for price, nodes in pieces))

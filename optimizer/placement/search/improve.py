@@ -1,7 +1,7 @@
-"""Local improvement: no single change of the plan, and no exchange between two parties, may help.
+"""Local search: ends when no change of one dependency group, and no exchange between two, helps.
 
-Each party is placed anew beside all others; then a cheaper way that one other party stands in is given
-to it, and the other is placed anew. What is found joins the columns of the master.
+Each group is placed again while all others stay. Then a group is given a cheaper column that exactly one
+other group blocks, and the other group is placed again. New columns are added to the master problem.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WISHES = 6
 
 @dataclass(slots=True)
 class Improver:
-    """A plan that gets better: ``chosen`` is replaced as a whole by each change that helps.
+    """A plan under improvement: every helpful change replaces ``chosen``.
 
-    ``among``: only these parties are placed anew (all, when empty). ``make``: how their fleets are found.
+    ``among``: the groups that may change (all if empty). ``make`` builds their fleets.
     """
 
     candidates: Candidates
@@ -46,7 +46,7 @@ class Improver:
     make: FleetMaker = model_fleets
 
     def run(self) -> None:
-        """Until no change helps or the time is over."""
+        """Repeats until no change helps or the time is over."""
         while self._singles() or self._exchanges():
             if self.out_of_time():
                 break
@@ -63,7 +63,7 @@ class Improver:
         return helped
 
     def _anew(self, chosen: Mapping[str, Column], party: DependencyGroup) -> dict[str, Column] | None:
-        """The plan with a party placed at less cost than now; None when there is no such way."""
+        """The plan with a group placed at a lower cost; None if there is none."""
         now = party_cents(self.candidates, chosen, party)
         room = room_beside(self.candidates, chosen, party.names)
         below = float("inf") if now is None else float(now)
@@ -82,7 +82,7 @@ class Improver:
         self.changed(chosen)
 
     def _exchanges(self) -> bool:
-        """The first exchange that helps."""
+        """Applies the first exchange that helps; returns whether there was one."""
         all_parties = parties(self.candidates)
         party_of = {name: party for party in all_parties for name in party.names}
         for party, wish, blocker in self._blocked_wishes(all_parties, party_of):
@@ -97,7 +97,9 @@ class Improver:
     def _blocked_wishes(
         self, all_parties: Sequence[DependencyGroup], party_of: Mapping[str, DependencyGroup]
     ) -> Iterator[tuple[DependencyGroup, Column, DependencyGroup]]:
-        """Cheaper columns of parties of one, in which exactly one other party stands; largest gain first."""
+        """Cheaper columns of single-workload groups that exactly one other group blocks; largest gain
+        first.
+        """
         found = []
         for party in all_parties:
             now = party_cents(self.candidates, self.chosen, party)
@@ -137,7 +139,7 @@ class Improver:
 
 
 def blockers(problem: Problem, chosen: Mapping[str, Column], wish: Column) -> list[str]:
-    """Other workloads that hold nodes of the wish's offers, or GPUs of their pools, while it would."""
+    """Other workloads that hold nodes of the column's offers, or GPUs of their pools, at the same time."""
     wanted = [(problem.table.pools.reach(piece.offer), piece.spans) for piece in wish.pieces]
     return [
         name

@@ -1,6 +1,6 @@
-"""One change of a plan with everything else fixed: the cheapest way that still fits.
+"""One change of a plan while everything else stays fixed: the cheapest columns that still fit.
 
-A *party* is what changes together: a run with the services that wait for it, or one workload alone.
+A *dependency group* changes together: a run with the services that follow it, or one workload alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Chosen = Mapping[str, Column]
 
 
 class FleetMaker(Protocol):
-    """How fleets of a service are found: with all the work they take, until a time is over, or coarsely."""
+    """Builds fleets of a service: exhaustively, until a time limit, or coarsely."""
 
     def __call__(
         self,
@@ -43,30 +43,30 @@ class FleetMaker(Protocol):
         ends: Sequence[float | None],
         openings: Openings | None = None,
     ) -> list[Column]:
-        """Fleets from ``free`` nodes [O], for each end of the run before."""
+        """Fleets from ``free`` nodes [O], for each end of the run that the service follows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DependencyGroup:
-    """``lead`` is a workload that waits for nothing; ``followers`` wait for it."""
+    """``lead`` is a workload that depends on no other; ``followers`` start when it ends."""
 
     lead: str
     followers: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of it."""
+        """All workloads of the group."""
         return self.lead, *self.followers
 
 
 def made_until(out_of_time: Callable[[], bool]) -> FleetMaker:
-    """Fleets of searches that end, with what they have found, when the time is over."""
+    """A fleet builder that stops with what it has found when the time is over."""
     return partial(model_fleets, out_of_time=out_of_time)
 
 
 def parties(candidates: Candidates) -> list[DependencyGroup]:
-    """Every workload once, in the request's order of leads."""
+    """All dependency groups, in the request's order of their leads; each workload is in exactly one."""
     problem = candidates.problem
     waiting = {s.name for s in problem.services() if s.starts_after is not None}
     return [
@@ -78,7 +78,9 @@ def parties(candidates: Candidates) -> list[DependencyGroup]:
 
 @dataclass(frozen=True, slots=True)
 class RemainingCapacity:
-    """What others leave: their ledger, and what is left of the budget in cents (None: no budget)."""
+    """What other workloads leave: the ledger of their holdings, and the remaining budget in cents (None: no
+    budget).
+    """
 
     ledger: Ledger
     budget_cents: int | None
@@ -89,7 +91,7 @@ class RemainingCapacity:
         return within and self.ledger.fits(column)
 
     def after(self, column: Column) -> RemainingCapacity:
-        """What is left when a column is taken too."""
+        """What is left after a column is taken too."""
         ledger = self.ledger.copy()
         ledger.add(column)
         left = None if self.budget_cents is None else self.budget_cents - column.cost_cents
@@ -97,7 +99,7 @@ class RemainingCapacity:
 
 
 def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> RemainingCapacity:
-    """What all but ``names`` leave."""
+    """The capacity that all workloads but ``names`` leave."""
     others = {name: column for name, column in chosen.items() if name not in names}
     budget = candidates.problem.request.budget_usd
     spent = sum(column.cost_cents for column in others.values())
@@ -107,7 +109,7 @@ def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) ->
 
 
 def party_cents(candidates: Candidates, chosen: Chosen, party: DependencyGroup) -> int | None:
-    """Cost, lateness and what leaving out costs; None while something that must be placed is not."""
+    """A group's cost, lateness and penalties; None if a workload that must be placed is not."""
     total = 0
     for name in party.names if party.lead in chosen else (party.lead,):
         cents = chosen[name].total_cents if name in chosen else unplaced_cents(candidates.problem, name)
@@ -125,7 +127,9 @@ def cheaper_way(
     below_cents: float,
     make: FleetMaker = model_fleets,
 ) -> dict[str, Column] | None:
-    """The cheapest way of a party that costs less than ``below_cents``; None when there is none."""
+    """The cheapest columns of a group that cost less than ``below_cents`` together; None if there are
+    none.
+    """
     if party.lead not in pools:
         column = cheapest_fleet(candidates, party.lead, room, None, below_cents, make)
         return None if column is None else {party.lead: column}
@@ -148,8 +152,8 @@ def fitting_runs(
 ) -> Iterator[Column]:
     """Columns of a run that fit and cost less than ``below_cents``, cheapest first.
 
-    What follows the run counts at its least, unless the run must end at ``end_s``. Where stock is busy
-    it is begun later, unless services wait for it.
+    Followers count with their lower bound, unless the run must end at ``end_s``. Where stock is occupied, a
+    run without followers is delayed until it is free.
     """
     found, led = pool.found, bool(candidates.problem.followers(pool.found.run.name))
     cost_usd = (
@@ -178,7 +182,9 @@ def fitting_runs(
 
 
 def begun_beside(candidates: Candidates, pool: RunPool, column: Column, ledger: Ledger) -> Column | None:
-    """The same begun at the first end of another's holding from which it fits the stock."""
+    """The column started at the first end of another holding from which it fits; None if there is none in
+    time.
+    """
     problem, offer = candidates.problem, column.pieces[0].offer
     if problem.table.is_window[offer] or problem.followers(column.workload):
         return None
@@ -198,7 +204,9 @@ def with_followers(
     below_cents: float,
     make: FleetMaker = model_fleets,
 ) -> tuple[dict[str, Column], float] | None:
-    """A run's column with the best fleets after it, and what all cost; None when that is not below."""
+    """A run's column with the best fleets of its followers, and their total; None if that is not below
+    ``below_cents``.
+    """
     way, total = {column.workload: column}, column.total_cents
     room = room.after(column) if party.followers else room
     for name in party.followers:
@@ -222,9 +230,10 @@ def cheapest_fleet(
     below_cents: float,
     make: FleetMaker = model_fleets,
 ) -> Column | None:
-    """The cheapest fleet from the nodes that are free throughout; None when none costs less.
+    """The cheapest fleet that fits; None if none costs less than ``below_cents``.
 
-    Also of those that need no copy of its weights. ``after``: the column of the run that it follows.
+    Fleets on offers to which the weights need not be copied are tried as well. ``after``: column of the run
+    that the service follows.
     """
     after_s, place = (None, None) if after is None else after.end
     least = candidates.least_service_cents(_service(candidates, name), after_s)

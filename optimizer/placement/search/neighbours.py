@@ -1,4 +1,4 @@
-"""Groups of workloads that compete for the same scarce offers, chosen anew together by the solver."""
+"""Neighbourhoods: workloads that compete for the same scarce offers, re-optimised together by the solver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """``names`` are chosen anew among ``columns``."""
+    """The workloads ``names`` are chosen again among ``columns``; all others stay fixed."""
 
     names: frozenset[str]
     columns: tuple[Column, ...]
@@ -27,7 +27,9 @@ class Neighbourhood:
 def neighbourhoods(
     pool: ColumnPool, standing: Standing, names: Sequence[str], prices: StockPrices
 ) -> Iterator[Neighbourhood]:
-    """Around each scarce offer, dearest stock first, those who hold it and those who want it most."""
+    """For each scarce offer, most valuable stock first: the workloads that hold it and those that want it
+    most.
+    """
     options = {name: _options(pool, standing, name, prices) for name in names}
     wanted = wanted_by(options)
     worth = {o: usd * int(pool.problem.table.stock_nodes[o]) for o, usd in prices.throughout().items()}
@@ -53,7 +55,7 @@ def _options(pool: ColumnPool, standing: Standing, name: str, prices: StockPrice
 
 
 def _nearest(pool: ColumnPool, standing: Standing, prices: StockPrices, near: set[str]) -> list[str]:
-    """Those that pay most above what they would at best."""
+    """The workloads whose columns cost most above their best, at the dual prices."""
 
     def excess(name: str) -> float:
         columns, now = pool.of(name), standing.chosen.get(name)
@@ -65,7 +67,7 @@ def _nearest(pool: ColumnPool, standing: Standing, prices: StockPrices, near: se
 
 
 def choose_anew(problem: Problem, standing: Standing, group: Neighbourhood, limits: Limits) -> bool:
-    """Has the group stand as the solver would have it beside everything else; whether that costs less."""
+    """Replaces the group's columns by the solver's choice if that costs less; returns whether it does."""
     found = _chosen_anew(problem, standing, group, limits)
     if found is None:
         return False
@@ -82,7 +84,7 @@ def choose_anew(problem: Problem, standing: Standing, group: Neighbourhood, limi
 def _chosen_anew(
     problem: Problem, standing: Standing, group: Neighbourhood, limits: Limits
 ) -> Mapping[str, Column] | None:
-    """The group's best choice; None when the solver finds none in time."""
+    """The solver's choice for the group; None if it finds none in time."""
     old = {name: standing.chosen[name] for name in group.names if name in standing.chosen}
     for name in old:
         standing.lift(name)

@@ -1,8 +1,8 @@
-"""The cheapest plan of few offers, party by party: for what is only compared with a plan.
+"""A good plan on few offers, by dependency groups; used only for comparison with the real plan.
 
-Each party is placed at its best as if it were alone, then where that does not fit anew beside those before
-it, the dearest first. Unless that costs no more than all would alone, no single change of the plan, and no
-exchange between two parties, is left that would help.
+Each group gets its best columns as if it were alone. Where these do not fit, groups are placed one after
+another, most expensive first. If the total exceeds the sum of the groups alone, local search follows, so that
+no change of one group and no exchange of two helps.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NEAR = 0.002
 
 
 def placed_by_parties(candidates: Candidates, out_of_time: Callable[[], bool]) -> Way | None:
-    """A column of every workload, whatever the budget; None where no way was found for all together.
+    """A column of every workload, ignoring the budget; None if they could not all be placed.
 
-    ``out_of_time`` is asked before each party is placed.
+    ``out_of_time`` is tested before each group is placed.
     """
     problem, pools = candidates.problem, bare_pools(candidates)
     alone = RemainingCapacity(Ledger(problem), None)
@@ -49,7 +49,7 @@ def _one_after_the_other(
     apart: Mapping[DependencyGroup, Way],
     out_of_time: Callable[[], bool],
 ) -> Way | None:
-    """Every party beside those before it; one that finds no room goes first, and it is begun again."""
+    """Places group after group. One that does not fit moves to the front, and the placement starts again."""
     order = sorted(apart, key=lambda party: (-sum(c.total_cents for c in apart[party].values()), party.lead))
     moved: set[DependencyGroup] = set()
     while True:
@@ -82,7 +82,6 @@ def _cents(chosen: Way) -> int:
 
 
 def _allows(room: RemainingCapacity, way: Way) -> bool:
-    """Whether a way fits."""
     for column in way.values():
         if not room.allows(column):
             return False

@@ -1,8 +1,8 @@
-"""Rounds of the search over shared stock: price what is scarce, prove, make columns at the prices, place.
+"""Rounds of column generation and heuristics: price stock, prove a bound, generate columns, build plans.
 
-The oracles (bound and fleets of one service) are dear, so each is asked only where its answer could
-count: the bound of a service whose known columns leave the most unproven, fleets of one whose known
-columns are furthest above its bound or that stands furthest above its best.
+Evaluating a service (its bound or its fleets) is expensive, so it is done only where the answer matters: for
+bounds, the service with the largest gap between known columns and bound; for fleets, services whose known
+columns are furthest above their bound, or whose current column is furthest above their best.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMBINE_SHARE = 0.4
 
 
 class Rounds:
-    """The state of the search: columns, prices and the best choice (in ``search``)."""
+    """State of the column generation: columns, dual prices and the incumbent (in ``search``)."""
 
     def __init__(
         self,
@@ -74,9 +74,10 @@ class Rounds:
         self._combined: set[tuple[frozenset[str], tuple[int, ...], int]] = set()
 
     def run(self, *, hasty: bool = False) -> None:
-        """Until the gap is reached, the time is over, or nothing has changed for some rounds.
+        """Repeats rounds until the gap is reached, the time is over, or several rounds changed nothing.
 
-        ``hasty``: the plan so far is a first one, of which much can be had cheaper before anything is proven.
+        ``hasty``: the incumbent is a rough first plan, so cheaper plans are searched before anything is
+        proven.
         """
         self._rounds(hasty=hasty)
         self.proof.gather()
@@ -88,7 +89,7 @@ class Rounds:
             self.beside()
         if not self.search.done:
             self.proof.prove(self.prices, self.search.watch.until(FIRST_PROOF_SHARE))
-        # The first prices are those of few columns: of many workloads they are not worth a proof.
+        # The first dual prices come from few columns; with many workloads they are not worth a proof.
         if hasty and not self.search.done:
             self.remake()
         for _ in range(MAX_ROUNDS):
@@ -118,7 +119,7 @@ class Rounds:
         return {name: left_cents(self.problem, name) / 100 for name in self.pool.by_workload}
 
     def remake(self) -> None:
-        """Columns at the prices, and prices anew."""
+        """Generates columns at the dual prices, then updates the prices."""
         began_s = self.search.watch.seconds
         self.make()
         if not self.search.done:
@@ -126,7 +127,7 @@ class Rounds:
         self._remake_s = self.search.watch.seconds - began_s
 
     def price(self) -> None:
-        """New prices: the duals of the relaxation over all known columns."""
+        """Updates the dual prices by solving the relaxation over all known columns."""
         rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
         seconds = RELAX_SHARE * self.search.watch.left
         found = relax(self.pool, self._leave_usd(), rows, self.prices, seconds)
@@ -135,8 +136,9 @@ class Rounds:
             self.proof.aim = found.prices
 
     def converge(self) -> None:
-        """Prices, what they prove and columns at them, until no others could prove much more for the part of
-        the time that asking there takes, or there is no time for others."""
+        """Alternates proving and column generation until other prices could add little to the bound for the
+        time that an evaluation takes, or until time is short.
+        """
         proof, watch = self.proof, self.search.watch
         out_of_time, end_s = watch.until(CONVERGE_SHARE), watch.second_at(CONVERGE_SHARE)
         for _ in range(CONVERGE_STEPS):
@@ -153,11 +155,13 @@ class Rounds:
                 return
 
     def ask_on(self) -> None:
-        """Asks at the best prices so far what was not asked there: this only adds to the bound."""
+        """Evaluates at the best prices what was not evaluated there, which can only raise the bound."""
         self.proof.ask_on(self.search.watch.until(ASK_ON_SHARE))
 
     def make(self) -> None:
-        """Columns at the prices: for each run, and for services whose known ones are above their bound."""
+        """Generates columns at the dual prices: for runs, and for services whose columns are above their
+        bound.
+        """
         out_of_time = self.search.watch.until(MAKE_SHARE)
         for name in self.runs:
             if out_of_time():
@@ -167,7 +171,9 @@ class Rounds:
         self.search.tell()
 
     def _fleets_tasks(self, out_of_time: Callable[[], bool]) -> Iterator[Task]:
-        """Asks of services whose known columns are furthest above their bound at the prices."""
+        """Asks for fleets of the services whose known columns are furthest above their bound at the
+        prices.
+        """
         least = self.pool.least_usd(self.prices, self.candidates.fleets)
         above = {
             name: least.get(name, float("inf")) - self.dual.known_usd(name, self.prices)
@@ -182,7 +188,7 @@ class Rounds:
                 yield task
 
     def _fleets_task(self, name: str) -> Task | None:
-        """Asks for fleets at the prices, once."""
+        """The task that builds a service's fleets at the prices; None if it was done before."""
         paid = self.dual.key(name, self.prices)
         case = self.dual.case_at(name, paid)
         key = (name, paid)
@@ -195,15 +201,16 @@ class Rounds:
         self.pool.add(columns)
 
     def place(self) -> None:
-        """What the relaxation takes whole, the others by regret at the prices; then ruin and recreate from
-        the best."""
+        """Builds a plan from the relaxation: integral columns first, the others by regret insertion at the
+        dual prices. Then applies ruin and recreate to the incumbent.
+        """
         if self.search.best is None or not self.names:
             return
         self.proof.look_ahead()
         fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
         anew = Standing(self.candidates, fixed)
         for name in self.names:
-            # Between two instants that are priced, and of a pool, it may take more than there is.
+            # Integral columns may still conflict between two priced instants, or in a pool of GPUs.
             whole = None if self.relaxed is None else self.relaxed.whole(name)
             if whole is not None and anew.allows(whole):
                 anew.place(whole)
@@ -218,7 +225,7 @@ class Rounds:
         return Ruin(self.candidates, self.runs, self.pool, standing, names, self.prices, self.rng)
 
     def combine(self) -> None:
-        """The solver on each group around a scarce offer, with everything else as it stands: once each."""
+        """Lets the solver re-optimise each neighbourhood of the incumbent, unless it did so before."""
         if self.search.best is None:
             return
         standing = Standing(self.candidates, dict(self.search.best.columns))
@@ -236,7 +243,7 @@ class Rounds:
                 self._combined.add(known)
 
     def beside(self) -> None:
-        """Fleets from what all others leave, for services that stand furthest above their best."""
+        """Builds fleets from the stock that other workloads leave, for services furthest above their best."""
         if self.search.best is None:
             return
         standing = Standing(self.candidates, dict(self.search.best.columns))
@@ -262,7 +269,9 @@ class Rounds:
         self.search.offer_columns(standing.chosen, "beside")
 
     def _beside_task(self, standing: Standing, name: str) -> Task | None:
-        """Asks for fleets from what all others leave, and places the best that fits by then."""
+        """The task that builds fleets from the remaining stock, then places the best one that fits by
+        then.
+        """
         case, now = self.candidates.fleets[name], standing.lift(name)
         free = free_beside(self.candidates, case.service, standing.ledger, None)
         if now is not None:
@@ -281,7 +290,7 @@ class Rounds:
         return Task(("beside", *key), ask(case, free), take)
 
     def _place_best(self, standing: Standing, name: str) -> None:
-        """The cheapest known fleet that fits, if it is cheaper than the one that stands."""
+        """Replaces a service's column by the cheapest known fleet that fits, if that is cheaper."""
         now = standing.lift(name)
         most = left_cents(self.problem, name) if now is None else now.total_cents
         better = (c for c in self.pool.of(name) if c.total_cents < most and standing.allows(c))
@@ -290,7 +299,7 @@ class Rounds:
             standing.place(column)
 
     def tied(self) -> None:
-        """Runs that services wait for, with those services, each placed anew beside the others."""
+        """Places each run that has followers, together with these, again while all others stay."""
         if self.search.best is None:
             return
         among = [

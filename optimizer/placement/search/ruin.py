@@ -1,7 +1,7 @@
-"""Ruin and recreate: a handful of workloads around scarce stock are lifted and inserted anew by regret.
+"""Ruin and recreate: a few workloads around scarce stock are removed and reinserted by regret.
 
-Insertion looks at costs with prices of scarcity, so that a cheap node goes to whom it is worth most; what
-is kept is decided by true costs alone. Seeded; the same steps give the same plan.
+Insertion uses costs at the dual prices, so that a cheap node goes to the workload that gains most. Acceptance
+uses true costs alone. The search is seeded and reproducible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WISHES = 4
 
 @dataclass(slots=True)
 class Ruin:
-    """Changes ``standing`` in place. ``names``: who may be lifted. ``prices`` steer insertion."""
+    """Changes ``state`` in place. ``names``: workloads that may be removed. ``prices`` guide insertion."""
 
     candidates: Candidates
     runs: Mapping[str, RunPool]
@@ -50,13 +50,13 @@ class Ruin:
                 self._charges[id(column)] = 100 * self.pool.charge_usd(self.prices, column)
 
     def _options_of(self, name: str) -> list[Column]:
-        """The cheapest at cost and the cheapest at the prices."""
+        """The cheapest columns by cost, and the cheapest at the dual prices."""
         columns = self.pool.of(name)
         priced = sorted(columns, key=lambda column: self.pool.priced_usd(self.prices, column))
         return list(dict.fromkeys([*columns[:OPTIONS], *priced[:OPTIONS]]))
 
     def run(self, steps: int, out_of_time: Callable[[], bool]) -> int:
-        """``steps`` tries; how many helped."""
+        """Makes ``steps`` attempts; returns how many improved the plan."""
         wanted, helped = wanted_by(self._options), 0
         for _ in range(steps):
             if out_of_time():
@@ -80,7 +80,9 @@ class Ruin:
         return False
 
     def _around(self, wanted: Mapping[int, set[str]]) -> list[str]:
-        """A workload that pays more than it might, who stands in its way, and who wants the same."""
+        """A workload that costs more than it might, workloads that block it, and workloads that want the same
+        offers.
+        """
         centre = self.rng.choices(self.names, [self._excess(name) for name in self.names])[0]
         now = self.standing.chosen.get(centre)
         most = left_cents(self.candidates.problem, centre) if now is None else now.total_cents
@@ -98,7 +100,7 @@ class Ruin:
         return [centre, *others]
 
     def _cut_from(self, offer: int) -> tuple[int, ...]:
-        """The offer, and those that lack what is taken of it."""
+        """The offer and all others that are cut from the same GPUs."""
         return self.candidates.problem.table.pools.reach(offer)
 
     def _some(self, names: set[str], count: int) -> list[str]:
@@ -114,9 +116,10 @@ class Ruin:
     def insert(
         self, names: Sequence[str], price_share: float, out_of_time: Callable[[], bool] = lambda: False
     ) -> None:
-        """Places each of ``names`` where it is cheapest; first whom waiting would cost most.
+        """Regret insertion: places each of ``names`` in its cheapest column, largest regret first.
 
-        Those that are not reached in time stay out.
+        Regret is the difference between the second-best and the best column that fits. Workloads that are not
+        reached in time stay out.
         """
         ranked = {name: self._ranked(name, price_share) for name in names}
         two = {name: self._two_best(name, ranked[name]) for name in names}
@@ -144,7 +147,9 @@ class Ruin:
                     users[offer].add(other)
 
     def _ranked(self, name: str, price_share: float) -> list[tuple[float, Column]]:
-        """Options with their cost at the prices, cheapest first; none dearer than leaving out."""
+        """Columns with their cost at the dual prices, cheapest first; none costs more than leaving the
+        workload out.
+        """
         noise = self.rng.uniform(0.0, 2.0) if price_share else 0.0
         left = left_cents(self.candidates.problem, name)
         rows = [
@@ -156,7 +161,7 @@ class Ruin:
         return rows
 
     def _two_best(self, name: str, ranked: list[tuple[float, Column]]) -> _Two:
-        """The best option that fits, and what the next best costs (leaving out when there is none)."""
+        """The best column that fits, and the cost of the second best (of leaving out if there is none)."""
         best, later = None, 0
         for cents, column in ranked:
             if not self.standing.allows(column):

@@ -1,7 +1,7 @@
-"""The next best way of a workload: the same for the last look at a plan and for its explanation.
+"""The second-best option of a workload, used for final polishing and for the explanation.
 
-``settled`` takes it where it is cheaper and fits, so that what is printed as second never should have
-been first; ``because`` then says what truly stands against it.
+``settled`` takes the option if it is cheaper and fits, so that no option that is reported as second should
+have been first. ``because`` says why the option was not chosen.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Chosen = Mapping[str, Column]
 
 
 def main_piece(column: Column) -> Piece:
-    """The piece that costs most: what a fleet is named after."""
+    """The piece that costs most; reports name a fleet after it."""
     return max(column.pieces, key=lambda piece: (piece.cost_cents, -piece.offer))
 
 
 def next_best_run(candidates: Candidates, pool: RunPool, mine: Column) -> Column | None:
-    """The cheapest candidate on another offer, with the least of what follows it, whether it fits or not."""
+    """The cheapest candidate on another offer, followers at their lower bound, whether or not it fits."""
     found = pool.found
     other = np.flatnonzero(found.offer != mine.pieces[0].offer)
     few = other[first_few(pool.total_usd[other], TRIED)]
@@ -61,9 +61,8 @@ def next_best_fleet(
     build: bool = True,
     make: FleetMaker = model_fleets,
 ) -> Column | None:
-    """The cheapest known fleet that is mainly on an offer that ``mine`` does not use.
-
-    Where none is known one is built, if asked.
+    """The cheapest known fleet whose main offer ``mine`` does not use; with ``build``, one is built if none
+    is known.
     """
     used = {piece.offer for piece in mine.pieces}
     rivals = (
@@ -87,9 +86,9 @@ def next_best_fleet(
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The next best way of a party, beside everything else as chosen; ``way`` None: no room for it.
+    """The second-best option of a workload while everything else stays; ``way`` is None if it does not fit.
 
-    ``party`` is what changes with it; ``cents`` what all of it then costs.
+    ``group``: the workloads that change with it; ``cents``: what they cost then.
     """
 
     column: Column
@@ -108,9 +107,9 @@ def rival_in(
     build: bool = True,
     make: FleetMaker = model_fleets,
 ) -> Rival | None:
-    """The next best way of a workload beside what stands, with fleets anew for the services that wait for it.
+    """The second-best option of a workload, with new fleets for the services that follow it.
 
-    ``build``: also fleets that are not known yet.
+    ``build``: whether unknown fleets may be built.
     """
     mine = standing.chosen[name]
     if name in pools:
@@ -125,7 +124,7 @@ def rival_in(
 def rival_at(
     candidates: Candidates, standing: Standing, name: str, second: Column, make: FleetMaker = model_fleets
 ) -> Rival:
-    """A given way of a workload, with fleets anew for the services that wait for it."""
+    """A given option of a workload, with new fleets for the services that follow it."""
     mine, party = standing.chosen[name], DependencyGroup(name, ())
     if second.end != mine.end:
         party = DependencyGroup(name, tuple(s.name for s in candidates.problem.followers(name)))
@@ -147,10 +146,11 @@ def settled(
     frozen: frozenset[str] = frozenset(),
     make: FleetMaker = model_fleets,
 ) -> dict[str, Column]:
-    """``chosen`` after every single change among all run candidates and known fleets, but of ``frozen``.
+    """``chosen`` after every single improving change over all run candidates and known fleets, except of
+    ``frozen``.
 
-    It ends, since each change makes the plan cheaper; with ``hurry`` at the latest when that says so,
-    and without fleets that are not known yet. ``make``: how these are found.
+    Each change lowers the cost, so this terminates. With ``hurry`` it stops when that returns true and builds
+    no fleets; otherwise ``make`` builds them.
     """
     standing, helped = Standing(candidates, dict(chosen)), True
     by_name = columns_by_workload(known)
@@ -175,7 +175,7 @@ def _settle(
     *,
     build: bool,
 ) -> bool:
-    """Takes a cheaper way of a workload, with what waits for it; whether there is one."""
+    """Applies a cheaper option of a workload and its followers; returns whether there is one."""
     mine = standing.chosen[name]
     with standing.without((name,)) as room:
         column = (
@@ -203,7 +203,7 @@ def _settle(
 def _cheaper_run(
     candidates: Candidates, pool: RunPool, room: RemainingCapacity, mine: Column
 ) -> Column | None:
-    """A cheaper fitting column; one that services wait for keeps its end."""
+    """A cheaper column that fits; a run with followers keeps its end."""
     if not candidates.problem.followers(mine.workload):
         return next(fitting_runs(candidates, pool, room, mine.total_cents), None)
     ways = fitting_runs(candidates, pool, room, mine.total_cents, mine.end_s)
@@ -217,7 +217,7 @@ def _cheaper_fleet(known: Sequence[Column], room: RemainingCapacity, mine: Colum
 
 
 def because(candidates: Candidates, chosen: Chosen, mine: Column, rival: Rival) -> str:
-    """What stands against the next best way: its price in all, stock that others hold, or the budget."""
+    """Why the second-best option was not chosen: its total price, stock that others hold, or the budget."""
     second = rival.column
     if rival.way is None:
         return _blocked(candidates, chosen, mine, second)
@@ -259,7 +259,7 @@ def _late_hours(candidates: Candidates, column: Column) -> float:
 
 
 def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Column) -> str:
-    """Why there is no room for it."""
+    """Why the option does not fit."""
     room = room_beside(candidates, chosen, (mine.workload,))
     price = _price(mine, second)
     link = "and" if second.total_cents > mine.total_cents else "but"
@@ -274,7 +274,7 @@ def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Colum
 
 
 def named(names: Sequence[str]) -> str:
-    """The first few names."""
+    """The first three names, and how many more there are."""
     first = ", ".join(names[:3])
     return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
 

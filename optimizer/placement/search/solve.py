@@ -1,9 +1,10 @@
-"""The search: price, choose, improve, prove; read it from the top.
+"""The search: price, choose, improve, prove. Read it from the top.
 
-Every candidate is priced once; the cheapest become columns. A few workloads are chosen among all their
-columns at once, improved party by party, and proven by a relaxation in which every candidate takes part.
-Many are placed by greed and then in ``rounds``: prices of scarcity prove a bound and say which columns
-to make, ruin and recreate and the solver on groups of rivals place them. Few get these rounds as well.
+Every candidate is priced once and the cheapest become columns. Few workloads are chosen by the master problem
+over all columns, improved by local search, and bounded by a relaxation in which every candidate takes part.
+Many workloads are placed greedily and then in ``rounds``: dual prices prove a bound and guide column
+generation; ruin and recreate and the solver on neighbourhoods build plans. Few workloads get these rounds as
+well.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ MOST_SETTLE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The best choice, what is proven of it, and the columns that it was chosen from.
+    """The best choice, its bound, and the columns from which it was chosen.
 
-    ``bound_cents`` None: something that must be placed is not, so no amount bounds the plan. It bounds
-    cost, lateness and delay, and knows nothing of what leaving costs; nor does the gap.
+    ``bound_cents`` is None if a workload that must be placed is not. It bounds cost, lateness and delay;
+    neither it nor the gap includes the cost of leaving what is held.
     """
 
     choice: Choice
@@ -70,12 +71,12 @@ class Solution:
 
     @property
     def billed_cents(self) -> int:
-        """Cost, lateness, delay and what leaving out costs."""
+        """Cost, lateness, delay and penalties, without the cost of leaving what is held."""
         return self.choice.objective_cents - self.choice.switching_cents
 
 
 def solve(search: Search) -> Solution:
-    """The best plan found in time, and the bound that is proven of it."""
+    """The best plan found in time, and its proven bound."""
     candidates = search.candidates
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
@@ -95,7 +96,7 @@ def solve(search: Search) -> Solution:
     bound_ends(search, pools)
     if few and not search.done:
         columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
-        # Fleets of each as if it were alone have been asked for by now, and so have their bounds.
+        # Each service's fleets were built as if it were alone, so that the bounds are a by-product.
         candidates.bound_services(search.watch.over, known_usd=known_usd)
         search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     if few and not search.done:
@@ -117,14 +118,14 @@ def solve(search: Search) -> Solution:
 
 
 def _finishing_seconds(search: Search, settling: float) -> float | None:
-    """How long the last look may take; None: as long as it needs, with fleets that are not known yet."""
+    """Time for final polishing; None: as much as it needs, with new fleets."""
     if search.candidates.is_small:
         return None
     return max(settling, search.watch.left)
 
 
 def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
-    """Proves more of what waits for runs, where that is open."""
+    """Tightens the bounds of services that follow runs, where a gap is open."""
     candidates, best = search.candidates, search.best
     if search.done or best is None:
         return
@@ -141,8 +142,9 @@ def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
 def finish(
     search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column], seconds: float | None
 ) -> Choice:
-    """The best choice after the last look at every single change, with each run at its earliest end; each
-    of the two in so many seconds (None: no limit)."""
+    """The best choice after polishing, with each run at its earliest end of equal cost. Each of the two steps
+    may take ``seconds`` (None: no limit).
+    """
     settle(search, pools, columns, None if seconds is None else search.watch.for_seconds(seconds))
     make = made_until(search.watch.over)
     sooner = EarlierEnds(search.candidates, pools, columns, equal_share(search.asked_gap), make=make)
@@ -150,7 +152,7 @@ def finish(
 
 
 def no_dearer_than(search: Search, solution: Solution, others: Sequence[Mapping[str, Column]]) -> Solution:
-    """The solution, or what becomes of the cheapest of other plans that is cheaper and within the budget."""
+    """The solution, or the polished cheapest of ``others`` if that is cheaper and within the budget."""
     before = search.best
     for chosen in others:
         if _is_affordable(search.candidates.problem, chosen):
@@ -172,14 +174,14 @@ def _is_affordable(problem: Problem, chosen: Mapping[str, Column]) -> bool:
 def solution_of(
     search: Search, best: Choice, columns: Sequence[Column], pools: Mapping[str, RunPool]
 ) -> Solution:
-    """The best choice with what is proven of it."""
+    """The best choice with its bound, columns and prices."""
     billed = best.objective_cents - best.switching_cents
     bound = None if best.required_missing else min(search.bound_cents, billed)
     return Solution(best, bound, tuple(columns), pools, search.prices)
 
 
 def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
-    """What the cheapest column of each workload costs."""
+    """Cost of the cheapest column of each workload."""
     usd: dict[str, float] = {}
     for column in columns:
         usd[column.workload] = min(usd.get(column.workload, inf), column.total_cents / 100)
@@ -187,7 +189,7 @@ def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
 
 
 def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
-    """Fleets and bounds of services with their minimum terms, in a part of the time each."""
+    """Adds fleets with minimum terms, then bounds with minimum terms, each in a share of the time."""
     if search.done:
         return columns
     fresh = fleets_for_terms(search.candidates, pools, columns, search.watch.until(TERMS_SHARE))
@@ -200,7 +202,9 @@ def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Colum
 
 
 def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
-    """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
+    """A few columns of each run, one simple fleet of each service in the remaining stock, and the greedy
+    choice.
+    """
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
     quick = not search.candidates.is_small
@@ -212,7 +216,7 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
 
 
 def first_plans(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
-    """Columns, and the best choice of them: at once by greed, then by the master, then party by party."""
+    """Columns, and the best choice among them: greedy first, then the master problem, then local search."""
     columns = starting_columns(search, pools)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
     columns = compose(search, pools, columns)
@@ -227,7 +231,7 @@ def settle(
     columns: Sequence[Column],
     hurry: Callable[[], bool] | None = None,
 ) -> Choice:
-    """The best choice after the last look at every single change."""
+    """The best choice after every single improving change."""
     assert search.best is not None
     make = made_until(search.watch.over)
     chosen = settled(search.candidates, pools, columns, search.best.columns, hurry, make=make)
@@ -236,7 +240,7 @@ def settle(
 
 
 def hasten(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], bool]) -> Choice:
-    """The best choice with each run at its earliest end of those that cost the same."""
+    """The best choice with each run at its earliest end of equal cost."""
     assert search.best is not None
     before = search.best.columns
     chosen = sooner.taken(before, out_of_time)
@@ -246,15 +250,15 @@ def hasten(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], bool])
 
 
 def settling_seconds(search: Search) -> float:
-    """Kept back for the last look at every single change."""
+    """Time reserved for final polishing, in seconds."""
     each = SETTLE_SECONDS_EACH * len(search.candidates.problem.request.workloads)
     return min(each, MOST_SETTLE_SHARE * search.watch.limit_s)
 
 
 def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
-    """Columns of all runs, and of all services beside the runs' cheapest places.
+    """Columns of all runs, and of all services in the stock that the greedy choice of runs leaves.
 
-    Of many services none: those that are made next as if each were alone are known from its bound.
+    With many services none are built here: the bound of each yields its fleets as if it were alone.
     """
     runs = [column for pool in pools.values() for column in pool.columns]
     if not search.candidates.is_small:
@@ -265,19 +269,19 @@ def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Colum
 
 
 def greedy_choice(problem: Problem, columns: Sequence[Column]) -> Choice:
-    """The greedy plan as a choice."""
+    """The greedy plan."""
     return choice_from(problem, place_greedily(problem, columns))
 
 
 def choose(search: Search, columns: Sequence[Column]) -> Choice | None:
-    """The master's choice in a part of the time that is left, begun at the best so far."""
+    """The master problem's choice in a share of the remaining time, warm-started with the incumbent."""
     hint = search.best.columns if search.best is not None else None
     limits = search.share(MASTER_SHARE)
     return solve_master(search.candidates.problem, columns, limits, hint)
 
 
 def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
-    """Fleets of each service as if it were alone."""
+    """Adds fleets of each service as if it were alone."""
     out_of_time = search.watch.until(COMPOSE_SHARE)
     chosen = search.best.columns if search.best is not None else {}
     fresh = unlimited_fleets(search.candidates, pools, chosen, out_of_time)
@@ -287,7 +291,7 @@ def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
 
 
 def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
-    """Every party of the best choice placed anew beside the others, until nothing helps."""
+    """Local search on the incumbent: every dependency group is placed again until nothing helps."""
     if search.done or search.best is None:
         return columns
     out_of_time = search.watch.until(IMPROVE_SHARE)

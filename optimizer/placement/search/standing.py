@@ -1,4 +1,4 @@
-"""A plan in the making: who stands where, what that leaves, and what the others would rather have."""
+"""A plan under construction: its columns, the remaining capacity, and which offers other workloads want."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEVER_CENTS = 10**15
 
 @dataclass(slots=True)
 class Standing:
-    """``chosen`` with its ledger and holders by offer; ``spent_cents`` counts against the budget."""
+    """``chosen`` with its ledger and the holders of each offer; ``spent_cents`` counts against the budget."""
 
     candidates: Candidates
     chosen: dict[str, Column]
@@ -36,13 +36,13 @@ class Standing:
             self._count(column, 1)
 
     def place(self, column: Column) -> None:
-        """Takes a column of a workload that is not placed."""
+        """Adds the column of a workload that is not placed."""
         self.chosen[column.workload] = column
         self.ledger.add(column)
         self._count(column, 1)
 
     def lift(self, name: str) -> Column | None:
-        """Takes a workload out; what it held."""
+        """Removes a workload; returns its column, or None."""
         column = self.chosen.pop(name, None)
         if column is not None:
             self.ledger.remove(column)
@@ -51,7 +51,7 @@ class Standing:
 
     @contextmanager
     def without(self, names: Iterable[str]) -> Iterator[RemainingCapacity]:
-        """The room that all but ``names`` leave, while the block lasts; they stand again after it."""
+        """Inside the block ``names`` are removed; yields the capacity that the others leave."""
         lifted = [column for name in names if (column := self.lift(name)) is not None]
         left = None if self.budget_cents is None else self.budget_cents - self.spent_cents
         try:
@@ -61,12 +61,12 @@ class Standing:
                 self.place(column)
 
     def allows(self, column: Column) -> bool:
-        """Whether stock and budget allow a column beside what stands."""
+        """Whether stock and budget allow a column in addition."""
         within = self.budget_cents is None or self.spent_cents + column.cost_cents <= self.budget_cents
         return within and self.ledger.fits(column)
 
     def cents(self, names: Iterable[str]) -> int:
-        """Cost, lateness and leaving out of some workloads."""
+        """Cost, lateness and penalties of the workloads ``names``."""
         problem, total = self.candidates.problem, 0
         for name in names:
             total += self.chosen[name].total_cents if name in self.chosen else left_cents(problem, name)
@@ -82,13 +82,13 @@ class Standing:
 
 
 def left_cents(problem: Problem, name: str) -> int:
-    """What leaving a workload out costs; of one that must be placed, more than any plan."""
+    """Penalty for leaving a workload out; for one that must be placed, more than any plan costs."""
     cents = unplaced_cents(problem, name)
     return NEVER_CENTS if cents is None else cents
 
 
 def free_names(candidates: Candidates) -> frozenset[str]:
-    """Workloads that nothing waits for and that wait for nothing: each may be placed anew by itself."""
+    """Workloads that depend on no other and on which none depends; each can be placed again alone."""
     services = candidates.problem.services()
     tied = {s.name for s in services if s.starts_after is not None}
     tied |= {s.starts_after for s in services if s.starts_after is not None}
@@ -96,7 +96,7 @@ def free_names(candidates: Candidates) -> frozenset[str]:
 
 
 def wanted_by(options: Mapping[str, list[Column]]) -> Mapping[int, set[str]]:
-    """Workloads that have an option on each offer."""
+    """The workloads that have a column on each offer."""
     found: defaultdict[int, set[str]] = defaultdict(set)
     for name, columns in options.items():
         for column in columns:
