@@ -15,6 +15,7 @@ from broker.domain.planning.plan import Plan
 from broker.domain.planning.planning_time import require_time
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
+from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.compile_ahead import compile_once
 from optimizer.placement.fleets.dividing import divide
@@ -23,7 +24,6 @@ from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
-from optimizer.recall import MemoCache
 
 
 class JointPlanner:
@@ -42,12 +42,12 @@ class JointPlanner:
         self._estimator = estimator
         self._wall = wall
         self._terms = terms or MovingTerms()
-        self._recall = MemoCache()
+        self._memo = MemoCache()
 
     def twin(self) -> JointPlanner:
         """A planner that remembers the same, and learns for itself from here on."""
         found = JointPlanner(self._estimator, self._terms, self._wall)
-        found._recall = self._recall.copy()
+        found._memo = self._memo.copy()
         return found
 
     def plan(
@@ -65,9 +65,7 @@ class JointPlanner:
         """
         require_time(len(request.workloads), options.time_limit_s)
         _compile(progress)
-        plan = make_plan(
-            request, offers, as_of, options, self._estimator, self._terms, progress, self._recall
-        )
+        plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress, self._memo)
         self._require_valid(plan, request, offers)
         return plan
 
@@ -85,7 +83,7 @@ class JointPlanner:
         clock = clock_of(options.limit_clock, options.guard_s, self._wall)
         whole = Stopwatch(options.time_limit_s, clock)
         found = replan(
-            request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._recall
+            request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._memo
         )
         self._require_valid(found.plan, request, offers)
         return found
@@ -106,9 +104,7 @@ class JointPlanner:
         def judged(asked: PlanRequest) -> Plan:
             return self.plan(asked, offers, as_of, replace(options, baselines=False))
 
-        return divide(
-            request, offers, as_of, self._estimator, self._terms, self._recall, judged, least_saving
-        )
+        return divide(request, offers, as_of, self._estimator, self._terms, self._memo, judged, least_saving)
 
     def _require_valid(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> None:
         violations = self.check(plan, request, offers)

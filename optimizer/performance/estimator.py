@@ -8,6 +8,7 @@ from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.workload import Batch, Precision, Serving, Training
+from optimizer.memo_cache import MemoCache
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.own.plans import OwnServing, OwnTraining
 from optimizer.performance.own.shift import OwnShift, load_kernels
@@ -16,7 +17,6 @@ from optimizer.performance.serving.mixes import MixedTable, is_mixed, mixed_esti
 from optimizer.performance.serving.table import ServingTable
 from optimizer.performance.training.estimate import TrainingCore
 from optimizer.performance.training.table import TrainingTable
-from optimizer.recall import MemoCache
 
 __all__ = ["Estimator", "ServingConfig", "ServingTable", "TrainingTable"]
 
@@ -25,7 +25,7 @@ class Estimator:
     """Estimates over a GPU table and constants; pure, the same answer for the same question.
 
     ``own``: the user's measured rows; they, and the ``measured`` entries of a workload, shift what is near.
-    ``recall``: where answers are remembered.
+    ``memo``: where answers are remembered.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Estimator:
         gpus: Mapping[str, GpuSpec],
         calibration: Calibration,
         own: OwnShift | None = None,
-        recall: MemoCache | None = None,
+        memo: MemoCache | None = None,
     ) -> None:
         self.gpus, self.calibration, self._own = dict(gpus), calibration, own
         shift = own if own is not None else OwnShift({}, load_kernels())
@@ -43,7 +43,7 @@ class Estimator:
         )
         self._training = TrainingCore(self.gpus, calibration, OwnTraining(plain_training, shift))
         self._serving = ServingCore(self.gpus, calibration, OwnServing(plain_serving, shift))
-        self._recall = recall if recall is not None else MemoCache()
+        self._memo = memo if memo is not None else MemoCache()
 
     def over(self, changed: Mapping[str, GpuSpec]) -> Estimator:
         """The same core with some GPUs as if they were others: what a run or service would do there."""
@@ -75,7 +75,7 @@ class Estimator:
             case = self._training.case(workload, sku, nodes, layout)
             return self._training.estimate(case, interruptions_per_hour) if case is not None else None
 
-        return self._recall.once((workload, sku, nodes, layout, interruptions_per_hour), estimated)
+        return self._memo.once((workload, sku, nodes, layout, interruptions_per_hour), estimated)
 
     def serving_at(
         self,
@@ -87,7 +87,7 @@ class Estimator:
     ) -> Estimate | None:
         """One replica in a given configuration; None when it does not fit."""
         question = (workload, sku, precision, layout, usd_per_replica_hour)
-        return self._recall.once(question, lambda: self._serving_at(*question))
+        return self._memo.once(question, lambda: self._serving_at(*question))
 
     def _serving_at(
         self,

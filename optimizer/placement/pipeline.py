@@ -21,12 +21,12 @@ from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.planning.standing_rules import assumed_nodes
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import LimitClock, PlanOptions, Progress, ProgressSink
+from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines.baselines import Simpler, build_baselines
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.columns.search import Search, controllable_gap_of, gap_of
-from optimizer.placement.crew.crew import Crew, hired, usable_cores
 from optimizer.placement.explain.community import community_notes
 from optimizer.placement.explain.explain import Explainer
 from optimizer.placement.explain.extract import build_placements
@@ -40,7 +40,7 @@ from optimizer.placement.runtime.heartbeat import with_heartbeat
 from optimizer.placement.runtime.pace import Pace
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 from optimizer.placement.search.solve import Solution, no_dearer_than, solve
-from optimizer.recall import MemoCache
+from optimizer.placement.workers.worker_pool import WorkerPool, usable_cores, worker_pool
 
 LATE_SHARE, LATE_SECONDS = 0.1, 1.0
 """A plan may take longer than its time limit by at most this share plus this many seconds."""
@@ -72,15 +72,15 @@ def make_plan(
     estimator: Estimator,
     terms: MovingTerms,
     progress: ProgressSink | None = None,
-    recall: MemoCache | None = None,
+    memo: MemoCache | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request without a meaning."""
     whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
 
     def work(told: ProgressSink | None) -> Plan:
-        problem = build_problem(request, offers, as_of, terms, recall)
-        with hired(problem, processes_for(problem, options)) as crew:
-            return _make(problem, options, estimator, whole, told, crew)
+        problem = build_problem(request, offers, as_of, terms, memo)
+        with worker_pool(problem, processes_for(problem, options)) as workers:
+            return _make(problem, options, estimator, whole, told, workers)
 
     return with_heartbeat(work, whole, progress)
 
@@ -91,12 +91,12 @@ def _make(
     estimator: Estimator,
     whole: Stopwatch,
     progress: ProgressSink | None,
-    crew: Crew,
+    workers: WorkerPool,
 ) -> Plan:
     kept = baseline_seconds(options)
     telling = telling_seconds(problem.request, options)
     watch = whole.ending(whole.limit_s - kept - telling)
-    candidates = build_candidates(problem, build_estimates(problem, estimator), crew=crew)
+    candidates = build_candidates(problem, build_estimates(problem, estimator), workers=workers)
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
     pace = pace_of(problem.request, options, watch)

@@ -43,17 +43,21 @@ def _columns(_search: Any, _pools: Any, columns: Any) -> Any:
 
 
 PARTS: Mapping[str, Callable[[], Any]] = {
-    "one party at a time (improve)": lambda: mock.patch.object(solve, "improve", _columns),
-    "proofs at dual prices (converge)": lambda: mock.patch.object(Rounds, "converge", _nothing),
-    "ruin and recreate (place)": lambda: mock.patch.object(Rounds, "place", _nothing),
-    "groups of rivals (combine)": lambda: mock.patch.object(Rounds, "combine", _nothing),
-    "fleets beside all others (beside)": lambda: mock.patch.object(Rounds, "beside", _nothing),
-    "runs with what waits (tied)": lambda: mock.patch.object(Rounds, "tied", _nothing),
+    "one dependency group at a time (improve)": lambda: mock.patch.object(solve, "improve", _columns),
+    "proofs at dual prices (converge_prices)": lambda: mock.patch.object(Rounds, "converge_prices", _nothing),
+    "ruin and recreate (build_plan)": lambda: mock.patch.object(Rounds, "build_plan", _nothing),
+    "groups of rivals (solve_neighbourhoods)": lambda: mock.patch.object(
+        Rounds, "solve_neighbourhoods", _nothing
+    ),
+    "fleets beside all others (refit_fleets)": lambda: mock.patch.object(Rounds, "refit_fleets", _nothing),
+    "runs with what waits (improve_dependent_runs)": lambda: mock.patch.object(
+        Rounds, "improve_dependent_runs", _nothing
+    ),
     "fleets planned with minimum terms": lambda: mock.patch.object(
         solve, "fleets_for_terms", return_value=[]
     ),
-    "nodes free by the hour (openings)": lambda: mock.patch.object(moves, "openings_beside", _nothing),
-    "duals of starts (climb)": lambda: mock.patch.object(StartDuals, "climb", lambda self, _: (self, [])),
+    "nodes free by the hour (openings)": lambda: mock.patch.object(moves, "remaining_by_hour", _nothing),
+    "duals of starts (ascend)": lambda: mock.patch.object(StartDuals, "ascend", lambda self, _: (self, [])),
     "neighbours of patterns": lambda: mock.patch.object(
         PatternSearch, "_neighbours", lambda self, fleet, rows, within: self.patterns[:0]
     ),

@@ -45,7 +45,7 @@ from broker.domain.planning.workload import (
 from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.fleets.lanes import LaneDemand, LaneMenu, find_lanes
+from optimizer.placement.fleets.lanes import LaneDemand, LaneOptions, find_lanes
 from optimizer.planner import JointPlanner
 from tests.peers_env import run
 
@@ -235,7 +235,7 @@ def lanes_of(problem: Problem) -> list[dict[Size, float]]:
     sizes, kinds = list(problem.req_per_s), problem.profile.kinds
     rates = np.array([problem.profile.req_per_s[size] for size in sizes])
     asked = np.array([problem.req_per_s[size] for size in sizes])
-    menu = LaneMenu(
+    menu = LaneOptions(
         requests_per_s=rates.T.copy(),
         usd_per_hour=np.array([kind.usd for kind in kinds]),
         most=np.full(len(kinds), MOST_INSTANCES),

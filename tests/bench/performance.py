@@ -26,9 +26,9 @@ from broker.domain.market.sku import Sku
 from broker.domain.planning.workload import Serving, Training
 from optimizer.calibration.tables.bundled import bundled_rows
 from optimizer.calibration.tables.rows import is_serving, predict_rows
+from optimizer.memo_cache import MemoCache
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
-from optimizer.recall import MemoCache
 from tests.bench.company import Market, draw_market
 from tests.bench.estimator_peers import peer_table
 from tests.bench.instances import Size, make_request
@@ -195,7 +195,7 @@ def single_rates(
     repeats: int,
 ) -> Singles:
     """Full estimates, one question at a time, none remembered; cases drawn from those that fit."""
-    fresh = Estimator(estimator.gpus, estimator.calibration, recall=MemoCache(0))
+    fresh = Estimator(estimator.gpus, estimator.calibration, memo=MemoCache(0))
     rng = np.random.default_rng(1)
     trained = estimator.training(runs, market.skus, NODE_COUNTS)
     served = estimator.serving(services, market.skus)

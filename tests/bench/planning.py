@@ -22,7 +22,7 @@ from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.crew.crew import MOST_PROCESSES, usable_cores
+from optimizer.placement.workers.worker_pool import MOST_PROCESSES, usable_cores
 from optimizer.planner import JointPlanner
 from tests.bench.instances import SIZES, START, make_offers, make_request
 

@@ -26,6 +26,7 @@ from broker.domain.planning.workload import (
     Training,
     TrainingStack,
 )
+from optimizer.memo_cache import MemoCache
 from optimizer.performance import elementwise
 from optimizer.performance.arrays import as_array, number, smooth_max
 from optimizer.performance.constants.calibrated import load_calibration
@@ -35,7 +36,6 @@ from optimizer.performance.serving.queueing import crossing
 from optimizer.performance.training.estimate import TrainingCore, has_layout
 from optimizer.performance.training.layouts import enumerate_layouts
 from optimizer.performance.training.step import step
-from optimizer.recall import MemoCache
 from tests.performance.builders import batch, estimator, serving, sku, training
 
 COUNTS = [1, 2, 3, 4, 8]
@@ -233,7 +233,7 @@ def test_choices_of_plain_numbers_are_those_of_arrays() -> None:
 
 def test_one_case_stays_with_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array on the way (``~False`` is one's start: it is -1) halves the single estimates a second."""
-    alone = Estimator(load_gpus(), load_calibration(), recall=MemoCache(0))
+    alone = Estimator(load_gpus(), load_calibration(), memo=MemoCache(0))
     service = serving("Llama-3.1-70B", precisions=(Precision.FP8,))
     question = (service, sku("H100-SXM-80GB"), Precision.FP8, Parallelism(tp=4), 20.0)
     assert alone.serving_at(*question) is not None

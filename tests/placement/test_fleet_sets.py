@@ -145,7 +145,7 @@ def test_a_large_replica_that_rests_is_spared_in_no_hour() -> None:
     search = searched(market)
     assert search.best is not None
     assert search.best.usd == pytest.approx(2 * 1.0 + (5 + 2) * 0.1)
-    assert search.beside(np.array([[0]]), search.whole, 1)[0] == pytest.approx(2.7)
+    assert search.extended_bounds(np.array([[0]]), search.whole, 1)[0] == pytest.approx(2.7)
 
 
 def test_each_of_three_places_carries_its_part_of_a_pair_s_bound() -> None:
@@ -154,8 +154,8 @@ def test_each_of_three_places_carries_its_part_of_a_pair_s_bound() -> None:
     here = [Stand(0, 0, 1.0, 9, 1.0, 0.0), Stand(0, 0, 1.0, 9, 1.0, 0.0), Stand(0, 1, 1.0, 9, 1.0, 0.0)]
     cheap = [Stand(1, place, 1.0, 9, 0.1, 0.0) for place in (2, 3)]
     search = searched(Market((*here, *cheap), (8.0,), FleetRules(0, 3, 0.5, 0.25, 4, 2)))
-    assert np.isinf(search.beside(np.array([[0, 1]]), search.whole, 1)[0])
-    assert search.beside(np.array([[0, 2]]), search.whole, 2)[0] >= 2 * 1.0 + 6 * 0.1
+    assert np.isinf(search.extended_bounds(np.array([[0, 1]]), search.whole, 1)[0])
+    assert search.extended_bounds(np.array([[0, 2]]), search.whole, 2)[0] >= 2 * 1.0 + 6 * 0.1
 
 
 def test_a_bundle_is_bounded_by_one_replica_more_than_the_bundles_below() -> None:

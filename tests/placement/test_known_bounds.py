@@ -16,6 +16,7 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions
+from optimizer.memo_cache import MOST_KINDS, MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.known_bounds import carry
@@ -24,7 +25,6 @@ from optimizer.placement.pipeline import make_plan
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import build_problem
 from optimizer.placement.replan.warm import WarmStart
-from optimizer.recall import MOST_KINDS, MemoCache
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, planner, request, serving, total
 from tests.placement.test_replan import companies
@@ -34,14 +34,14 @@ CORE = cast("Estimator", FakeEstimator())
 FACTORS = st.lists(st.sampled_from(["0.5", "0.8", "1.0", "1.0", "1.3"]), min_size=4, max_size=4)
 
 
-def first_plan(asked: PlanRequest, offers: Sequence[Offer], recall: MemoCache) -> Plan:
-    """A plan whose proofs ``recall`` keeps."""
-    return make_plan(asked, offers, T0, OPTIONS, CORE, MovingTerms(), None, recall)
+def first_plan(asked: PlanRequest, offers: Sequence[Offer], memo: MemoCache) -> Plan:
+    """A plan whose proofs ``memo`` keeps."""
+    return make_plan(asked, offers, T0, OPTIONS, CORE, MovingTerms(), None, memo)
 
 
-def carried(asked: PlanRequest, offers: Sequence[Offer], recall: MemoCache) -> Candidates:
+def carried(asked: PlanRequest, offers: Sequence[Offer], memo: MemoCache) -> Candidates:
     """Candidates of a later search with what still holds."""
-    problem = build_problem(asked, offers, T0, MovingTerms(), recall)
+    problem = build_problem(asked, offers, T0, MovingTerms(), memo)
     candidates = build_candidates(problem, build_estimates(problem, CORE))
     carry(candidates)
     return candidates
@@ -65,9 +65,9 @@ def test_what_is_carried_over_is_no_more_than_a_service_costs_today(
     company: tuple[PlanRequest, list[Offer]], factors: list[str]
 ) -> None:
     asked, offers = company
-    recall, now = MemoCache(), repriced(offers, factors)
-    first_plan(asked, offers, recall)
-    found = carried(asked, now, recall)
+    memo, now = MemoCache(), repriced(offers, factors)
+    first_plan(asked, offers, memo)
+    found = carried(asked, now, memo)
     for service in asked.workloads:
         if service.name in found.bounds:
             alone = plan(request(replace(service, unplaced_usd=None)), now)
@@ -93,9 +93,9 @@ def test_a_planner_that_remembers_proves_no_more_than_is_true(
 
 def test_what_did_not_move_need_not_be_asked_again() -> None:
     offers = [offer("a", "1.00"), offer("b", "1.10")]
-    asked, recall = request(serving("x", [3.0]), serving("y", [1.0])), MemoCache()
-    old = first_plan(asked, offers, recall)
-    found = carried(asked, [replace(o) for o in offers], recall)
+    asked, memo = request(serving("x", [3.0]), serving("y", [1.0])), MemoCache()
+    old = first_plan(asked, offers, memo)
+    found = carried(asked, [replace(o) for o in offers], memo)
     assert found.bounded == {"x", "y"}
     assert sum(least_usd(bound) for bound in found.bounds.values()) == pytest.approx(float(total(old)))
 
@@ -110,24 +110,24 @@ def test_what_did_not_move_need_not_be_asked_again() -> None:
     ],
 )
 def test_how_much_holds_after_a_change(change: dict[str, object], part: float) -> None:
-    one, asked, recall = offer("a", "1.00", nodes=3), request(serving("x", [3.0])), MemoCache()
-    old = first_plan(asked, [one], recall)
-    found = carried(asked, [replace(one, **change)], recall)  # type: ignore[arg-type]
+    one, asked, memo = offer("a", "1.00", nodes=3), request(serving("x", [3.0])), MemoCache()
+    old = first_plan(asked, [one], memo)
+    found = carried(asked, [replace(one, **change)], memo)  # type: ignore[arg-type]
     assert least_usd(found.bounds["x"]) == pytest.approx(part * float(total(old)))
     assert not found.bounded
 
 
 def test_another_service_or_another_time_is_not_the_same() -> None:
-    one, recall = offer("a", "1.00"), MemoCache()
+    one, memo = offer("a", "1.00"), MemoCache()
     asked = request(serving("x", [3.0]))
-    first_plan(asked, [one], recall)
-    assert least_usd(carried(request(serving("x", [2.0])), [one], recall).bounds["x"]) == 0.0
+    first_plan(asked, [one], memo)
+    assert least_usd(carried(request(serving("x", [2.0])), [one], memo).bounds["x"]) == 0.0
     rules = replace(asked, policy=replace(asked.policy, providers_exclude=("z",)))
-    assert least_usd(carried(rules, [one], recall).bounds["x"]) == 0.0
+    assert least_usd(carried(rules, [one], memo).bounds["x"]) == 0.0
 
 
 def test_recall_keeps_what_was_used_last() -> None:
-    recall = MemoCache(most=2)
+    memo = MemoCache(most=2)
     made: list[int] = []
 
     def ask(question: int) -> int:
@@ -135,15 +135,15 @@ def test_recall_keeps_what_was_used_last() -> None:
             made.append(question)
             return 10 * question
 
-        return recall.once(question, answer)
+        return memo.once(question, answer)
 
     assert [ask(n) for n in (1, 2, 1, 3, 1, 2)] == [10, 20, 10, 30, 10, 20]
     assert made == [1, 2, 3, 2]
     for kind in range(MOST_KINDS + 1):
-        recall.keep(kind, kind)
-    assert recall.kept(0, int) is None
-    assert recall.kept(1, int) == 1
-    assert recall.kept(1, str) is None
-    twin = recall.copy()
+        memo.keep(kind, kind)
+    assert memo.kept(0, int) is None
+    assert memo.kept(1, int) == 1
+    assert memo.kept(1, str) is None
+    twin = memo.copy()
     twin.keep(1, 7)
-    assert (recall.kept(1, int), twin.kept(1, int)) == (1, 7)
+    assert (memo.kept(1, int), twin.kept(1, int)) == (1, 7)

@@ -21,7 +21,7 @@ from broker.domain.planning.lanes import Division
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import Batch, PlanRequest, Policy, Precision, Quota, RequestSize, Serving
 from broker.ports.planning import PlanOptions
-from optimizer.placement.fleets.lanes import MOST_LANES, LaneDemand, LaneMenu, find_lanes
+from optimizer.placement.fleets.lanes import MOST_LANES, LaneDemand, LaneOptions, find_lanes
 from tests.depth import examples
 from tests.placement.fake_estimator import GPUS, FakeEstimator
 from tests.placement.market import T0, offer, planner, request, serving, training
@@ -71,17 +71,17 @@ def alone(asked: PlanRequest, offers: Sequence[Offer]) -> Plan:
     return planner(SizedEstimator()).plan(asked, offers, T0, OPTIONS)
 
 
-def menu(rates: Sequence[Sequence[float]], usd: Sequence[float], spare: float = 0.0) -> LaneMenu:
+def menu(rates: Sequence[Sequence[float]], usd: Sequence[float], spare: float = 0.0) -> LaneOptions:
     found = np.array(rates, dtype=np.float64)
     count = len(found)
-    return LaneMenu(found, np.array(usd), np.full(count, 200), np.full(count, spare))
+    return LaneOptions(found, np.array(usd), np.full(count, 200), np.full(count, spare))
 
 
 def flat(rate: float, shares: Sequence[float]) -> LaneDemand:
     return LaneDemand(np.array([rate]), np.ones(1), np.array(shares))
 
 
-def usd_of(parts: np.ndarray, of: LaneMenu, demand: LaneDemand) -> float:
+def usd_of(parts: np.ndarray, of: LaneOptions, demand: LaneDemand) -> float:
     """What whole units cost that carry the load of each lane."""
     total = 0.0
     for row, rates, usd, spare in zip(parts, of.requests_per_s, of.usd_per_hour, of.spare_units, strict=True):
@@ -94,7 +94,7 @@ def usd_of(parts: np.ndarray, of: LaneMenu, demand: LaneDemand) -> float:
     return total
 
 
-def least_of_two(of: LaneMenu, demand: LaneDemand) -> float:
+def least_of_two(of: LaneOptions, demand: LaneDemand) -> float:
     """The cheapest counts of two kinds: one takes the sizes at which it is relatively best."""
     rate = float(demand.requests_per_s[0])
     best = math.inf

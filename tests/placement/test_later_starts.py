@@ -14,13 +14,13 @@ from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.workload import FleetLimits, Policy
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.crew.asks import BoundAsk
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.columns import due_s, time_of
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import build_problem
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.workers.asks import BoundAsk
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, request, serving, training
 from tests.placement.test_waiting import block

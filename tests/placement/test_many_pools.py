@@ -329,7 +329,7 @@ def test_duals_of_starts_only_climb() -> None:
         least, duals = market.least_usd(), market.search().duals
         if not np.isfinite(least):
             continue
-        climbed, covers = duals.climb(least)
+        climbed, covers = duals.ascend(least)
         nothing = np.zeros(len(duals.slots.demand))
         before, after = (one.bounds_usd(None, nothing, np.inf).sum() for one in (duals, climbed))
         assert before - SLIGHT <= after <= least + SLIGHT

@@ -45,7 +45,7 @@ class Later:
     cents: int
     remembered: bool = False
 
-    def prove_beside(self) -> None:
+    def prove_in_background(self) -> None:
         raise AssertionError("nobody is idle here")
 
     def prove_on(self) -> None:

@@ -17,10 +17,10 @@ from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress
 from optimizer.placement.columns.carried import Past, carried_bound_usd, recosted_usd
-from optimizer.placement.crew.crew import Crew
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.replan.replan import Replanned
 from optimizer.placement.replan.warm import WarmStart
+from optimizer.placement.workers.worker_pool import WorkerPool
 from tests.depth import examples
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 
@@ -201,17 +201,17 @@ def test_a_dearer_offer_beside_a_cheaper_one_with_room_still_stands() -> None:
     assert {p.offer_id for p in stays.plan.placements} == {"a", "b"}
 
 
-def test_the_crew_of_a_repair_knows_what_leaving_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workers_of_a_repair_know_what_leaving_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     offers = [offer("a", "1.00"), offer("b", "1.10")]
     asked = request(serving("x", [3.0]))
     old, hired_for = plan(asked, offers), []
 
     @contextmanager
-    def hired(problem: Problem, processes: int) -> Iterator[Crew]:
+    def worker_pool(problem: Problem, processes: int) -> Iterator[WorkerPool]:
         hired_for.append((problem.held, processes))
-        yield Crew(problem)
+        yield WorkerPool(problem)
 
-    monkeypatch.setattr("optimizer.placement.replan.replan.hired", hired)
+    monkeypatch.setattr("optimizer.placement.replan.replan.worker_pool", worker_pool)
     monkeypatch.setattr(
         "optimizer.placement.replan.replan.processes_for", lambda _problem, options: options.workers
     )

@@ -18,15 +18,15 @@ import numpy as np
 from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.planning.plan import Baseline
 from broker.domain.planning.workload import Serving
+from optimizer.placement.baselines.cheapest_gpu_hour import cheapest_gpu_hour_column
 from optimizer.placement.baselines.converged import converged_pool, least_pool_cents, steady_groups
-from optimizer.placement.baselines.strategies import cheapest_gpu_hour_column
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.group_costs import least_cents
 from optimizer.placement.problem.columns import Column, in_cents, in_usd
 from optimizer.placement.problem.problem import Bools, OfferTable, Problem
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock, never
-from optimizer.placement.search.party_search import placed_by_parties
+from optimizer.placement.search.group_search import placed_by_groups
 
 LEAST_WORK_SECONDS = 2.0
 NAMES = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
@@ -39,7 +39,7 @@ PLACED_SECONDS = 0.01
 """Time to place one run by the cheapest GPU-hours, or one workload on a pool."""
 FLEET_SECONDS = 0.04
 """Time to place one service by the cheapest GPU-hours."""
-PARTY_SECONDS = 0.15
+PLACED_GROUP_SECONDS = 0.15
 """Time to place one dependency group."""
 
 
@@ -242,11 +242,11 @@ def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
     work = scene.work(left_s)
 
     def out_of_work() -> bool:
-        scene.clock.count(PARTY_SECONDS)
+        scene.clock.count(PLACED_GROUP_SECONDS)
         return work.over()
 
     candidates = build_candidates(problem, scene.candidates.estimates)
-    chosen = placed_by_parties(candidates, out_of_work)
+    chosen = placed_by_groups(candidates, out_of_work)
     if chosen is None or len(chosen) < len(scene.placed):
         return _Tried(None, work.over())
     total = sum(column.total_cents for column in chosen.values())

@@ -15,7 +15,7 @@ import numpy as np
 
 from broker.domain.market.offer import Tier
 from optimizer.placement.columns.candidates import Candidates
-from optimizer.placement.columns.fleet_pool import free_beside
+from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.fleets.cases import Replicas
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.columns import Column, Piece, price_cents
@@ -111,7 +111,7 @@ def _flat(
     flat = replace(case, demand=np.full_like(case.demand, case.demand.max(initial=0.0)))
     after = case.service.starts_after
     after_s, place = (None, None) if after is None else chosen[after].end
-    free = free_beside(candidates, case.service, ledger, after_s)
+    free = remaining_nodes(candidates, case.service, ledger, after_s)
     made = model_fleets(problem, flat, free, [after_s])
     linked = [placed_after(problem, column, place) for column in made]
     yield from sorted(linked, key=lambda column: column.total_cents)
@@ -128,8 +128,8 @@ def _held_throughout(problem: Problem, chosen: Mapping[str, Column]) -> Converge
     cost = sum(piece.cost_cents for piece in pieces)
     if not Ledger(problem).fits(Column(min(chosen), pieces, cost)):
         return None
-    beside = sum(c.penalty_cents + c.delay_cents + c.transfer_cents for c in chosen.values())
-    return ConvergedPool(cost + beside, cost, sum(most.values()), chosen)
+    other_cents = sum(c.penalty_cents + c.delay_cents + c.transfer_cents for c in chosen.values())
+    return ConvergedPool(cost + other_cents, cost, sum(most.values()), chosen)
 
 
 def _most_at_once(chosen: Mapping[str, Column]) -> dict[int, int]:

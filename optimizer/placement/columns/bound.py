@@ -21,7 +21,7 @@ import numpy as np
 from broker.domain.planning.transfer import Place
 from optimizer.placement.columns.candidates import MOST_AMOUNTS, Candidates, floor_cents, unplaced_cents
 from optimizer.placement.columns.master import Limits, solve_master
-from optimizer.placement.columns.run_pool import GHOST_END_S, RunPool, ghost_of
+from optimizer.placement.columns.run_pool import DUMMY_END_S, RunPool, dummy_column_of
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.delays import delay_cents
 
@@ -53,27 +53,27 @@ def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], li
     columns: list[Column] = []
     for pool in pools.values():
         columns.extend(pool.columns)
-        ghost = ghost_of(candidates, pool)
-        if ghost is not None:
-            columns.append(ghost)
-    columns.extend(_service_ghosts(candidates, columns))
+        dummy = dummy_column_of(candidates, pool)
+        if dummy is not None:
+            columns.append(dummy)
+    columns.extend(_service_dummies(candidates, columns))
     found = solve_master(candidates.problem.unpooled(), columns, limits)
     if found is None or not np.isfinite(found.bound_cents):
         return None
     return int(np.ceil(found.bound_cents * (1 - 1e-12) - 1e-6))
 
 
-def _service_ghosts(candidates: Candidates, columns: list[Column]) -> list[Column]:
-    ghosts = []
+def _service_dummies(candidates: Candidates, columns: list[Column]) -> list[Column]:
+    dummies = []
     for service in candidates.problem.services():
         ends: list[tuple[float | None, Place | None]] = [(None, None)]
         if service.starts_after is not None:
             ends = list(dict.fromkeys(c.end for c in columns if c.workload == service.starts_after))
         for end, place in ends:
-            cents = 0 if end == GHOST_END_S else candidates.least_service_cents(service, end)
+            cents = 0 if end == DUMMY_END_S else candidates.least_service_cents(service, end)
             if cents is not None:
-                delay = 0 if end == GHOST_END_S else delay_cents(candidates.problem, service.name, end)
-                ghosts.append(
+                delay = 0 if end == DUMMY_END_S else delay_cents(candidates.problem, service.name, end)
+                dummies.append(
                     Column(service.name, (), cents, after_s=end, after_place=place, delay_cents=delay)
                 )
-    return ghosts
+    return dummies

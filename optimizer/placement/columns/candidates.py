@@ -12,8 +12,6 @@ import numpy as np
 from broker.domain.basics.money import MICRO, ZERO
 from broker.domain.planning.plan import CandidateCounts, Obstacle
 from broker.domain.planning.workload import Serving
-from optimizer.placement.crew.asks import BoundAsk
-from optimizer.placement.crew.crew import Crew, Task, nothing
 from optimizer.placement.fleets.bound import FleetBound, hourly_bound
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.columns import due_s, time_of
@@ -26,6 +24,8 @@ from optimizer.placement.problem.problem import Floats, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runs.builder import build_run_candidates, most_each
 from optimizer.placement.runs.candidates import RunCandidates, last_second
+from optimizer.placement.workers.asks import BoundAsk
+from optimizer.placement.workers.worker_pool import Task, WorkerPool, nothing
 
 MOST_ENDS = 8
 """How many ends of a run are evaluated when the services that follow it are bounded."""
@@ -49,7 +49,7 @@ class Candidates:
     runs: Mapping[str, RunCandidates]
     fleets: dict[str, FleetCase]
     bounds: dict[str, FleetBound]
-    crew: Crew
+    workers: WorkerPool
     bounded: set[str] = field(default_factory=set)
 
     @property
@@ -82,7 +82,7 @@ class Candidates:
                     return
                 yield self.bound_task(service.name)
 
-        self.crew.work(tasks(), out_of_time)
+        self.workers.run(tasks(), out_of_time)
 
     def bound_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
         """The task that computes one service's bound."""
@@ -108,7 +108,7 @@ class Candidates:
                     return
                 yield self._terms_task(name)
 
-        self.crew.work(tasks(), out_of_time)
+        self.workers.run(tasks(), out_of_time)
 
     def _terms_task(self, name: str) -> Task:
         """The task that computes one service's bound with its minimum terms."""
@@ -140,7 +140,7 @@ class Candidates:
                 ]
                 if not tasks or out_of_time():
                     break
-                self.crew.work(iter(tasks), out_of_time)
+                self.workers.run(iter(tasks), out_of_time)
 
     def _end_task(self, name: str, end_s: float) -> Task:
         """The task that computes the bound of one service that starts when its run ends at ``end_s``."""
@@ -296,7 +296,7 @@ def build_candidates(
     problem: Problem,
     estimates: Estimates,
     out_of_time: Callable[[], bool] | None = None,
-    crew: Crew | None = None,
+    workers: WorkerPool | None = None,
 ) -> Candidates:
     """Applies the gates and builds the candidates of every workload; with ``out_of_time``, also bounds
     services.
@@ -311,7 +311,7 @@ def build_candidates(
             out_of_time()
     fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
     bounds = {name: hourly_bound(problem, case) for name, case in fleets.items()}
-    found = Candidates(problem, estimates, runs, fleets, bounds, crew or Crew(problem))
+    found = Candidates(problem, estimates, runs, fleets, bounds, workers or WorkerPool(problem))
     if out_of_time is not None:
         found.bound_services(out_of_time)
     return found

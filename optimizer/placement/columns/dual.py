@@ -23,11 +23,11 @@ from optimizer.placement.columns.candidates import (
 from optimizer.placement.columns.priced_runs import priced_runs
 from optimizer.placement.columns.prices import StockPrices, counted_midway, middle_s
 from optimizer.placement.columns.run_pool import RunPool
-from optimizer.placement.crew.asks import PricedAnswer, PricedAsk
-from optimizer.placement.crew.crew import Task
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.problem.units import FleetCase, surcharged
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.workers.asks import PricedAnswer, PricedAsk
+from optimizer.placement.workers.worker_pool import Task
 
 ROUNDING_USD = 0.005
 KEPT_PRICES = 4
@@ -121,7 +121,7 @@ class Dual:
         def enough() -> bool:
             return tally.hoped_usd <= beat_usd or out_of_time()
 
-        self.candidates.crew.work(self._tasks(tally, worth_usd, enough), out_of_time)
+        self.candidates.workers.run(self._tasks(tally, worth_usd, enough), out_of_time)
         return DualPoint(prices, tally.least_usd, tally.total_usd)
 
     def most_usd(self, prices: StockPrices, known_usd: Mapping[str, float]) -> float:
@@ -134,7 +134,7 @@ class Dual:
         anything.
         """
         tasks = list(self._tasks(self._tally(prices, most_usd), worth_usd, never))
-        self.candidates.crew.later(tasks)
+        self.candidates.workers.prefetch(tasks)
         return bool(tasks)
 
     def _tally(self, prices: StockPrices, most_usd: Mapping[str, float]) -> _Tally:

@@ -55,7 +55,7 @@ def first_fleets(
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is not None and nominal is None:
             continue
-        free = free_beside(candidates, service, ledger, nominal)
+        free = remaining_nodes(candidates, service, ledger, nominal)
         case = candidates.fleets[service.name]
         if quick and out_of_time():
             columns = quick_fleets(candidates.problem, case, free, ends, HURRIED_UNITS)
@@ -94,7 +94,7 @@ def ledger_of(candidates: Candidates, chosen: Mapping[str, Column], without: str
     return ledger
 
 
-def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_s: float | None) -> Ints:
+def remaining_nodes(candidates: Candidates, service: Serving, ledger: Ledger, after_s: float | None) -> Ints:
     """Nodes [O] that the ledger leaves free for the whole duration of a service."""
     start = int(time_of(candidates.problem, candidates.fleets[service.name], after_s).floor_s)
     free = free_nodes(candidates.problem)
@@ -104,7 +104,7 @@ def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_
     return within_quotas(candidates.problem, case, free, ledger.quota_taken, start)
 
 
-def openings_beside(problem: Problem, case: FleetCase, ledger: Ledger) -> Openings | None:
+def remaining_by_hour(problem: Problem, case: FleetCase, ledger: Ledger) -> Openings | None:
     """Nodes that the ledger leaves free in each hour and in the cold start before it; None if this does not
     change over time.
     """
@@ -144,7 +144,7 @@ def unlimited_fleets(
         case = candidates.fleets[service.name]
         columns = model_fleets(problem, case, free_nodes(problem), ends, out_of_time=out_of_time)
         if not _any_fits(columns, ledger, nominal):
-            free = free_beside(candidates, service, ledger, nominal)
+            free = remaining_nodes(candidates, service, ledger, nominal)
             columns += model_fleets(problem, case, free, ends, out_of_time=out_of_time)
         found.extend(columns)
         _place(ledger, columns, nominal)

@@ -68,7 +68,7 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
         )
     offers = problem.table.offers
     scarcity = {} if centre is None else centre.prices.charged(problem)
-    problem.recall.keep(
+    problem.memo.keep(
         _slot(problem),
         KnownBounds(
             problem.request,
@@ -87,7 +87,7 @@ def _slot(problem: Problem) -> Hashable:
 def carry(candidates: Candidates) -> KnownBounds | None:
     """Gives each service the part of its old bound that still holds; returns the source, or None."""
     problem = candidates.problem
-    known = problem.recall.kept(_slot(problem), KnownBounds)
+    known = problem.memo.kept(_slot(problem), KnownBounds)
     if known is None or not _is_comparable(problem, known):
         return None
     share = _shares(problem, known)

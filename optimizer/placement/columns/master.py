@@ -73,13 +73,13 @@ class MasterModel:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A subset of the workloads that is chosen again while all others keep what they hold (``beside``).
+    """A subset of the workloads that is chosen again while all others keep what they hold (``taken``).
 
     ``budget_cents``: what the others leave of the budget; None if there is no budget.
     """
 
     names: frozenset[str]
-    beside: Ledger
+    taken: Ledger
     budget_cents: int | None
 
 
@@ -92,7 +92,7 @@ def build_master(
     """Builds variables, then one constraint family after another, then the objective; None if time runs out
     first.
     """
-    rows = contended_rows(problem, columns, out_of_time, None if part is None else part.beside)
+    rows = contended_rows(problem, columns, out_of_time, None if part is None else part.taken)
     if rows is None:
         return None
     budget = problem.request.budget_usd

@@ -72,13 +72,13 @@ class Proving:
         """
         self._take(self._point(self.centre.prices, out_of_time))
 
-    def look_ahead(self) -> None:
+    def prefetch(self) -> None:
         """Gives idle workers evaluations for later: without prices, at the next prices, or at the best
         prices.
         """
-        if not self.candidates.crew.size:
+        if not self.candidates.workers.size:
             return
-        self.candidates.crew.fold()
+        self.candidates.workers.collect()
         for prices in (StockPrices(), self._next_prices(), self.centre.prices):
             most = self.pool.least_usd(prices, self.candidates.fleets)
             if self.dual.ahead(prices, most, self.worth_usd()):
@@ -86,15 +86,15 @@ class Proving:
 
     def gather(self) -> None:
         """Collects what other processes have evaluated and raises the bound accordingly."""
-        if self.candidates.crew.size:
-            self.candidates.crew.fold()
+        if self.candidates.workers.size:
+            self.candidates.workers.collect()
             self._take(self.dual.evaluate(self.centre.prices, {}, float("inf"), lambda: True))
 
-    def prove_beside(self) -> None:
+    def prove_in_background(self) -> None:
         """Lets idle workers evaluate in the background until ``prove_on`` collects their answers."""
         self.search.prices = self.centre.prices
         if not self.search.done:
-            self.look_ahead()
+            self.prefetch()
 
     def prove_on(self) -> None:
         """Continues to evaluate until the time is over or the gap is reached."""

@@ -26,7 +26,7 @@ LEAN_FASTEST = 2
 SORTED_AT_MOST = 4096
 MAX_STARTS = 24
 START_ROUNDS = 3
-GHOST_END_S = -1.0
+DUMMY_END_S = -1.0
 
 
 @dataclass(slots=True)
@@ -226,7 +226,7 @@ def _ends_by_run(pools: Mapping[str, RunPool], offer: int) -> Mapping[str, set[i
     return ends
 
 
-def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
+def dummy_column_of(candidates: Candidates, pool: RunPool) -> Column | None:
     """A dummy column that represents every candidate without a column: it costs the least of them and holds
     nothing.
 
@@ -239,4 +239,4 @@ def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
     followers = len(candidates.problem.followers(pool.found.run.name))
     cents = floor_cents(rest, placements=1 + MOST_AMOUNTS * followers)
     least = floor_cents(float(pool.found.cost_usd.min()))
-    return Column(pool.found.run.name, (), cents, end_s=GHOST_END_S, budget_cents=min(cents, least))
+    return Column(pool.found.run.name, (), cents, end_s=DUMMY_END_S, budget_cents=min(cents, least))

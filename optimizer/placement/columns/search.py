@@ -35,7 +35,7 @@ def controllable_gap_of(objective_cents: int, bound_cents: int, left_out_cents: 
 class Proof(Protocol):
     """A proof that can be continued after the search has ended."""
 
-    def prove_beside(self) -> None:
+    def prove_in_background(self) -> None:
         """Lets idle workers continue in the background."""
 
     def prove_on(self) -> None:

@@ -29,9 +29,9 @@ from optimizer.placement.problem.stock import limits_at
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import Run
 from optimizer.placement.runs.columns import build_run_column
-from optimizer.placement.search.moves import party_cents
+from optimizer.placement.search.moves import group_total_cents
+from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import Rival, because, main_piece, named
-from optimizer.placement.search.standing import Standing
 
 NEXT_BEST = 3
 LOOKED_AT = 48
@@ -88,13 +88,13 @@ def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
     yield from sorted(same, key=lambda column: column.total_cents)
 
 
-def alternative(candidates: Candidates, standing: Standing, rival: Rival) -> Alternative:
+def alternative(candidates: Candidates, state: PlanState, rival: Rival) -> Alternative:
     """A second-best option in the form in which the plan reports it."""
     column = rival.column
-    mine = standing.chosen[column.workload]
+    mine = state.chosen[column.workload]
     more = column.total_cents - mine.total_cents
     if rival.way is not None:
-        of_all = rival.cents - (party_cents(candidates, standing.chosen, rival.party) or 0)
+        of_all = rival.cents - (group_total_cents(candidates, state.chosen, rival.group) or 0)
         # A service that starts later is no saving, although it then costs fewer hours.
         more = max(more, of_all) if column.end_s > mine.end_s else of_all
     return Alternative(
@@ -102,31 +102,31 @@ def alternative(candidates: Candidates, standing: Standing, rival: Rival) -> Alt
         cost_usd=in_usd(column.cost_cents),
         more_usd=in_usd(more),
         later_hours=(column.end_s - mine.end_s) / 3600 if mine.end_s else None,
-        rule=_against(candidates, standing, mine, rival),
-        because=reason(candidates, standing, mine, rival),
+        rule=_against(candidates, state, mine, rival),
+        because=reason(candidates, state, mine, rival),
     )
 
 
-def reason(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> str:
+def reason(candidates: Candidates, state: PlanState, mine: Column, rival: Rival) -> str:
     """Why an option was not chosen, considering the workloads that hold what it needs."""
-    if standing.budget_cents is not None:
-        return because(candidates, standing.chosen, mine, rival)
-    return because(candidates, near(standing, rival.column, (mine.workload, *rival.party.names)), mine, rival)
+    if state.budget_cents is not None:
+        return because(candidates, state.chosen, mine, rival)
+    return because(candidates, near(state, rival.column, (mine.workload, *rival.group.names)), mine, rival)
 
 
-def near(standing: Standing, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
+def near(state: PlanState, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
     """Part of the plan: the workloads ``names``, and those that hold an offer of the column ``wish``."""
-    reach = standing.candidates.problem.table.pools.reach
+    reach = state.candidates.problem.table.pools.reach
     offers = {offer for piece in wish.pieces for offer in reach(piece.offer)}
-    holders = {name for offer in offers for name in standing.holders.get(offer, ())}
-    return {name: standing.chosen[name] for name in sorted({*holders, *names}) if name in standing.chosen}
+    holders = {name for offer in offers for name in state.holders.get(offer, ())}
+    return {name: state.chosen[name] for name in sorted({*holders, *names}) if name in state.chosen}
 
 
-def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> BindingRule:
+def _against(candidates: Candidates, state: PlanState, mine: Column, rival: Rival) -> BindingRule:
     """The rule that excludes an option."""
     second = rival.column
     if rival.way is None:
-        with standing.without(rival.party.names) as room:
+        with state.without(rival.group.names) as room:
             over = room.budget_cents is not None and second.cost_cents > room.budget_cents
             if over and room.ledger.fits(second):
                 return BindingRule.BUDGET
@@ -149,7 +149,7 @@ class Limit:
 
 
 def binding_limit(
-    candidates: Candidates, standing: Standing, mine: Column, ways: Sequence[Alternative], *, tried: bool
+    candidates: Candidates, state: PlanState, mine: Column, ways: Sequence[Alternative], *, tried: bool
 ) -> Limit:
     """The rule without which the workload would cost less.
 
@@ -159,13 +159,13 @@ def binding_limit(
     """
     held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
     if held is not None:
-        what = described_beside(candidates, mine, candidates.problem.index_of[held.offer_id])
+        what = described_apart(candidates, mine, candidates.problem.index_of[held.offer_id])
         return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {what} {held.because}")
     run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
     if not tried:
         return Limit(BindingRule.PRICE)
     if isinstance(run, Serving):
-        if not bandwidth_binds(candidates, standing, run, mine):
+        if not bandwidth_binds(candidates, state, run, mine):
             return Limit(BindingRule.PRICE)
         return Limit(
             BindingRule.BANDWIDTH, "memory bandwidth limits it: with twice as much it would cost less"
@@ -205,7 +205,7 @@ def described(offer: Offer) -> str:
     return f"{offer.sku.gpus_per_node} x {offer.sku.gpu}{spot} at {offer.provider} in {offer.region}"
 
 
-def described_beside(candidates: Candidates, mine: Column, other: int) -> str:
+def described_apart(candidates: Candidates, mine: Column, other: int) -> str:
     """An offer in words, with its zone or id if ``mine`` uses an offer with the same description."""
     offers = candidates.problem.table.offers
     offer = offers[other]
@@ -237,13 +237,13 @@ class Ranked:
         return not self.is_open, self.way.more_usd, self.way.later_hours or 0.0
 
 
-def ranked(candidates: Candidates, standing: Standing, rivals: Iterable[Rival]) -> list[Ranked]:
+def ranked(candidates: Candidates, state: PlanState, rivals: Iterable[Rival]) -> list[Ranked]:
     """Possible options by additional cost, the earlier one first if equal; then the impossible ones."""
-    ways = (Ranked(alternative(candidates, standing, rival), rival) for rival in rivals)
+    ways = (Ranked(alternative(candidates, state, rival), rival) for rival in rivals)
     return sorted(ways, key=lambda one: one.order)
 
 
-def second_best(candidates: Candidates, standing: Standing, first: Ranked | None) -> str | None:
+def second_best(candidates: Candidates, state: PlanState, first: Ranked | None) -> str | None:
     """The best of the ranked options, with what it costs more and how much later or slower it is.
 
     None if it is impossible; the reason for that is reported as a limit.
@@ -251,8 +251,8 @@ def second_best(candidates: Candidates, standing: Standing, first: Ranked | None
     if first is None or not first.is_open:
         return None
     column, more = first.rival.column, first.way.more_usd
-    mine = standing.chosen[column.workload]
-    what = described_beside(candidates, mine, main_piece(column).offer)
+    mine = state.chosen[column.workload]
+    what = described_apart(candidates, mine, main_piece(column).offer)
     share = f" ({100 * float(more / in_usd(mine.cost_cents)):.1f} %)" if mine.cost_cents else ""
     money = f"it costs {usd_words(more)} more{share}" if more else "it costs the same"
     return f"the next best is {what}: {money} and {_pace(candidates, mine, column)}"
@@ -285,14 +285,14 @@ class _Wish:
 
 
 def scarcities(
-    candidates: Candidates, standing: Standing, ways: Mapping[str, Sequence[Column]]
+    candidates: Candidates, state: PlanState, ways: Mapping[str, Sequence[Column]]
 ) -> tuple[Scarcity, ...]:
     """What more nodes of each contended offer would save, largest saving first. ``ways``: options of each
     workload.
     """
     by_offer: defaultdict[int, dict[str, _Wish]] = defaultdict(dict)
     for name in sorted(ways):
-        for wish in _wishes(candidates, standing, name, ways[name]):
+        for wish in _wishes(candidates, state, name, ways[name]):
             best = by_offer[wish.offer].get(name)
             if best is None or wish > best:
                 by_offer[wish.offer][name] = wish
@@ -301,28 +301,28 @@ def scarcities(
     return tuple(found[:MOST_SCARCE])
 
 
-def _wishes(candidates: Candidates, standing: Standing, name: str, ways: Sequence[Column]) -> Iterator[_Wish]:
-    placed = standing.chosen.get(name)
+def _wishes(candidates: Candidates, state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wish]:
+    placed = state.chosen.get(name)
     now = placed.total_cents if placed is not None else unplaced_cents(candidates.problem, name)
     if now is None:
         return
     cheaper = sorted((way for way in ways if way.total_cents < now), key=lambda way: way.total_cents)
-    with standing.without((name,)) as room:
+    with state.without((name,)) as room:
         for way in cheaper[:WISHES]:
             affordable = room.budget_cents is None or way.cost_cents <= room.budget_cents
-            short = {o: n for o in {p.offer for p in way.pieces} if (n := short_nodes(standing, way, o))}
+            short = {o: n for o in {p.offer for p in way.pieces} if (n := short_nodes(state, way, o))}
             if affordable and len(short) == 1:
                 ((offer, nodes),) = short.items()
                 yield _Wish(now - way.total_cents, name, offer, nodes)
 
 
-def short_nodes(standing: Standing, way: Column, offer: int) -> int:
+def short_nodes(state: PlanState, way: Column, offer: int) -> int:
     """Nodes of an offer that an option lacks, given what is taken."""
     mine = [span for piece in way.pieces if piece.offer == offer for span in piece.spans]
-    taken = standing.ledger.taken.get(offer, [])
+    taken = state.ledger.taken.get(offer, [])
     times = np.array(sorted({edge for a, b, _ in (*mine, *taken) for edge in (a, b)}), dtype=np.int64)
     held, asked = (_level(times, spans) for spans in (taken, mine))
-    over = held + asked - limits_at(standing.candidates.problem, offer, times)
+    over = held + asked - limits_at(state.candidates.problem, offer, times)
     return int(np.where(asked > 0, over, 0).max(initial=0))
 
 

@@ -20,10 +20,16 @@ from optimizer.placement.columns.run_pool import bare_pools
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Problem
-from optimizer.placement.search.moves import DependencyGroup, cheaper_way, parties, party_cents, room_beside
+from optimizer.placement.search.moves import (
+    DependencyGroup,
+    cheaper_way,
+    dependency_groups,
+    group_total_cents,
+    remaining_capacity,
+)
 from optimizer.placement.search.solve import Solution
 
-MOST_PARTIES = 8
+MOST_GROUPS = 8
 MOST_NAMED = 3
 
 
@@ -31,11 +37,11 @@ MOST_NAMED = 3
 class Cheaper:
     """A dependency group that costs less on community hosts of ``providers``: cents as planned, and there.
 
-    ``beside``: what these cents include apart from the lead's cost: followers, their delay, lateness.
+    ``includes``: what these cents include apart from the lead's cost: followers, their delay, lateness.
     """
 
     lead: str
-    beside: tuple[str, ...]
+    includes: tuple[str, ...]
     providers: tuple[str, ...]
     planned_cents: int
     cents: int
@@ -61,46 +67,46 @@ def community_notes(
 
 
 def _with(one: Cheaper) -> str:
-    if not one.beside:
+    if not one.includes:
         return one.lead
-    first = ", ".join(one.beside[:-1])
-    return f"{one.lead} with {f'{first} and ' if first else ''}{one.beside[-1]}"
+    first = ", ".join(one.includes[:-1])
+    return f"{one.lead} with {f'{first} and ' if first else ''}{one.includes[-1]}"
 
 
 def _cheaper(candidates: Candidates, solution: Solution, hurry: Callable[[], bool]) -> Iterator[Cheaper]:
     chosen = dict(solution.choice.columns)
     tried = _dearest(candidates, chosen)
     wider = _with_community(candidates, tried)
-    lent = {party.lead: _lent(candidates, wider, party) for party in tried}
+    lent = {group.lead: _lent(candidates, wider, group) for group in tried}
     if not any(mask.any() for mask in lent.values()):
         return
     open_to_all = build_candidates(wider, candidates.estimates)
     pools = bare_pools(open_to_all)
-    for party in tried:
+    for group in tried:
         if hurry():
             return
-        planned = party_cents(candidates, chosen, party)
-        if planned is None or not lent[party.lead].any():
+        planned = group_total_cents(candidates, chosen, group)
+        if planned is None or not lent[group.lead].any():
             continue
-        room = room_beside(candidates, chosen, party.names)
-        same = cheaper_way(candidates, solution.pools, party, room, planned)
-        before = planned if same is None else party_cents(candidates, same, party) or planned
-        way = cheaper_way(open_to_all, pools, party, room, before)
-        cents = None if way is None else party_cents(candidates, way, party)
+        room = remaining_capacity(candidates, chosen, group.names)
+        same = cheaper_way(candidates, solution.pools, group, room, planned)
+        before = planned if same is None else group_total_cents(candidates, same, group) or planned
+        way = cheaper_way(open_to_all, pools, group, room, before)
+        cents = None if way is None else group_total_cents(candidates, way, group)
         if way is None or cents is None:
             continue
-        providers = _providers(candidates, way.values(), lent[party.lead])
+        providers = _providers(candidates, way.values(), lent[group.lead])
         if providers:
-            planned_columns = [chosen[name] for name in party.names if name in chosen]
-            beside = _beside(party, [*planned_columns, *way.values()])
+            planned_columns = [chosen[name] for name in group.names if name in chosen]
+            includes = _included(group, [*planned_columns, *way.values()])
             chosen = {name: way.get(name, column) for name, column in chosen.items()}
-            yield Cheaper(party.lead, beside, providers, before, cents)
+            yield Cheaper(group.lead, includes, providers, before, cents)
 
 
-def _beside(party: DependencyGroup, columns: Sequence[Column]) -> tuple[str, ...]:
+def _included(group: DependencyGroup, columns: Sequence[Column]) -> tuple[str, ...]:
     """What a group's cents include apart from the lead's cost."""
     placed = {column.workload for column in columns}
-    words = [name for name in party.followers if name in placed]
+    words = [name for name in group.followers if name in placed]
     if any(column.delay_cents for column in columns):
         words.append("the delay")
     if any(column.penalty_cents for column in columns):
@@ -110,15 +116,15 @@ def _beside(party: DependencyGroup, columns: Sequence[Column]) -> tuple[str, ...
 
 def _dearest(candidates: Candidates, chosen: Mapping[str, Column]) -> list[DependencyGroup]:
     """Placed dependency groups, most expensive first."""
-    placed = [party for party in parties(candidates) if party.lead in chosen]
-    cents = {party: party_cents(candidates, chosen, party) or 0 for party in placed}
-    return sorted(placed, key=lambda party: (-cents[party], party.lead))[:MOST_PARTIES]
+    placed = [group for group in dependency_groups(candidates) if group.lead in chosen]
+    cents = {group: group_total_cents(candidates, chosen, group) or 0 for group in placed}
+    return sorted(placed, key=lambda group: (-cents[group], group.lead))[:MOST_GROUPS]
 
 
 def _with_community(candidates: Candidates, tried: Sequence[DependencyGroup]) -> Problem:
     """The problem of these groups alone, with every kind of host allowed."""
     problem = candidates.problem
-    names = {name for party in tried for name in party.names}
+    names = {name for group in tried for name in group.names}
     asked = tuple(_open(workload) for workload in problem.request.workloads if workload.name in names)
     policy = replace(problem.request.policy, hosts=tuple(HostKind))
     request = replace(problem.request, workloads=asked, policy=policy)
@@ -129,10 +135,10 @@ def _open(workload: Workload) -> Workload:
     return replace(workload, policy=replace(workload.policy, hosts=None))
 
 
-def _lent(candidates: Candidates, wider: Problem, party: DependencyGroup) -> Bools:
+def _lent(candidates: Candidates, wider: Problem, group: DependencyGroup) -> Bools:
     """Offers [O] that a group may use only if community hosts are allowed."""
     found = np.zeros(len(wider.table), dtype=np.bool_)
-    for name in party.names:
+    for name in group.names:
         before = open_gates(candidates.problem, candidates.problem.request.workload(name)).passing
         found |= open_gates(wider, wider.request.workload(name)).passing & ~before
     return found

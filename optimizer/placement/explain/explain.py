@@ -42,10 +42,10 @@ from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.improve import blockers
-from optimizer.placement.search.moves import party_cents
+from optimizer.placement.search.moves import group_total_cents
+from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import Rival, main_piece, named, rival_at, rival_in
 from optimizer.placement.search.solve import Solution
-from optimizer.placement.search.standing import Standing
 
 CHEAPER_LOOKED_AT = 5
 LEAST_TOLD = 20
@@ -99,16 +99,16 @@ class Explainer:
     limits_untried: bool = False
     _told: dict[str, _Told] = field(default_factory=dict)
     _fleet_limits: Mapping[str, tuple[str, ...]] | None = None
-    _standing: Standing = field(init=False)
+    _state: PlanState = field(init=False)
     _known: Mapping[str, Sequence[Column]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._standing = Standing(self.candidates, dict(self.solution.choice.columns))
+        self._state = PlanState(self.candidates, dict(self.solution.choice.columns))
         self._known = by_workload(self.solution.columns)
 
     def scarcity(self) -> tuple[Scarcity, ...]:
         """What more nodes of each contended offer would save."""
-        return scarcities(self.candidates, self._standing, self._known)
+        return scarcities(self.candidates, self._state, self._known)
 
     def why(self, column: Column, piece: Piece) -> Why:
         """The explanation of one placement."""
@@ -151,13 +151,13 @@ class Explainer:
         else:
             make = coarse_fleets if hurried else model_fleets
             ways = next_ways(self.candidates, self.solution.pools, known, column)
-            rivals = [rival_at(self.candidates, self._standing, column.workload, way, make) for way in ways]
+            rivals = [rival_at(self.candidates, self._state, column.workload, way, make) for way in ways]
             rivals = [one for one in rivals if self._can_stand(one) and not self._lost_near_tie(one)]
             rival = rival_in(
                 self.candidates,
                 self.solution.pools,
                 known,
-                self._standing,
+                self._state,
                 column.workload,
                 build=not hurried,
                 make=make,
@@ -166,23 +166,23 @@ class Explainer:
             rival = next(iter(rivals), None)
         elif main_piece(rival.column).offer not in {main_piece(one.column).offer for one in rivals}:
             rivals.append(rival)
-        others = ranked(self.candidates, self._standing, rivals)
+        others = ranked(self.candidates, self._state, rivals)
         known_ways = [one.way for one in others]
-        limit = binding_limit(self.candidates, self._standing, column, known_ways, tried=not hurried)
+        limit = binding_limit(self.candidates, self._state, column, known_ways, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
         named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
         of_fleet = self._limits_of_fleets().get(column.workload, ())
         limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
-        second = second_best(self.candidates, self._standing, next(iter(others), None))
+        second = second_best(self.candidates, self._state, next(iter(others), None))
         next_best = tuple(known_ways[:NEXT_BEST])
         return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second)
 
     def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
         if self._fleet_limits is None:
-            has_fleets = any(name in self.candidates.fleets for name in self._standing.chosen)
+            has_fleets = any(name in self.candidates.fleets for name in self._state.chosen)
             self.limits_untried = self.most_trials > 0 and has_fleets and self.ended()
             most = 0 if self.limits_untried else self.most_trials
-            self._fleet_limits = limits_told(self.candidates, self._standing, self._known, self.ties, most)
+            self._fleet_limits = limits_told(self.candidates, self._state, self._known, self.ties, most)
         return self._fleet_limits
 
     def _can_stand(self, rival: Rival) -> bool:
@@ -193,13 +193,13 @@ class Explainer:
         """Whether the option is cheaper in total than the one that won a near tie."""
         if rival.way is None or rival.column.workload not in self.ties:
             return False
-        return rival.cents < (party_cents(self.candidates, self._standing.chosen, rival.party) or 0)
+        return rival.cents < (group_total_cents(self.candidates, self._state.chosen, rival.group) or 0)
 
     def _runner_up(self, column: Column, rival: Rival | None) -> RunnerUp | None:
         if rival is None:
             return None
         offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
-        text = reason(self.candidates, self._standing, column, rival)
+        text = reason(self.candidates, self._state, column, rival)
         return RunnerUp(offer.offer_id, in_usd(rival.column.cost_cents), text)
 
     def _bottleneck(self, name: str, piece: Piece) -> str:
@@ -269,8 +269,8 @@ class Explainer:
         for index in order[:CHEAPER_LOOKED_AT]:
             column = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
             if column is not None:
-                beside = near(self._standing, column)
-                seen.update(dict.fromkeys(blockers(self.candidates.problem, beside, column)))
+                rivals_near = near(self._state, column)
+                seen.update(dict.fromkeys(blockers(self.candidates.problem, rivals_near, column)))
         return list(seen)
 
     def _layout_rule(self, run: Training, piece: Piece) -> Iterator[Clause]:
@@ -330,7 +330,7 @@ class Explainer:
         return f"TP{config.tp} serves more requests per dollar than smaller replicas here"
 
     def _taken_rule(self, piece: Piece) -> Iterator[Clause]:
-        says = all_taken_rule(self.candidates.problem, self._standing.ledger, piece)
+        says = all_taken_rule(self.candidates.problem, self._state.ledger, piece)
         if says is not None:
             yield Clause(Part.ASSUMED, says)
 

@@ -20,7 +20,7 @@ from optimizer.placement.explain.trials import Trials
 from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.units import Units
-from optimizer.placement.search.standing import Standing
+from optimizer.placement.search.plan_state import PlanState
 
 LEAST_SHARE = 0.002
 """Smaller savings lie within the tolerance of the fleet search."""
@@ -30,7 +30,7 @@ ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 def limits_told(
     candidates: Candidates,
-    standing: Standing,
+    state: PlanState,
     known: Mapping[str, Sequence[Column]],
     ties: Mapping[str, NearTie],
     most: int,
@@ -41,9 +41,9 @@ def limits_told(
     first. A premium that a near tie paid is not a saving.
     """
     problem = candidates.problem
-    services = [(s, standing.chosen[s.name]) for s in problem.services() if s.name in standing.chosen]
+    services = [(s, state.chosen[s.name]) for s in problem.services() if s.name in state.chosen]
     services.sort(key=lambda row: (-row[1].cost_cents, row[0].name))
-    trials = Trials(candidates, standing.chosen, most)
+    trials = Trials(candidates, state.chosen, most)
     told = {}
     for service, mine in services:
         paid = max(0, ties[service.name].more_cents) if service.name in ties else 0

@@ -16,16 +16,16 @@ from broker.domain.market.sku import Fabric
 from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.workload import Serving, Training
 from optimizer.placement.columns.candidates import Candidates
-from optimizer.placement.columns.fleet_pool import free_beside
+from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.columns import Column, Piece
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Ints, Problem
-from optimizer.placement.problem.units import FleetCase, beside, only_units
+from optimizer.placement.problem.units import FleetCase, only_units, with_remaining_stock
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import RunCandidates
+from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import main_piece
-from optimizer.placement.search.standing import Standing
 
 FASTER = 2.0
 FEW_CANDIDATES = 64
@@ -38,7 +38,7 @@ def least_usd(found: RunCandidates) -> float:
     return float(found.total_usd.min(initial=np.inf))
 
 
-def bandwidth_binds(candidates: Candidates, standing: Standing, service: Serving, mine: Column) -> bool:
+def bandwidth_binds(candidates: Candidates, state: PlanState, service: Serving, mine: Column) -> bool:
     """Whether a service would cost less if its main GPU had twice the memory bandwidth at the same price.
 
     It must then also cost no more than with twice the compute; otherwise compute is the limit. Costs are
@@ -49,9 +49,9 @@ def bandwidth_binds(candidates: Candidates, standing: Standing, service: Serving
     if memory <= 1.0:
         return False
     compute = _rate_factor(candidates, service, piece, "compute")
-    with standing.without((service.name,)) as room:
-        free = free_beside(candidates, service, room.ledger, mine.after_s)
-    case = beside(candidates.fleets[service.name], free)
+    with state.without((service.name,)) as room:
+        free = remaining_nodes(candidates, service, room.ledger, mine.after_s)
+    case = with_remaining_stock(candidates.fleets[service.name], free)
     own = sorted({one.offer for one in mine.pieces})
     case = only_units(case, np.isin(case.units.offer, own))
     now, faster, computing = (

@@ -30,9 +30,9 @@ from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching
 from optimizer.placement.problem.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.problem.transfers import with_transfers
-from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, parties
+from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, dependency_groups
+from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.solve import MOST_AT_ONCE, Solution
-from optimizer.placement.search.standing import Standing
 
 MOST_TRIED = 6
 MOST_EXACT = 8
@@ -85,7 +85,7 @@ class Allowed:
     share: float
     most_cents: int
 
-    def beside(self, cheapest: Column) -> int:
+    def limit_cents(self, cheapest: Column) -> int:
         """The most that an option may cost if ``cheapest`` is available."""
         return min(cheapest.cost_cents + int(self.share * cheapest.cost_cents), self.most_cents)
 
@@ -117,40 +117,40 @@ def decided(
 
     Workloads that hold something already are unchanged; with ``hurry`` the rest is, too.
     """
-    standing = Standing(candidates, dict(solution.choice.columns))
+    state = PlanState(candidates, dict(solution.choice.columns))
     known = by_workload(solution.columns)
     left = spare_cents(solution, asked_gap)
     told: dict[str, NearTie] = {}
-    for party in parties(candidates):
+    for group in dependency_groups(candidates):
         if hurry():
             break
-        tie = _decided_run(candidates, solution, standing, party, left)
+        tie = _decided_run(candidates, solution, state, group, left)
         if tie is not None:
-            told[party.lead] = tie
+            told[group.lead] = tie
             left -= tie.more_cents
-    trials = Trials(candidates, standing.chosen, MOST_EXACT)
+    trials = Trials(candidates, state.chosen, MOST_EXACT)
     build = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
-    for name in sorted(standing.chosen):
+    for name in sorted(state.chosen):
         workload = candidates.problem.request.workload(name)
         if hurry():
             break
         if not isinstance(workload, Serving) or name in candidates.problem.held:
             continue
-        mine = standing.chosen[name]
+        mine = state.chosen[name]
         premium = rules_of(candidates.problem.request.policy, workload).premium
         allowed = Allowed(premium, mine.cost_cents + left)
-        with standing.without((name,)) as room:
+        with state.without((name,)) as room:
             fewer = one_pool_less(trials, workload, mine) if build and premium and left > 0 else []
             better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, allowed)
         if better is not None:
             before, after = (upkeep_of(candidates.problem, column) for column in (mine, better))
             told[name] = NearTie(better.cost_cents - mine.cost_cents, before, after)
             left -= told[name].more_cents
-            standing.lift(name)
-            standing.place(better)
+            state.remove(name)
+            state.place(better)
     if not told:
         return solution, told
-    chosen = standing.chosen
+    chosen = state.chosen
     kept = tuple(c for c in solution.columns if not _passed_over(solution, chosen, told, c))
     choice = choice_from(candidates.problem, chosen)
     bound = None if solution.bound_cents is None else min(solution.bound_cents, choice.objective_cents)
@@ -168,25 +168,25 @@ def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column
 
 
 def _decided_run(
-    candidates: Candidates, solution: Solution, standing: Standing, party: DependencyGroup, left: int
+    candidates: Candidates, solution: Solution, state: PlanState, group: DependencyGroup, left: int
 ) -> NearTie | None:
     """Places a run and its followers in an easier option; returns what that pays for, or None if there is
     none.
     """
     problem = candidates.problem
-    pool, mine = solution.pools.get(party.lead), standing.chosen.get(party.lead)
-    if pool is None or mine is None or not problem.held.keys().isdisjoint(party.names):
+    pool, mine = solution.pools.get(group.lead), state.chosen.get(group.lead)
+    if pool is None or mine is None or not problem.held.keys().isdisjoint(group.names):
         return None
-    premium = rules_of(problem.request.policy, problem.request.workload(party.lead)).premium
-    found = easier_run(candidates, pool, standing, party, premium, left) if premium else None
+    premium = rules_of(problem.request.policy, problem.request.workload(group.lead)).premium
+    found = easier_run(candidates, pool, state, group, premium, left) if premium else None
     if found is None:
         return None
     way, more_cents = found
-    for name in party.names:
-        standing.lift(name)
+    for name in group.names:
+        state.remove(name)
     for column in way.values():
-        standing.place(column)
-    run = way[party.lead]
+        state.place(column)
+    run = way[group.lead]
     before, after = (Upkeep(*parts_of(problem, column), 0) for column in (mine, run))
     return NearTie(more_cents, before, after, max(0.0, mine.end_s - run.end_s))
 
@@ -213,7 +213,7 @@ def easier(
     def rank(column: Column) -> tuple[Upkeep, int, int]:
         return upkeep_of(problem, column), len(column.pieces), column.cost_cents
 
-    most, dearest = upkeep_of(problem, mine), allowed.beside(mine)
+    most, dearest = upkeep_of(problem, mine), allowed.limit_cents(mine)
     start_cents = _node_hour_cents(mine)
 
     def is_worth(column: Column) -> bool:
@@ -229,7 +229,7 @@ def easier(
         for c in same
         if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and is_worth(c) and room.allows(c)
     ]
-    limit = allowed.beside(min((mine, *near), key=lambda column: column.cost_cents))
+    limit = allowed.limit_cents(min((mine, *near), key=lambda column: column.cost_cents))
     ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank)
     made = (held_through(candidates, column, room, limit) for column in ways)
     best = min((*ways, *(column for column in made if column is not None)), key=rank)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Serving
-from optimizer.placement.columns.fleet_pool import free_beside
+from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.explain.trials import Trials
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.columns import Column
@@ -29,7 +29,7 @@ def fleets_under(
     if trial is None or trial.candidates.log(service.name).obstacle is not None:
         return []
     problem, case = trial.candidates.problem, trial.candidates.fleets[service.name]
-    free = free_beside(trial.candidates, case.service, trial.room.ledger, mine.after_s)
+    free = remaining_nodes(trial.candidates, case.service, trial.room.ledger, mine.after_s)
     if offers is not None:
         inside = np.zeros_like(free)
         inside[list(offers)] = free[list(offers)]

@@ -11,7 +11,7 @@ from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import Clause, Part, counted
 from optimizer.placement.explain.extract import working_nodes
 from optimizer.placement.problem.columns import Piece
-from optimizer.placement.problem.menus import menu_rule
+from optimizer.placement.problem.sold_counts import sold_counts_rule
 from optimizer.placement.problem.windows import window_rows
 from optimizer.placement.runs.candidates import (
     RunCandidates,
@@ -29,7 +29,7 @@ def size_rules(candidates: Candidates, found: RunCandidates, piece: Piece) -> It
     yield _node_rule(candidates, found, piece, bought)
     if working < bought:
         offer = candidates.problem.table.offers[piece.offer]
-        yield Clause(Part.DETAIL, menu_rule(offer, working, bought))
+        yield Clause(Part.DETAIL, sold_counts_rule(offer, working, bought))
 
 
 def _node_rule(candidates: Candidates, found: RunCandidates, piece: Piece, nodes: int) -> Clause:

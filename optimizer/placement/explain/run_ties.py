@@ -17,8 +17,8 @@ from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runs.candidates import first_second
 from optimizer.placement.runs.columns import build_run_column
-from optimizer.placement.search.moves import DependencyGroup, party_cents, with_followers
-from optimizer.placement.search.standing import Standing
+from optimizer.placement.search.moves import DependencyGroup, group_total_cents, with_followers
+from optimizer.placement.search.plan_state import PlanState
 
 MOST_LOOKED_AT = 64
 MOST_FOLLOWED = 4
@@ -41,8 +41,8 @@ def parts_of(problem: Problem, column: Column) -> tuple[int, int, int]:
 def easier_run(
     candidates: Candidates,
     pool: RunPool,
-    standing: Standing,
-    party: DependencyGroup,
+    state: PlanState,
+    group: DependencyGroup,
     share: float,
     most_cents: int,
 ) -> tuple[Way, int] | None:
@@ -50,15 +50,15 @@ def easier_run(
 
     It costs at most ``share`` of the run more, and at most ``most_cents``.
     """
-    mine = standing.chosen[party.lead]
-    now = party_cents(candidates, standing.chosen, party)
+    mine = state.chosen[group.lead]
+    now = group_total_cents(candidates, state.chosen, group)
     if now is None:
         return None
     spare = min(int(share * mine.cost_cents), most_cents)
-    near = list(_near(candidates, pool, mine, spare, _delay_cents(standing, party)))
-    found = _fewer(candidates, standing, party, near, now, spare)
-    base, total = (mine, now) if found is None else (found[0][party.lead], found[1])
-    sooner = _sooner(candidates, standing, party, near, base, total, now + spare, share)
+    near = list(_near(candidates, pool, mine, spare, _delay_cents(state, group)))
+    found = _fewer(candidates, state, group, near, now, spare)
+    base, total = (mine, now) if found is None else (found[0][group.lead], found[1])
+    sooner = _sooner(candidates, state, group, near, base, total, now + spare, share)
     found = sooner or found
     return None if found is None else (found[0], found[1] - now)
 
@@ -79,23 +79,23 @@ def _near(
 
 def _fewer(
     candidates: Candidates,
-    standing: Standing,
-    party: DependencyGroup,
+    state: PlanState,
+    group: DependencyGroup,
     near: list[Column],
     now: int,
     spare: int,
 ) -> tuple[Way, int] | None:
     """The option with the fewest pools, sellers and parts, if these are fewer than now."""
-    problem, mine = candidates.problem, standing.chosen[party.lead]
+    problem, mine = candidates.problem, state.chosen[group.lead]
     fewer = [column for column in near if parts_of(problem, column) < parts_of(problem, mine)]
     fewer.sort(key=lambda column: (parts_of(problem, column), column.total_cents))
-    return next(_followed(candidates, standing, party, fewer, now + spare), None)
+    return next(_followed(candidates, state, group, fewer, now + spare), None)
 
 
 def _sooner(
     candidates: Candidates,
-    standing: Standing,
-    party: DependencyGroup,
+    state: PlanState,
+    group: DependencyGroup,
     near: list[Column],
     base: Column,
     total: int,
@@ -107,17 +107,17 @@ def _sooner(
     The time saved is worth ``WORTH_OF_TIME``. If the upper end of the 80 % interval of ``base`` passes the
     deadline, avoiding a share of that overrun is worth the same share of the premium.
     """
-    problem, run = candidates.problem, candidates.runs[party.lead].run
+    problem, run = candidates.problem, candidates.runs[group.lead].run
     whole_s = max(1.0, base.end_s - first_second(problem, run))
     overrun = overrun_hours(candidates, run, base)
     parts = parts_of(problem, base)
     sooner = [c for c in near if c.end_s < base.end_s - 1 and parts_of(problem, c) <= parts]
     sooner.sort(key=lambda column: (column.end_s, column.total_cents))
-    for way, cents in _followed(candidates, standing, party, sooner, most):
-        saved = (base.end_s - way[party.lead].end_s) / whole_s
+    for way, cents in _followed(candidates, state, group, sooner, most):
+        saved = (base.end_s - way[group.lead].end_s) / whole_s
         worth = WORTH_OF_TIME * saved
         if overrun and worth < premium:
-            avoided = 1 - overrun_hours(candidates, run, way[party.lead]) / overrun
+            avoided = 1 - overrun_hours(candidates, run, way[group.lead]) / overrun
             worth = max(worth, premium * avoided)
         if cents - total <= worth * base.cost_cents:
             return way, cents
@@ -125,15 +125,15 @@ def _sooner(
 
 
 def _followed(
-    candidates: Candidates, standing: Standing, party: DependencyGroup, ways: list[Column], most: int
+    candidates: Candidates, state: PlanState, group: DependencyGroup, ways: list[Column], most: int
 ) -> Iterator[tuple[Way, int]]:
     """The options that fit together with the run's followers, and their total costs, at most ``most``."""
     tried = 0
-    with standing.without(party.names) as room:
+    with state.without(group.names) as room:
         for column in ways:
             if not room.allows(column):
                 continue
-            found = with_followers(candidates, party, column, room, float(most + 1))
+            found = with_followers(candidates, group, column, room, float(most + 1))
             if found is not None:
                 yield found[0], int(found[1])
             tried += 1
@@ -141,6 +141,6 @@ def _followed(
                 return
 
 
-def _delay_cents(standing: Standing, party: DependencyGroup) -> int:
-    chosen = standing.chosen
-    return sum(chosen[name].delay_cents for name in party.followers if name in chosen)
+def _delay_cents(state: PlanState, group: DependencyGroup) -> int:
+    chosen = state.chosen
+    return sum(chosen[name].delay_cents for name in group.followers if name in chosen)

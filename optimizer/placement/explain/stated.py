@@ -28,8 +28,8 @@ def all_taken_rule(problem: Problem, ledger: Ledger, piece: Piece) -> str | None
     if stated == 1:
         return f"it takes the one node that {offer.provider} states"
     own = max(nodes for _, _, nodes in piece.spans)
-    beside = "" if own == most else ", with what else the plan holds there"
-    return f"all {stated:,} of {stated:,} stated nodes are taken{beside}: one that fails has no spare there"
+    note = "" if own == most else ", with what else the plan holds there"
+    return f"all {stated:,} of {stated:,} stated nodes are taken{note}: one that fails has no spare there"
 
 
 def tokens_rule(candidates: Candidates, workload: Workload, column: Column) -> Iterator[Clause]:

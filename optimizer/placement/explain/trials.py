@@ -16,7 +16,6 @@ from broker.domain.planning.standing_rules import assumed_nodes
 from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool, bare_pools
-from optimizer.placement.crew.crew import Crew
 from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.model import earliest_end, model_fleets
@@ -35,8 +34,9 @@ from optimizer.placement.search.moves import (
     cheaper_way,
     cheapest_fleet,
     fitting_runs,
-    room_beside,
+    remaining_capacity,
 )
+from optimizer.placement.workers.worker_pool import WorkerPool
 
 MOST_CANDIDATES = 200_000
 MOST_COLUMNS = 48
@@ -72,33 +72,33 @@ class Trial:
     """The candidates of one workload under a changed request, and the capacity that others leave."""
 
     candidates: Candidates
-    party: DependencyGroup
+    group: DependencyGroup
     room: RemainingCapacity
     after: Column | None
     make: FleetMaker
 
     def cheapest(self) -> Way | None:
         """The cheapest columns; None if there are none."""
-        name = self.party.lead
+        name = self.group.lead
         if self.candidates.log(name).obstacle is not None:
             return None
         if name in self.candidates.fleets:
             column = cheapest_fleet(self.candidates, name, self.room, self.after, inf, self.make)
             return None if column is None else Way(column, (column,))
         pools = bare_pools(self.candidates)
-        found = cheaper_way(self.candidates, pools, self.party, self.room, inf, self.make)
+        found = cheaper_way(self.candidates, pools, self.group, self.room, inf, self.make)
         return None if found is None else Way(found[name], tuple(found.values()))
 
     def nearest(self, key: RunKey, below_cents: float) -> Column | None:
         """The column of a run with the least ``key`` that costs less than a limit."""
-        pool = bare_pools(self.candidates).get(self.party.lead)
+        pool = bare_pools(self.candidates).get(self.group.lead)
         if pool is None or not len(pool.found):
             return None
         return next(self._by(pool, key, below_cents), None)
 
     def earliest(self, below_cents: float) -> Column | None:
         """The column of a run that ends first, started at once or when another holding ends."""
-        pool = bare_pools(self.candidates).get(self.party.lead)
+        pool = bare_pools(self.candidates).get(self.group.lead)
         if pool is None or not len(pool.found):
             return None
         at_once = next(self._by(pool, lambda _, found: found.end_s, below_cents), None)
@@ -135,8 +135,8 @@ class Trials:
     tried: int = 0
     spent_s: float = 0.0
 
-    def open(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Trial | None:
-        """A trial of one workload under ``request``, given also the columns ``beside``; None if no more
+    def open(self, request: PlanRequest, name: str, others: Sequence[Way] = ()) -> Trial | None:
+        """A trial of one workload under ``request``, given also the columns ``others``; None if no more
         trials are allowed.
         """
         if self.tried >= self.most or (self.tried >= LEAST_TRIALS and self.spent_s >= self.most_s):
@@ -144,12 +144,12 @@ class Trials:
         self.tried += 1
         workload = request.workload(name)
         followers = tuple(service.name for service in request.followers(name))
-        party = DependencyGroup(name, followers)
-        problem = self._problem(request, workload, party)
+        group = DependencyGroup(name, followers)
+        problem = self._problem(request, workload, group)
         estimates = self._estimates(problem, workload)
         runs, fleets = {}, {}
         for one in problem.request.workloads:
-            if one.name not in party.names:
+            if one.name not in group.names:
                 continue
             if isinstance(one, Serving):
                 fleets[one.name] = build_fleet_case(problem, estimates, one)
@@ -158,19 +158,19 @@ class Trials:
         self.spent_s += UNIT_HOUR_S * sum(len(case.units) * len(case.demand) for case in fleets.values())
         self.spent_s += RUN_S * sum(len(found) for found in runs.values())
         bounds = dict.fromkeys(fleets, FleetBound.nothing())
-        made = Candidates(problem, estimates, runs, fleets, bounds, Crew(problem))
-        taken = {**self.chosen, **{column.workload: column for way in beside for column in way.columns}}
-        others = {other: column for other, column in taken.items() if other not in party.names}
-        room = replace(room_beside(made, others, ()), budget_cents=None)
+        made = Candidates(problem, estimates, runs, fleets, bounds, WorkerPool(problem))
+        taken = {**self.chosen, **{column.workload: column for way in others for column in way.columns}}
+        kept = {other: column for other, column in taken.items() if other not in group.names}
+        room = replace(remaining_capacity(made, kept, ()), budget_cents=None)
         after = workload.starts_after if isinstance(workload, Serving) else None
-        return Trial(made, party, room, None if after is None else self.chosen.get(after), self.make)
+        return Trial(made, group, room, None if after is None else self.chosen.get(after), self.make)
 
-    def cheapest(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Way | None:
+    def cheapest(self, request: PlanRequest, name: str, others: Sequence[Way] = ()) -> Way | None:
         """The cheapest columns of one workload under ``request``; None if there are none."""
-        trial = self.open(request, name, beside)
+        trial = self.open(request, name, others)
         return None if trial is None else trial.cheapest()
 
-    def _problem(self, request: PlanRequest, workload: Workload, party: DependencyGroup) -> Problem:
+    def _problem(self, request: PlanRequest, workload: Workload, group: DependencyGroup) -> Problem:
         """The problem of only the dependency group and the run that it follows."""
         problem = self.candidates.problem
         old, table, of_market = problem.request, problem.table, problem.kept_of_market
@@ -179,7 +179,7 @@ class Trials:
             stock, pools = own_stock(table.offers, assumed), build_pools(table.offers, assumed)
             table = under_quotas(request, replace(table, stock_nodes=stock, pools=pools))
             of_market = {}
-        needed = {*party.names, workload.starts_after if isinstance(workload, Serving) else None}
+        needed = {*group.names, workload.starts_after if isinstance(workload, Serving) else None}
         kept = {key: made for key, made in problem.kept.items() if key != QUOTA_ROWS}
         if table is not problem.table or request.horizon != old.horizon:
             known = [earliest_end(name) for name in needed if name is not None]

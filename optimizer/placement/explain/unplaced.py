@@ -21,7 +21,7 @@ from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.quotas import QuotaRow, most_held, quota_rows, without_quotas
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.search.improve import blockers
-from optimizer.placement.search.moves import room_beside
+from optimizer.placement.search.moves import remaining_capacity
 from optimizer.placement.search.runner_up import main_piece, named
 from optimizer.placement.search.solve import Solution
 
@@ -124,7 +124,7 @@ def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> _S
         return None
     cheapest = _cheapest_column(candidates, solution, workload) if not _is_out(candidates, workload) else None
     if cheapest is not None:
-        room = room_beside(candidates, solution.choice.columns, (workload.name,))
+        room = remaining_capacity(candidates, solution.choice.columns, (workload.name,))
         row = room.ledger.quota_against(cheapest)
         worth = workload.unplaced_usd is None or cheapest.total_cents < in_cents(workload.unplaced_usd)
         if row is None or not worth:

@@ -14,7 +14,7 @@ from math import comb
 
 import numpy as np
 
-from optimizer.placement.fleets.beside import any_cover, cheapest_single, joined_by_one
+from optimizer.placement.fleets.further_pools import any_cover, cheapest_single, joined_by_one
 from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.joint_pools import JointPools
 from optimizer.placement.fleets.rules import FleetRules
@@ -29,7 +29,7 @@ MOST_BRANCHES = 400
 class Branch:
     """The ``rows`` of the table in this branch, empty pools included, and lower bounds on their costs.
 
-    ``beside`` [k]: USD [G, P, X] of k pools by steps of rate (``step``), if no rate in use exceeds
+    ``further_usd`` [k]: USD [G, P, X] of k pools by steps of rate (``step``), if no rate in use exceeds
     ``largest`` [G] and the largest is at least ``smallest`` [G]. ``any_usd`` [G, C]: lower bound of each
     class in this case; ``onward`` [C + 1]: lower bound of all classes from each one on. ``kinds``: bit mask
     of the branch's kinds of GPU; 0 for all.
@@ -39,14 +39,14 @@ class Branch:
     largest: Floats
     smallest: Floats
     step: float
-    beside: list[Floats]
+    further_usd: list[Floats]
     any_usd: Floats
     onward: Floats
     kinds: int
 
     def level_usd(self, demand: Floats, dual: Ints, spare: int) -> Floats:
         """Least USD [C] an hour of each class."""
-        usd = any_cover(demand, dual, float(spare), self.smallest, self.step, self.beside[-1])
+        usd = any_cover(demand, dual, float(spare), self.smallest, self.step, self.further_usd[-1])
         least: Floats = usd.min(axis=0)
         return least
 
@@ -125,11 +125,13 @@ def _branch(
     singles = [
         cheapest_single(rows, table.usd, table.most, table.rate, float(top), step, steps) for top in largest
     ]
-    beside = [np.zeros((len(largest), len(table.usd), steps + 1)), np.stack(singles)]
+    further_usd = [np.zeros((len(largest), len(table.usd), steps + 1)), np.stack(singles)]
     for _ in range(size - 1):
-        beside.append(
-            np.stack([joined_by_one(one, before) for one, before in zip(singles, beside[-1], strict=True)])
+        further_usd.append(
+            np.stack(
+                [joined_by_one(one, before) for one, before in zip(singles, further_usd[-1], strict=True)]
+            )
         )
-    usd = any_cover(classes.demand, classes.dual, float(rules.spare), smallest, step, beside[-1])
+    usd = any_cover(classes.demand, classes.dual, float(rules.spare), smallest, step, further_usd[-1])
     onward = np.append(np.cumsum((usd.min(axis=0) * classes.weight)[::-1])[::-1], 0.0)
-    return Branch(rows, largest, smallest, step, beside, usd, onward, kinds)
+    return Branch(rows, largest, smallest, step, further_usd, usd, onward, kinds)

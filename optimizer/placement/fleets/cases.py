@@ -19,10 +19,10 @@ import numpy as np
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
+from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.problem.shelves import NEVER, Limit, runs_of
 from optimizer.placement.problem.units import FleetCase, Units, hour_count
 
 ENOUGH = 3.0
@@ -49,10 +49,10 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
 
 def _unit_gate(log: GateLog, opened: Opened, replicas: Replicas) -> None:
     """Removes offers without the fabric or the stock for any unit; counts the candidates."""
-    shelves = opened.shelves
+    groups = opened.groups
     log.keep(Obstacle.FABRIC, int(opened.by_kind[replicas.fits.any(axis=1)].sum()))
-    nodes = np.where(replicas.fits, replicas.nodes, NEVER)[shelves.terms.kind]
-    held = shelves.with_nodes(Limit.STOCK, np.arange(len(nodes))[:, None], nodes)
+    nodes = np.where(replicas.fits, replicas.nodes, NEVER)[groups.terms.kind]
+    held = groups.with_nodes(Limit.STOCK, np.arange(len(nodes))[:, None], nodes)
     log.keep(Obstacle.STOCK, int(held.max(axis=1, initial=0).sum()))
     log.kept = int(held.sum())
 
@@ -178,20 +178,20 @@ class _Supply:
         """Offers, ascending: the cheapest of each group until they hold enough, and all with an upfront
         price.
         """
-        table, shelves = self.problem.table, self.opened.shelves
+        table, groups = self.problem.table, self.opened.groups
         able: Bools = np.any(self.replicas.worth, axis=1)
-        serves = able[shelves.terms.kind] & ~shelves.terms.is_window
-        shelf = np.flatnonzero(serves & (shelves.sizes > 0))
+        serves = able[groups.terms.kind] & ~groups.terms.is_window
+        group = np.flatnonzero(serves & (groups.sizes > 0))
         largest_unit = np.where(self.replicas.worth, self.replicas.nodes, 1).max(axis=1, initial=1)
-        whole = largest_unit[table.sku_of[shelves.offer]]
-        counted = stock[shelves.offer] // whole * whole
+        whole = largest_unit[table.sku_of[groups.offer]]
+        counted = stock[groups.offer] // whole * whole
         plain = np.ones(len(table), dtype=np.bool_)
         plain[surcharged] = False
         plain &= table.upfront_usd == 0
-        counted = np.where(plain[shelves.offer], counted, 0)
+        counted = np.where(plain[groups.offer], counted, 0)
         limited = fleet_rules(self.problem, self.service).pools <= MOST_POOLS
-        counts = (self._enough_pools if limited else self._long_enough)(shelf, counted)
-        cheapest, _ = shelves.cheapest(shelf, counts)
+        counts = (self._enough_pools if limited else self._long_enough)(group, counted)
+        cheapest, _ = groups.cheapest(group, counts)
         ahead = self.opened.passing & (table.upfront_usd > 0) & ~table.is_window
         if ahead.any():
             cheapest = np.union1d(cheapest, np.flatnonzero(ahead & able[table.sku_of]))
@@ -210,20 +210,20 @@ class _Supply:
         most: Ints = np.where(each.worth, np.minimum(nodes, NEVER), 0).max(axis=1).astype(np.int64)
         return most
 
-    def _enough_pools(self, shelf: Ints, counted: Ints) -> Ints:
-        """How many of the cheapest offers of each of ``shelf`` are needed so that ``MOST_POOLS`` places hold
+    def _enough_pools(self, group: Ints, counted: Ints) -> Ints:
+        """How many of the cheapest offers of each of ``group`` are needed so that ``MOST_POOLS`` places hold
         enough each.
 
         A fleet has no more pools, so one of these places is free for whatever a more expensive offer would
         carry.
         """
-        shelves, zone_of = self.opened.shelves, self.problem.table.zone_of
-        enough = self._enough_nodes()[shelves.terms.kind[shelf]]
-        sizes = shelves.sizes[shelf]
+        groups, zone_of = self.opened.groups, self.problem.table.zone_of
+        enough = self._enough_nodes()[groups.terms.kind[group]]
+        sizes = groups.sizes[group]
         which, within = runs_of(sizes)
-        at = shelves.first[shelf[which]] + within
+        at = groups.first[group[which]] + within
         alone = np.flatnonzero(counted[at] >= enough[which])
-        key = which[alone] * (int(zone_of.max(initial=0)) + 1) + zone_of[shelves.offer[at[alone]]]
+        key = which[alone] * (int(zone_of.max(initial=0)) + 1) + zone_of[groups.offer[at[alone]]]
         fresh = np.zeros(len(at), dtype=np.int64)
         fresh[alone[np.unique(key, return_index=True)[1]]] = 1
         seen = np.cumsum(fresh)
@@ -232,29 +232,29 @@ class _Supply:
         counts: Ints = np.minimum(np.searchsorted(seen, before + MOST_POOLS) - begin + 1, sizes)
         return counts
 
-    def _long_enough(self, shelf: Ints, counted: Ints) -> Ints:
-        """How many of the cheapest offers of each of ``shelf`` hold enough nodes, in enough zones."""
-        shelves, sizes = self.opened.shelves, self.opened.shelves.sizes[shelf]
-        enough = self._enough_nodes()[shelves.terms.kind[shelf]]
+    def _long_enough(self, group: Ints, counted: Ints) -> Ints:
+        """How many of the cheapest offers of each of ``group`` hold enough nodes, in enough zones."""
+        groups, sizes = self.opened.groups, self.opened.groups.sizes[group]
+        enough = self._enough_nodes()[groups.terms.kind[group]]
         target = enough
         before = np.concatenate(([0], np.cumsum(counted)))
-        begin = before[shelves.first[shelf]]
+        begin = before[groups.first[group]]
         while True:
-            found = np.searchsorted(before, begin + target) - shelves.first[shelf]
+            found = np.searchsorted(before, begin + target) - groups.first[group]
             counts: Ints = np.minimum(found, sizes)
-            short = (counts < sizes) & (self._outside(shelf, counts, counted) < enough)
+            short = (counts < sizes) & (self._outside(group, counts, counted) < enough)
             if not short.any():
                 return counts
             target = np.where(short, 2 * target, target)
 
-    def _outside(self, shelf: Ints, counts: Ints, counted: Ints) -> Ints:
+    def _outside(self, group: Ints, counts: Ints, counted: Ints) -> Ints:
         """Nodes of the first ``counts`` offers, without the ``zones − 1`` zones that hold most."""
-        shelves, zone_of = self.opened.shelves, self.problem.table.zone_of
+        groups, zone_of = self.opened.groups, self.problem.table.zone_of
         which, within = runs_of(counts)
-        at = shelves.first[shelf[which]] + within
+        at = groups.first[group[which]] + within
         zones = int(zone_of.max(initial=0)) + 1
-        key = which * zones + zone_of[shelves.offer[at]]
-        by_zone = np.bincount(key, counted[at], minlength=len(shelf) * zones).reshape(len(shelf), zones)
+        key = which * zones + zone_of[groups.offer[at]]
+        by_zone = np.bincount(key, counted[at], minlength=len(group) * zones).reshape(len(group), zones)
         most = min(zones, self.service.redundancy.zones - 1)
         if most == 1:
             best = by_zone.max(axis=1, keepdims=True)

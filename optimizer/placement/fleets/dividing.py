@@ -20,15 +20,15 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.lanes import DividedService, Division, Lane, Undivided, lane_service
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, RequestSize, Serving
+from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.serving.mixes import parts_of
 from optimizer.placement.fleets.cases import Replicas, hourly_demand
-from optimizer.placement.fleets.lanes import LaneDemand, LaneMenu, find_lanes
+from optimizer.placement.fleets.lanes import LaneDemand, LaneOptions, find_lanes
 from optimizer.placement.problem.estimates import Estimates, build_estimates
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem, build_problem
 from optimizer.placement.problem.units import HOUR_S
-from optimizer.recall import MemoCache
 
 LEVELS = 6
 BEST_EACH = 4
@@ -44,7 +44,7 @@ def divide(
     as_of: datetime,
     estimator: Estimator,
     terms: MovingTerms,
-    recall: MemoCache,
+    memo: MemoCache,
     plan: PlanOf,
     least_saving: float,
 ) -> Division:
@@ -61,7 +61,7 @@ def divide(
             kept.append(Undivided(service.name, obstacle))
             continue
         alone = _alone(request, service)
-        ways = _ways(build_problem(alone, offers, as_of, terms, recall), estimator, service, names)
+        ways = _ways(build_problem(alone, offers, as_of, terms, memo), estimator, service, names)
         found = _judged(alone, service, tuple(ways), plan, least_saving)
         if isinstance(found, DividedService):
             names |= {lane.name for lane in found.lanes}
@@ -128,8 +128,8 @@ def _ways(
     demand = _lane_demand(hourly_demand(problem, service), service)
     seen = []
     for by_the_hour in (True, False):
-        menu = _menu(asked, estimates, parts, by_the_hour=by_the_hour)
-        found = find_lanes(menu, demand, SEARCH_S) if len(menu) else None
+        options = _lane_options(asked, estimates, parts, by_the_hour=by_the_hour)
+        found = find_lanes(options, demand, SEARCH_S) if len(options) else None
         if found is None:
             continue
         lanes = lanes_of(found, service, names)
@@ -171,7 +171,9 @@ def lanes_of(parts: Floats, service: Serving, names: set[str]) -> tuple[Lane, ..
     )
 
 
-def _menu(problem: Problem, estimates: Estimates, parts: Sequence[Serving], *, by_the_hour: bool) -> LaneMenu:
+def _lane_options(
+    problem: Problem, estimates: Estimates, parts: Sequence[Serving], *, by_the_hour: bool
+) -> LaneOptions:
     """The most cost-efficient kinds of unit for each size, at the price of the cheapest offers the service
     may use.
     """
@@ -193,7 +195,7 @@ def _menu(problem: Problem, estimates: Estimates, parts: Sequence[Serving], *, b
     chosen = np.union1d(ranked.ravel(), small)
     kind, config = kind[chosen], config[chosen]
     redundancy = service.redundancy
-    return LaneMenu(
+    return LaneOptions(
         requests_per_s=rates[:, kind, config].T.copy(),
         usd_per_hour=usd_per_unit[chosen],
         most=stock[kind] // nodes[kind, config],

@@ -27,7 +27,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LaneMenu:
+class LaneOptions:
     """Kinds of unit: ``requests_per_s`` [U, S] with one size alone (0: not served), ``usd_per_hour`` [U],
     ``most`` [U].
 
@@ -53,40 +53,40 @@ class LaneDemand:
     shares: Floats
 
 
-def find_lanes(menu: LaneMenu, demand: LaneDemand, limit_s: float) -> Floats | None:
+def find_lanes(options: LaneOptions, demand: LaneDemand, limit_s: float) -> Floats | None:
     """Parts [U, S] of each size that each kind of unit receives, at least cost; None if no solution was
     found.
     """
-    programme = _Programme(menu, demand)
+    programme = _Programme(options, demand)
     programme.solver.SetTimeLimit(max(1, round(limit_s * 1000)))
     if programme.solver.Solve() not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
         return None
     parts, units = programme.parts(LEAST_PART), programme.unit_counts()
     tidy = programme.parts(LEAST_ROUTE)
-    busy = (tidy * _loads(menu, demand)).sum(axis=1)[:, None] * demand.requests_per_s
-    needed = busy + np.where(tidy.any(axis=1), menu.spare_units, 0.0)[:, None]
+    busy = (tidy * _loads(options, demand)).sum(axis=1)[:, None] * demand.requests_per_s
+    needed = busy + np.where(tidy.any(axis=1), options.spare_units, 0.0)[:, None]
     return tidy if (needed <= units * (1 + ROUNDING)).all() else parts
 
 
-def _loads(menu: LaneMenu, demand: LaneDemand) -> Floats:
+def _loads(options: LaneOptions, demand: LaneDemand) -> Floats:
     """Units [U, S] that one request/s of the mix keeps busy with each size; 0 if not served."""
-    loads = np.zeros_like(menu.requests_per_s)
-    np.divide(demand.shares[None, :], menu.requests_per_s, out=loads, where=menu.requests_per_s > 0)
+    loads = np.zeros_like(options.requests_per_s)
+    np.divide(demand.shares[None, :], options.requests_per_s, out=loads, where=options.requests_per_s > 0)
     return loads
 
 
 class _Programme:
     """The integer program: parts of sizes, and whole units of each kind at every level of demand."""
 
-    def __init__(self, menu: LaneMenu, demand: LaneDemand) -> None:
-        self.menu, self.demand = menu, demand
+    def __init__(self, options: LaneOptions, demand: LaneDemand) -> None:
+        self.options, self.demand = options, demand
         self.solver = pywraplp.Solver.CreateSolver("SCIP")
         self.solver.Objective().SetMinimization()
         self.part: dict[tuple[int, int], pywraplp.Variable] = {}
         self.units: list[list[pywraplp.Variable]] = []
         self._served = [self.solver.Constraint(1.0, 1.0) for _ in demand.shares]
         self._open = self._at_most(float(MOST_LANES))
-        for u, loads in enumerate(_loads(menu, demand) * (1 + MARGIN)):
+        for u, loads in enumerate(_loads(options, demand) * (1 + MARGIN)):
             self._add_kind(u, loads)
 
     def _at_most(self, limit: float) -> pywraplp.Constraint:
@@ -96,7 +96,7 @@ class _Programme:
         """Adds a kind of unit; one request/s of the mix occupies it for ``loads`` [S] seconds with each
         size.
         """
-        menu, demand = self.menu, self.demand
+        options, demand = self.options, self.demand
         is_open = self.solver.BoolVar("")
         self._open.SetCoefficient(is_open, 1.0)
         taken = self._at_most(0.0)
@@ -106,20 +106,20 @@ class _Programme:
             self.part[u, s] = self.solver.NumVar(0.0, 1.0, "")
             self._served[s].SetCoefficient(self.part[u, s], 1.0)
             taken.SetCoefficient(self.part[u, s], float(demand.shares[s]))
-        self.units.append([self.solver.IntVar(0, int(menu.most[u]), "") for _ in demand.hours])
+        self.units.append([self.solver.IntVar(0, int(options.most[u]), "") for _ in demand.hours])
         for count, rate, hours in zip(self.units[u], demand.requests_per_s, demand.hours, strict=True):
-            self.solver.Objective().SetCoefficient(count, float(hours * menu.usd_per_hour[u]))
+            self.solver.Objective().SetCoefficient(count, float(hours * options.usd_per_hour[u]))
             enough, least = self._at_most(0.0), self._at_most(0.0)
             enough.SetCoefficient(count, -1.0)
-            enough.SetCoefficient(is_open, float(menu.spare_units[u]))
+            enough.SetCoefficient(is_open, float(options.spare_units[u]))
             for s in sizes:
                 enough.SetCoefficient(self.part[u, s], float(rate * loads[s]))
             least.SetCoefficient(count, -1.0)
-            least.SetCoefficient(is_open, float(menu.least_units))
+            least.SetCoefficient(is_open, float(options.least_units))
 
     def parts(self, least: float) -> Floats:
         """The solution [U, S] without parts smaller than ``least``."""
-        found = np.zeros_like(self.menu.requests_per_s)
+        found = np.zeros_like(self.options.requests_per_s)
         for place, part in self.part.items():
             found[place] = part.solution_value()
         found[found < least] = 0.0

@@ -90,7 +90,7 @@ class PatternSearch:
         few.run()
         begun = self._taken_from(few)
         if self.best is not None:
-            self.duals, covers = self.duals.climb(self.best.usd, self.out_of_time)
+            self.duals, covers = self.duals.ascend(self.best.usd, self.out_of_time)
             self._add(np.array(covers).reshape(-1, len(self.first)))
         tried: set[tuple[int, ...]] = set()
         for rows, within in self._bases(begun):
@@ -104,7 +104,7 @@ class PatternSearch:
         """A lower bound on every fleet after further subgradient steps towards ``fleet_usd``, the cost of a
         known one.
         """
-        self.duals, _ = self.duals.climb(fleet_usd, self.out_of_time)
+        self.duals, _ = self.duals.ascend(fleet_usd, self.out_of_time)
         return min(self._bound(), fleet_usd)
 
     def begin(self) -> None:

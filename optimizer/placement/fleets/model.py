@@ -30,7 +30,7 @@ from optimizer.placement.fleets.shared_gpus import fleets_apart
 from optimizer.placement.fleets.terms import has_term
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
-from optimizer.placement.problem.units import HOUR_S, FleetCase, beside, only_units, surcharged
+from optimizer.placement.problem.units import HOUR_S, FleetCase, only_units, surcharged, with_remaining_stock
 from optimizer.placement.runtime.stopwatch import never
 
 TOLERANCE = 0.002
@@ -153,7 +153,7 @@ def answer_fleet(
     if prices:
         case = surcharged(case, prices)
     if free is not None:
-        case = beside(case, free)
+        case = with_remaining_stock(case, free)
     found = _searched(problem, case, due, out_of_time, openings, with_terms=with_terms)
     found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, prove=prove and alone))
     problem.kept[key] = found = replace(found, complete=not out_of_time())
@@ -370,7 +370,7 @@ def quick_fleets(
     Minimum terms that end before the horizon are ignored. ``first``: how many units select the promising
     pools (``on_promising``).
     """
-    return _quick_fleets(problem, beside(case, free), ends, first)
+    return _quick_fleets(problem, with_remaining_stock(case, free), ends, first)
 
 
 def termless_fleets(
@@ -380,7 +380,7 @@ def termless_fleets(
 
     A search that ignores terms underestimates fleets that pay for many terms; these fleets do not.
     """
-    case = beside(case, free)
+    case = with_remaining_stock(case, free)
     termed = has_term(problem, case)
     return _quick_fleets(problem, only_units(case, ~termed), ends) if termed.any() else []
 

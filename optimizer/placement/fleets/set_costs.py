@@ -132,7 +132,7 @@ class SetCosts:
         self.states += size * len(classes.levels)
         held = state_levels(np.arange(size), levels, counts)
         each = usd_per_rate(self.part_usd[SLOPE : SLOPE + 1, at], table.rate[at])[0]
-        beside = costs_with_terms(
+        others_usd = costs_with_terms(
             table.term_h[at] > 0, held, self.part_usd[SLOPE, at], each, table.most[at], table.rate[at],
             table.place[at], classes.levels, float(rules.spare), rules.places, rules.loss_share,
             rules.least_share, self.work,
@@ -142,7 +142,7 @@ class SetCosts:
             usd, start_usd, begin_usd = self._without_starts(
                 rows, table.least_usd[rows], table.least_start_usd[rows], dearer
             )
-            cost = beside + usd[np.arange(len(rows))[None, :], held].sum(axis=1)[None, :]
+            cost = others_usd + usd[np.arange(len(rows))[None, :], held].sum(axis=1)[None, :]
             found = least_over_hours(
                 cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
             )

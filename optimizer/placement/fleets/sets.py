@@ -15,8 +15,8 @@ from itertools import combinations
 
 import numpy as np
 
-from optimizer.placement.fleets.beside import grown_sets, sets_beside_rate, sets_with_others
 from optimizer.placement.fleets.branches import Branch, branches, can_branch, own_sets, whole_table
+from optimizer.placement.fleets.further_pools import bounds_with_more, grown_sets, quick_bounds_with_one_more
 from optimizer.placement.fleets.hours import SLOPE, HourClasses
 from optimizer.placement.fleets.joint_pools import (
     JointPools,
@@ -221,9 +221,9 @@ class SetSearch:
             sets = sets[:0]
         for more in range(size - 1, 0, -1):
             if more == 1 and self.rules.loss_share > 0:
-                sets = sets[self._beside_rate(sets, branch) < self.limit]
+                sets = sets[self._quick_bounds_with_one_more(sets, branch) < self.limit]
             # A set costs at least as much as its subsets.
-            least = np.maximum(self.beside(sets, branch, more), parents_usd)
+            least = np.maximum(self.extended_bounds(sets, branch, more), parents_usd)
             near = least < self.limit
             if not branched and near.sum() > MOST_KEPT:
                 return None
@@ -250,20 +250,20 @@ class SetSearch:
         self.skipped_usd = min(self.skipped_usd, float(least[order[MOST_KEPT]]))
         return sets[np.sort(order[:MOST_KEPT])]
 
-    def beside(self, sets: Ints, branch: Branch, further: int) -> Floats:
+    def extended_bounds(self, sets: Ints, branch: Branch, further: int) -> Floats:
         """Lower bounds of sets extended by ``further`` pools of a branch."""
         table, classes, rules = self.table, self.classes, self.rules
-        return sets_with_others(
+        return bounds_with_more(
             sets, table.usd, table.most, table.rate, table.place, classes.demand, classes.dual,
             classes.weight, float(rules.spare), rules.loss_share, rules.least_share, rules.places, further,
-            branch.largest, branch.smallest, branch.step, branch.beside[further], branch.any_usd,
+            branch.largest, branch.smallest, branch.step, branch.further_usd[further], branch.any_usd,
             branch.onward, self.limit, self.work, MOST_WORK,
         )  # fmt: skip
 
-    def _beside_rate(self, sets: Ints, branch: Branch) -> Floats:
+    def _quick_bounds_with_one_more(self, sets: Ints, branch: Branch) -> Floats:
         """A quick lower bound of sets extended by one pool, which is charged by its rate."""
         table, classes = self.table, self.classes
-        return sets_beside_rate(
+        return quick_bounds_with_one_more(
             sets, table.usd, table.most, table.rate, classes.demand, classes.dual, classes.weight,
             self.rules.spare * float(branch.smallest[0]), self.rules.loss_share,
             self.each[:, branch.rows].min(axis=1), branch.onward, self.limit,

@@ -137,7 +137,7 @@ class StartDuals:
         )  # fmt: skip
         return prices, starts
 
-    def climb(
+    def ascend(
         self, target_usd: float, out_of_time: Callable[[], bool] = never
     ) -> tuple[StartDuals, list[Ints]]:
         """Subgradient ascent: multipliers with a higher bound, and the cheapest covers [O] found on the
@@ -157,7 +157,7 @@ class StartDuals:
             if waited >= PATIENCE:
                 share, waited, now, usd, levels = share / 2, 0, best, best_usd, best_levels
                 way = np.zeros_like(way)
-            way = now.slope(levels) + DEFLECTION * way
+            way = now.subgradient(levels) + DEFLECTION * way
             norm = float((way**2).sum())
             if norm <= 0 or share < SMALL_STEP or target_usd - best_usd < SMALL_GAP * target_usd:
                 break
@@ -180,7 +180,7 @@ class StartDuals:
             found.append(near if levels is None else levels)
         return usd, found
 
-    def slope(self, levels: list[Ints | None]) -> Floats:
+    def subgradient(self, levels: list[Ints | None]) -> Floats:
         """A subgradient of the bound in θ."""
         slots, found, owners = self.slots, np.zeros_like(self.theta), np.arange(len(self.first))
         for slot, level in enumerate(levels):

@@ -15,15 +15,15 @@ from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.node_launch import ColdStart, NodeLaunch, cold_start_of, with_launch
 from broker.domain.market.sku import Sku
 from broker.domain.planning.workload import Batch, Serving, Training
+from optimizer.memo_cache import MemoCache
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
 from optimizer.performance.host_needs import weights_gb
 from optimizer.performance.serving.estimate import ServingConfig
 from optimizer.placement.problem.host_room import runs_without_room, services_without_room
-from optimizer.placement.problem.menus import menu_counts
 from optimizer.placement.problem.problem import Floats, OfferTable, Problem
 from optimizer.placement.problem.quotas import quota_rows, without_quotas
-from optimizer.recall import MemoCache
+from optimizer.placement.problem.sold_counts import sold_counts
 
 MAX_NODES = 1024
 
@@ -82,7 +82,7 @@ def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
     others = tuple(w for w in problem.request.workloads if isinstance(w, Serving | Batch))
     counts = node_counts(trainings, without_quotas(problem).table if quota_rows(problem) else problem.table)
     question = (trainings, others, problem.table.skus, problem.table.launches, counts)
-    return problem.recall.once(("estimates", *question), lambda: _asked(estimator, *question))
+    return problem.memo.once(("estimates", *question), lambda: _asked(estimator, *question))
 
 
 def _asked(
@@ -149,6 +149,6 @@ def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, 
             if workload.gpus_max is not None:
                 found.add(workload.gpus_max // gpus)
     if trainings:
-        found |= menu_counts(table)
+        found |= sold_counts(table)
     inside = {n for n in found if 1 <= n <= largest} | {n for n in least if 1 <= n <= joined}
     return tuple(sorted(inside))

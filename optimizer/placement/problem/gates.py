@@ -19,8 +19,8 @@ from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.standing_rules import StandingRules, rules_of
 from broker.domain.planning.workload import Policy, Serving, Training, Workload
+from optimizer.placement.problem.billing_groups import BillingGroups, build_billing_groups
 from optimizer.placement.problem.problem import TIERS, Bools, Ints, OfferTable, Problem
-from optimizer.placement.problem.shelves import Shelves, build_shelves
 
 FIT_GATES = (
     Obstacle.GPU_UNKNOWN,
@@ -65,7 +65,7 @@ class Opened:
     """
 
     passing: Bools
-    shelves: Shelves
+    groups: BillingGroups
     by_kind: Ints
     dropped: Mapping[Obstacle, int]
     obstacle: Obstacle | None
@@ -111,13 +111,13 @@ def without_offers_that_end(problem: Problem, opened: Opened, ended: Ints, log: 
     passing[ended] = False
     log.keep(Obstacle.AVAILABILITY, log.left - len(ended))
     by_kind = opened.by_kind - np.bincount(problem.table.sku_of[ended], minlength=len(opened.by_kind))
-    shelves = market_shelves(problem).only(passing)
-    return Opened(passing, shelves, by_kind, dict(log.dropped), log.obstacle)
+    groups = market_groups(problem).only(passing)
+    return Opened(passing, groups, by_kind, dict(log.dropped), log.obstacle)
 
 
-def market_shelves(problem: Problem) -> Shelves:
+def market_groups(problem: Problem) -> BillingGroups:
     """All offers of the market, grouped by billing terms."""
-    return problem.once_for_market(("shelves",), lambda: build_shelves(problem.table))
+    return problem.once_for_market(("shelves",), lambda: build_billing_groups(problem.table))
 
 
 def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None], fits_kind: Bools) -> None:
@@ -148,7 +148,7 @@ def _opened(
         passing &= allowed
         log.keep(gate, int(passing.sum()))
     by_kind = np.bincount(table.sku_of[passing], minlength=len(table.skus)).astype(np.int64)
-    return Opened(passing, market_shelves(problem).only(passing), by_kind, log.dropped, log.obstacle)
+    return Opened(passing, market_groups(problem).only(passing), by_kind, log.dropped, log.obstacle)
 
 
 def _places(offers: Sequence[Offer]) -> _Places:

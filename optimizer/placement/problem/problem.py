@@ -26,12 +26,12 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import is_counted, most_nodes
 from broker.domain.planning.standing_rules import assumed_nodes
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
+from optimizer.memo_cache import MemoCache
 from optimizer.placement.problem.gpu_pools import GpuPools, build_pools, no_pools
-from optimizer.recall import MemoCache
 
 UNLIMITED_NODES = 1_000_000
 NEVER_GONE = 1 << 40
-NO_MENU = -1
+ANY_COUNT = -1
 MAX_HORIZON_DAYS = 400
 MAX_USD_PER_NODE_HOUR = 1_000_000
 TIERS = tuple(Tier)
@@ -49,7 +49,8 @@ class OfferTable:
 
     - ``sku_of`` indexes ``skus`` and ``launches``: one entry for each kind of node, whoever sells it. Nodes
       with different launch times are different kinds.
-    - ``menu_of`` indexes ``menus``: the node counts that a seller sells; ``NO_MENU`` if any count is sold.
+    - ``count_terms_of`` indexes ``count_terms``: the node counts that a seller sells; ``ANY_COUNT`` if any
+      count is sold.
     - ``billing_group_of`` numbers groups of offers with the same kind of node, minimum and increment of
       billing, window or not, interruptible or not. Within a group only price, stock and place differ.
     - ``zone_of``: a zone is a place, which is one operator's data centre or region, whoever sells it.
@@ -73,9 +74,9 @@ class OfferTable:
     interruptions_per_hour: Floats
     is_window: Bools
     pools: GpuPools
-    menu_of: Ints
-    menus: tuple[WindowTerms, ...]
-    shelf_of: Ints
+    count_terms_of: Ints
+    count_terms: tuple[WindowTerms, ...]
+    billing_group_of: Ints
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -111,7 +112,7 @@ class Problem:
     """A request over a market. Instants are seconds from ``origin``, the start of the horizon.
 
     ``terms``: prices of data transfer. ``kept`` caches what was derived from the offers, the mask ``allowed``
-    and the times (see ``once``). ``recall`` is a cache that outlives the problem.
+    and the times (see ``once``). ``memo`` is a cache that outlives the problem.
     """
 
     request: PlanRequest
@@ -127,7 +128,7 @@ class Problem:
     held: Mapping[str, Held] = field(default_factory=dict, repr=False)
     kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
     kept_of_market: dict[Hashable, object] = field(default_factory=dict, repr=False)
-    recall: MemoCache = field(default_factory=MemoCache, repr=False)
+    memo: MemoCache = field(default_factory=MemoCache, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Returns the cached result of ``make``, which may depend only on the key, the offers, the mask and
@@ -177,7 +178,7 @@ def build_problem(
     offers: Sequence[Offer],
     as_of: datetime,
     terms: MovingTerms | None = None,
-    recall: MemoCache | None = None,
+    memo: MemoCache | None = None,
 ) -> Problem:
     """Builds the problem; raises InputError with every reason why the request or the offers have no
     meaning.
@@ -199,7 +200,7 @@ def build_problem(
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
-        recall=MemoCache() if recall is None else recall,
+        memo=MemoCache() if memo is None else memo,
     )
 
 
@@ -244,7 +245,7 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
     def ints(values: Iterator[int]) -> Ints:
         return np.fromiter(values, dtype=np.int64, count=len(offers))
 
-    menus, menu_of = _menus(offers)
+    count_terms, count_terms_of = _count_terms(offers)
     kind_of = np.asarray(sku_of, dtype=np.int64)
     min_s = ints(math.ceil(round(o.min_hours * 3_600_000_000) / 1_000_000) for o in offers)
     increment_s = ints(max(1, o.billing_increment_s) for o in offers)
@@ -268,39 +269,39 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
         interruptions_per_hour=rates,
         is_window=is_window,
         pools=build_pools(offers, assumed),
-        menu_of=np.asarray(menu_of, dtype=np.int64),
-        menus=menus,
-        shelf_of=_shelves((kind_of, is_window, rates > 0, min_s, increment_s)),
+        count_terms_of=np.asarray(count_terms_of, dtype=np.int64),
+        count_terms=count_terms,
+        billing_group_of=_billing_groups((kind_of, is_window, rates > 0, min_s, increment_s)),
     )
 
 
-def _shelves(terms: tuple[Ints | Bools, ...]) -> Ints:
+def _billing_groups(terms: tuple[Ints | Bools, ...]) -> Ints:
     """Numbers the distinct rows of ``terms`` in ascending order; returns the number of each offer [O]."""
     if not len(terms[0]):
         return np.zeros(0, dtype=np.int64)
     rows = np.column_stack([np.asarray(column, dtype=np.int64) for column in terms])
-    _, shelf = np.unique(rows, axis=0, return_inverse=True)
-    return shelf.reshape(-1).astype(np.int64)
+    _, group = np.unique(rows, axis=0, return_inverse=True)
+    return group.reshape(-1).astype(np.int64)
 
 
-def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]:
+def _count_terms(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]:
     """The distinct sets of node counts that sellers sell (one seller's terms for each), and each
     offer's set.
     """
     numbers: dict[tuple[tuple[int, ...] | None, int], int] = {}
-    menus: list[WindowTerms] = []
-    menu_of = []
+    count_terms: list[WindowTerms] = []
+    count_terms_of = []
     for offer in offers:
         terms = offer.window
         if terms is None or (terms.node_counts is None and terms.lot_nodes == 1):
-            menu_of.append(NO_MENU)
+            count_terms_of.append(ANY_COUNT)
             continue
         key = (terms.node_counts, terms.lot_nodes)
         if key not in numbers:
-            numbers[key] = len(menus)
-            menus.append(terms)
-        menu_of.append(numbers[key])
-    return tuple(menus), menu_of
+            numbers[key] = len(count_terms)
+            count_terms.append(terms)
+        count_terms_of.append(numbers[key])
+    return tuple(count_terms), count_terms_of
 
 
 def own_stock(offers: Sequence[Offer], assumed: int) -> Ints:

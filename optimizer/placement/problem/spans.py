@@ -23,10 +23,10 @@ def most_together(spans: Sequence[Span]) -> int:
 def single_fits(taken: Sequence[Span], span: Span, stock: int) -> bool:
     """Whether one span fits in ``stock`` with what is taken. The commonest case, so it uses no arrays."""
     start, end, nodes = span
-    beside = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
-    if nodes + sum(n for _, _, n in beside) <= stock:
+    overlapping = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
+    if nodes + sum(n for _, _, n in overlapping) <= stock:
         return True
     return all(
-        nodes + sum(n for a, b, n in beside if a <= instant < b) <= stock
-        for instant in {start, *(a for a, _, _ in beside)}
+        nodes + sum(n for a, b, n in overlapping if a <= instant < b) <= stock
+        for instant in {start, *(a for a, _, _ in overlapping)}
     )

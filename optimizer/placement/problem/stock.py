@@ -37,9 +37,9 @@ def contended_rows(
     problem: Problem,
     columns: Sequence[Column],
     out_of_time: Callable[[], bool] = lambda: False,
-    beside: Ledger | None = None,
+    ledger: Ledger | None = None,
 ) -> list[StockRow] | None:
-    """Every constraint that a choice of columns could violate, each once, given what ``beside`` already
+    """Every constraint that a choice of columns could violate, each once, given what ``ledger`` already
     takes.
 
     Returns None if time ran out before all were found.
@@ -52,27 +52,27 @@ def contended_rows(
     for offer, pieces in sorted(users.items()):
         if out_of_time():
             return None
-        taken = beside.taken.get(offer, []) if beside is not None else []
+        taken = ledger.taken.get(offer, []) if ledger is not None else []
         if _is_limited(problem, offer) and (taken or _could_meet(pieces, columns)):
             rows.extend(_rows_of(problem, offer, pieces, columns, taken))
     for pool, members in enumerate(problem.table.pools.members):
         in_gpus = [
             (index, _in_gpus(problem, piece)) for o in members for index, piece in users.get(int(o), ())
         ]
-        taken = beside.gpus_taken(pool) if beside is not None else []
+        taken = ledger.gpus_taken(pool) if ledger is not None else []
         if in_gpus and (taken or _could_meet(in_gpus, columns)):
             rows.extend(_pool_rows(problem, pool, in_gpus, columns, taken))
-    rows.extend(_quota_limits(problem, columns, beside))
+    rows.extend(_quota_limits(problem, columns, ledger))
     return rows
 
 
-def _quota_limits(problem: Problem, columns: Sequence[Column], beside: Ledger | None) -> Iterator[StockRow]:
+def _quota_limits(problem: Problem, columns: Sequence[Column], ledger: Ledger | None) -> Iterator[StockRow]:
     """Quota constraints that the columns could violate, filed under one member offer, in the quota's unit."""
     for number, row in enumerate(quota_rows(problem)):
         spans = [(index, row.spans_of(column)) for index, column in enumerate(columns)]
         pieces = [(index, Piece(0, 0, tuple(mine), 0)) for index, mine in spans if mine]
         if pieces:
-            taken = [*row.held, *(beside.quota_taken[number] if beside is not None else ())]
+            taken = [*row.held, *(ledger.quota_taken[number] if ledger is not None else ())]
             times = _times(pieces, {edge for a, b, _ in taken for edge in (a, b)})
             limits = _left(np.full(len(times), row.limit, dtype=np.int64), times, taken)
             yield from _rows_over(int(np.argmax(row.members)), pieces, columns, times, limits)

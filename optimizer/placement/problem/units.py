@@ -86,7 +86,7 @@ def surcharged(case: FleetCase, usd_per_node_hour: Mapping[int, float]) -> Fleet
     return replace(case, units=units, surcharge_usd=usd_per_node_hour)
 
 
-def beside(case: FleetCase, free: Ints) -> FleetCase:
+def with_remaining_stock(case: FleetCase, free: Ints) -> FleetCase:
     """The case with only ``free`` nodes [O] of each offer."""
     return replace(case, units=case.again(free, case.surcharge_usd))
 

@@ -18,14 +18,15 @@ from broker.domain.market.offer import Offer, WindowKind, WindowTerms
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 
 Row = tuple[int, int, int, int, bool, float]
-Menu = tuple[tuple[float, ...] | None, float]
+DurationTerms = tuple[tuple[float, ...] | None, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowRows:
     """Rows [W]. ``node_cost_usd``: price of one node for the whole of a listed window, else 0.
 
-    ``menu_of`` indexes ``menus``: the durations on sale in hours, or None and the step between durations.
+    ``duration_terms_of`` indexes ``duration_terms``: the durations on sale in hours, or None and the step
+    between durations.
     """
 
     offer: Ints
@@ -35,8 +36,8 @@ class WindowRows:
     whole: Bools
     node_cost_usd: Floats
     teardown_s: Ints
-    menu_of: Ints
-    menus: tuple[Menu, ...]
+    duration_terms_of: Ints
+    duration_terms: tuple[DurationTerms, ...]
 
     def __len__(self) -> int:
         return len(self.offer)
@@ -58,8 +59,10 @@ def _window_rows(problem: Problem) -> WindowRows:
         rows.extend((int(index), *row) for row in made(problem, offer, terms))
     offers = np.array([row[0] for row in rows], dtype=np.int64)
     each = [_terms(problem, int(index)) for index in offers]
-    menus: dict[Menu, int] = {}
-    menu_of = [menus.setdefault((t.durations_hours, t.step_hours), len(menus)) for t in each]
+    duration_terms: dict[DurationTerms, int] = {}
+    duration_terms_of = [
+        duration_terms.setdefault((t.durations_hours, t.step_hours), len(duration_terms)) for t in each
+    ]
     return WindowRows(
         offer=offers,
         start_s=np.array([row[1] for row in rows], dtype=np.int64),
@@ -68,17 +71,17 @@ def _window_rows(problem: Problem) -> WindowRows:
         whole=np.array([row[4] for row in rows], dtype=np.bool_),
         node_cost_usd=np.array([row[5] for row in rows], dtype=np.float64),
         teardown_s=np.array([terms.teardown_s for terms in each], dtype=np.int64),
-        menu_of=np.array(menu_of, dtype=np.int64),
-        menus=tuple(menus),
+        duration_terms_of=np.array(duration_terms_of, dtype=np.int64),
+        duration_terms=tuple(duration_terms),
     )
 
 
 def cut_duration_s(windows: WindowRows, rows: Ints, least_s: Floats) -> Floats:
     """Shortest duration on sale in each of ``rows`` that is at least ``least_s``; inf if there is none."""
     found = np.empty(len(rows))
-    for number in np.unique(windows.menu_of[rows]):
-        here = windows.menu_of[rows] == number
-        found[here] = _shortest(windows.menus[number], least_s[here])
+    for number in np.unique(windows.duration_terms_of[rows]):
+        here = windows.duration_terms_of[rows] == number
+        found[here] = _shortest(windows.duration_terms[number], least_s[here])
     return found
 
 
@@ -87,16 +90,16 @@ def longest_cut_s(windows: WindowRows, rows: Ints, room_s: Floats, enough_s: Flo
     ``room_s``, the longest that fits. 0 if none fits.
     """
     found = np.minimum(cut_duration_s(windows, rows, enough_s), np.inf)
-    for number in np.unique(windows.menu_of[rows]):
-        here = windows.menu_of[rows] == number
+    for number in np.unique(windows.duration_terms_of[rows]):
+        here = windows.duration_terms_of[rows] == number
         found[here] = np.where(
-            found[here] <= room_s[here], found[here], _longest(windows.menus[number], room_s[here])
+            found[here] <= room_s[here], found[here], _longest(windows.duration_terms[number], room_s[here])
         )
     return found
 
 
-def _longest(menu: Menu, room_s: Floats) -> Floats:
-    durations, step_hours = menu
+def _longest(terms: DurationTerms, room_s: Floats) -> Floats:
+    durations, step_hours = terms
     if durations is None:
         step = step_hours * 3600
         stepped: Floats = np.floor(np.round(room_s / step, 9)) * step
@@ -128,8 +131,8 @@ def waiting_duration_s(problem: Problem, offer: int, length_s: Floats) -> Floats
     return _shortest((terms.durations_hours, terms.step_hours), length_s + terms.teardown_s)
 
 
-def _shortest(menu: Menu, least_s: Floats) -> Floats:
-    durations, step_hours = menu
+def _shortest(terms: DurationTerms, least_s: Floats) -> Floats:
+    durations, step_hours = terms
     if durations is None:
         step = step_hours * 3600
         stepped: Floats = np.maximum(np.ceil(np.round(least_s / step, 9)), 1) * step

@@ -21,10 +21,10 @@ from optimizer.placement.search.moves import (
     DependencyGroup,
     cheaper_way,
     cheapest_fleet,
-    parties,
-    party_cents,
+    dependency_groups,
+    group_total_cents,
 )
-from optimizer.placement.search.standing import Standing
+from optimizer.placement.search.plan_state import PlanState
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class FirstRepair:
     start: Mapping[str, Column]
     frozen: frozenset[str]
     pools: dict[str, RunPool] = field(default_factory=dict)
-    parties: tuple[DependencyGroup, ...] = ()
+    dependency_groups: tuple[DependencyGroup, ...] = ()
     untried: tuple[str, ...] = ()
 
     def run(self) -> None:
@@ -48,52 +48,52 @@ class FirstRepair:
         self.search.offer_columns(self.start, "re-costed")
         candidates.bound_services(guarded, waiting=True)
         self.pools = bare_pools(candidates)
-        standing = Standing(candidates, dict(self.start))
-        self.parties = tuple(self._dearest_first(standing))
-        for tried, party in enumerate(self.parties):
+        state = PlanState(candidates, dict(self.start))
+        self.dependency_groups = tuple(self._dearest_first(state))
+        for tried, group in enumerate(self.dependency_groups):
             if guarded():
-                self.untried = tuple(one.lead for one in self.parties[tried:])
+                self.untried = tuple(one.lead for one in self.dependency_groups[tried:])
                 break
-            self._try(standing, party)
-        self.search.offer_columns(standing.chosen, "repaired")
+            self._try(state, group)
+        self.search.offer_columns(state.chosen, "repaired")
         add_first_columns(candidates, self.pools, lean=True)
 
-    def _dearest_first(self, standing: Standing) -> list[DependencyGroup]:
+    def _dearest_first(self, state: PlanState) -> list[DependencyGroup]:
         """The dependency groups that may change, most expensive first."""
-        some = [p for p in parties(self.search.candidates) if not self.frozen.issuperset(p.names)]
-        return sorted(some, key=lambda party: (-standing.cents(party.names), party.lead))
+        some = [p for p in dependency_groups(self.search.candidates) if not self.frozen.issuperset(p.names)]
+        return sorted(some, key=lambda group: (-state.cents(group.names), group.lead))
 
-    def _try(self, standing: Standing, party: DependencyGroup) -> None:
+    def _try(self, state: PlanState, group: DependencyGroup) -> None:
         """Gives a group its cheapest columns; if part of it is frozen, each of the other members alone."""
-        if self.frozen.isdisjoint(party.names):
-            self._replace(standing, party)
+        if self.frozen.isdisjoint(group.names):
+            self._replace(state, group)
             return
-        for name in party.followers:
-            if name not in self.frozen and party.lead in standing.chosen:
-                self._replace_follower(standing, party.lead, name)
+        for name in group.followers:
+            if name not in self.frozen and group.lead in state.chosen:
+                self._replace_follower(state, group.lead, name)
 
-    def _replace(self, standing: Standing, party: DependencyGroup) -> None:
+    def _replace(self, state: PlanState, group: DependencyGroup) -> None:
         candidates = self.search.candidates
-        now = party_cents(candidates, standing.chosen, party)
-        with standing.without(party.names) as room:
+        now = group_total_cents(candidates, state.chosen, group)
+        with state.without(group.names) as room:
             below = inf if now is None else now
-            way = cheaper_way(candidates, self.pools, party, room, below, self._fleets)
+            way = cheaper_way(candidates, self.pools, group, room, below, self._fleets)
         if way is not None:
-            self._place(standing, party.names, list(way.values()))
+            self._place(state, group.names, list(way.values()))
 
-    def _replace_follower(self, standing: Standing, lead: str, name: str) -> None:
-        after = standing.chosen[lead]
-        now = standing.cents((name,))
-        with standing.without((name,)) as room:
+    def _replace_follower(self, state: PlanState, lead: str, name: str) -> None:
+        after = state.chosen[lead]
+        now = state.cents((name,))
+        with state.without((name,)) as room:
             found = cheapest_fleet(self.search.candidates, name, room, after, now, self._fleets)
         if found is not None:
-            self._place(standing, (name,), [found])
+            self._place(state, (name,), [found])
 
-    def _place(self, standing: Standing, names: Sequence[str], columns: Sequence[Column]) -> None:
+    def _place(self, state: PlanState, names: Sequence[str], columns: Sequence[Column]) -> None:
         for name in names:
-            standing.lift(name)
+            state.remove(name)
         for column in columns:
-            standing.place(column)
+            state.place(column)
 
     def _fleets(
         self,

@@ -19,6 +19,7 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
+from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.bound import separate_bound_cents
 from optimizer.placement.columns.candidates import build_candidates
@@ -27,7 +28,6 @@ from optimizer.placement.columns.known_bounds import KnownBounds, carry, carry_p
 from optimizer.placement.columns.prices import Row, StockPrices
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
-from optimizer.placement.crew.crew import hired
 from optimizer.placement.pipeline import build_plan, finished, processes_for, proven_on, telling_seconds
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.estimates import build_estimates
@@ -48,7 +48,7 @@ from optimizer.placement.search.solve import (
     settling_seconds,
     solution_of,
 )
-from optimizer.recall import MemoCache
+from optimizer.placement.workers.worker_pool import worker_pool
 
 PROVE_SHARE = 0.6
 
@@ -77,18 +77,18 @@ def replan(
     terms: MovingTerms,
     whole: Stopwatch,
     progress: ProgressSink | None = None,
-    recall: MemoCache | None = None,
+    memo: MemoCache | None = None,
 ) -> Replanned:
     """A plan from ``warm`` in the time of ``whole``; raises InputError for a request without a meaning."""
 
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
         watch = whole.ending(whole.limit_s - telling_seconds(request, options))
-        problem = build_problem(request, offers, as_of, terms, recall)
+        problem = build_problem(request, offers, as_of, terms, memo)
         estimates = build_estimates(problem, estimator)
         problem = replace(problem, held=held_of(problem, estimates, warm))
-        with hired(problem, processes_for(problem, options)) as crew:
-            candidates = build_candidates(problem, estimates, crew=crew)
+        with worker_pool(problem, processes_for(problem, options)) as workers:
+            candidates = build_candidates(problem, estimates, workers=workers)
             candidates.price_delays(_delay_prices(warm.plan))
             start = matched(candidates, warm)
             search = Search(candidates, watch, options.gap, options.seed, told)
@@ -140,7 +140,7 @@ def first_answer(
 def _unfinished(search: Search, first: FirstRepair) -> str:
     """What the guard cut off before the search ended by itself; empty if nothing."""
     if first.untried:
-        count, of = len(first.untried), len(first.parties)
+        count, of = len(first.untried), len(first.dependency_groups)
         return f"{count} of {of} workloads and what waits for them were not tried elsewhere"
     if search.watch.was_cut_off and not search.near:
         return "every workload was tried elsewhere once, but the search was cut off"
@@ -171,7 +171,7 @@ def resolve(
         rounds.proof.prove(prices, search.watch.until(PROVE_SHARE))
     if not search.done:
         rounds.run()
-    rounds.proof.prove_beside()
+    rounds.proof.prove_in_background()
     assert search.best is not None
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen

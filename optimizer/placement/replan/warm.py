@@ -32,11 +32,11 @@ from optimizer.placement.problem.delays import delay_cents
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.problem import Bools, Floats, Held, Ints, Problem
 from optimizer.placement.problem.transfers import with_transfers
-from optimizer.placement.problem.units import HOUR_S, FleetCase, beside, with_units
+from optimizer.placement.problem.units import HOUR_S, FleetCase, with_remaining_stock, with_units
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import begun_later, build_run_column
 from optimizer.placement.runs.sizes import BATCH_NODES
-from optimizer.placement.search.standing import Standing
+from optimizer.placement.search.plan_state import PlanState
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str
 
 def matched(candidates: Candidates, warm: WarmStart) -> dict[str, Column]:
     """Columns of the workloads that can stay as they are, at today's prices and together within stock."""
-    problem, standing = candidates.problem, Standing(candidates, {})
+    problem, state = candidates.problem, PlanState(candidates, {})
     order = sorted(
         problem.request.workloads,
         key=lambda w: (isinstance(w, Serving) and w.starts_after is not None, w.name),
@@ -91,12 +91,12 @@ def matched(candidates: Candidates, warm: WarmStart) -> dict[str, Column]:
         if not placements:
             continue
         if isinstance(workload, Serving):
-            column = _fleet_of(candidates, workload, placements, standing.chosen)
+            column = _fleet_of(candidates, workload, placements, state.chosen)
         else:
             column = _run_of(candidates, placements)
-        if column is not None and standing.allows(column):
-            standing.place(column)
-    return standing.chosen
+        if column is not None and state.allows(column):
+            state.place(column)
+    return state.chosen
 
 
 def frozen_of(problem: Problem, warm: WarmStart, columns: Mapping[str, Column]) -> frozenset[str]:
@@ -218,7 +218,7 @@ def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) ->
     for offer in sorted(offers.difference(case.units.offer.tolist())):
         free = np.zeros(len(problem.table), dtype=np.int64)
         free[offer] = problem.table.stock_nodes[offer]
-        case = with_units(case, beside(case, free).units)
+        case = with_units(case, with_remaining_stock(case, free).units)
     return case
 
 

@@ -33,12 +33,12 @@ def violations(case: Case) -> Iterator[str]:
 
 def _counts(where: str, placement: Placement, terms: WindowTerms) -> Iterator[str]:
     """Each purchase has a node count that the seller sells."""
-    menu = terms.node_counts
+    node_counts = terms.node_counts
     for segment in placement.segments:
         if segment.nodes % terms.lot_nodes:
             yield f"{where}: {segment.nodes} nodes, sold by {terms.lot_nodes}"
-        elif menu is not None and segment.nodes not in menu:
-            yield f"{where}: {segment.nodes} nodes, sold are {', '.join(map(str, menu))}"
+        elif node_counts is not None and segment.nodes not in node_counts:
+            yield f"{where}: {segment.nodes} nodes, sold are {', '.join(map(str, node_counts))}"
 
 
 def _inside_time(

@@ -39,11 +39,11 @@ def _nodes(where: str, placement: Placement, workload: Workload, offer: Offer) -
     """All held nodes work, except surplus nodes of a training run for which no smaller count is sold."""
     held, terms = max(segment.nodes for segment in placement.segments), offer.window
     if placement.nodes < held and isinstance(workload, Training) and terms is not None:
-        menu = terms.node_counts
+        node_counts = terms.node_counts
         smaller = [
             n
             for n in range(placement.nodes, held)
-            if n % terms.lot_nodes == 0 and (menu is None or n in menu)
+            if n % terms.lot_nodes == 0 and (node_counts is None or n in node_counts)
         ]
         if placement.nodes >= 1 and not smaller:
             return

@@ -14,11 +14,11 @@ import numpy as np
 
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Training
+from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, open_gates, without_offers_that_end
-from optimizer.placement.problem.menus import bought_nodes, whole_only
 from optimizer.placement.problem.problem import NEVER_GONE, Bools, Floats, Ints, Problem
-from optimizer.placement.problem.shelves import limit_of
+from optimizer.placement.problem.sold_counts import bought_nodes, whole_only
 from optimizer.placement.problem.transfers import dataset_usd, staged_s
 from optimizer.placement.problem.windows import (
     WindowRows,
@@ -68,9 +68,9 @@ def build_run_candidates(
     )
     _window_gate(opened, sizes, at_windows, log)
     pairs = _Pairs.of(problem, run, opened, sizes)
-    ceiling = pairs.ceiling_usd(most) if len(pairs.shelf) else _ceiling_of(at_windows, most)
+    ceiling = pairs.ceiling_usd(most) if len(pairs.group) else _ceiling_of(at_windows, most)
     free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
-    while np.isfinite(ceiling) and len(free.offer) < most // SHORT and len(pairs.shelf):
+    while np.isfinite(ceiling) and len(free.offer) < most // SHORT and len(pairs.group):
         ceiling = 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf
         free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
@@ -153,34 +153,34 @@ class _Pairs:
     """
 
     opened: Opened
-    shelf: Ints
+    group: Ints
     size: Ints
     factor: Floats
 
     @classmethod
     def of(cls, problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> _Pairs:
         """Every pair that can meet the deadline."""
-        terms = opened.shelves.terms
-        usable = sizes.plain[terms.kind] & (opened.shelves.sizes > 0)[:, None] & ~terms.is_window[:, None]
-        shelf, size = np.nonzero(usable)
-        held, _ = held_s(sizes.needed_s[terms.kind[shelf], size])
-        factor = sizes.counts[size] * terms.billed_s(shelf, held) / 3600
-        return cls(opened, shelf, size, np.asarray(factor, dtype=np.float64))
+        terms = opened.groups.terms
+        usable = sizes.plain[terms.kind] & (opened.groups.sizes > 0)[:, None] & ~terms.is_window[:, None]
+        group, size = np.nonzero(usable)
+        held, _ = held_s(sizes.needed_s[terms.kind[group], size])
+        factor = sizes.counts[size] * terms.billed_s(group, held) / 3600
+        return cls(opened, group, size, np.asarray(factor, dtype=np.float64))
 
     def counts(self, ceiling_usd: float) -> Ints:
         """Number of offers [P] that cost at most ``ceiling_usd``."""
-        return self.opened.shelves.at_most(self.shelf, ceiling_usd / self.factor)
+        return self.opened.groups.at_most(self.group, ceiling_usd / self.factor)
 
     def most_usd(self) -> float:
         """The highest cost of any candidate."""
-        return float(self.factor.max() * self.opened.shelves.prices[-1])
+        return float(self.factor.max() * self.opened.groups.prices[-1])
 
     def ceiling_usd(self, most: int) -> float:
         """A cost below which there are about ``most`` candidates; inf if there are not more."""
-        shelves = self.opened.shelves
-        if int(shelves.sizes[self.shelf].sum()) <= most:
+        groups = self.opened.groups
+        if int(groups.sizes[self.group].sum()) <= most:
             return float("inf")
-        low = high = float((self.factor * shelves.least_usd(self.shelf)).min())
+        low = high = float((self.factor * groups.least_usd(self.group)).min())
         while int(self.counts(high).sum()) < most:
             low, high = high, 1.5 * high + 0.01
         for _ in range(4):
@@ -194,7 +194,7 @@ def _free_starts(
 ) -> Ways:
     """Candidates outside windows up to a cost, started at the first possible second."""
     table = problem.table
-    offer, which = pairs.opened.shelves.cheapest(pairs.shelf, pairs.counts(ceiling_usd))
+    offer, which = pairs.opened.groups.cheapest(pairs.group, pairs.counts(ceiling_usd))
     size = pairs.size[which]
     fits = sizes.counts[size] <= limit_of(table, sizes.limit)[offer]
     offer, size = offer[fits], size[fits]
@@ -211,10 +211,10 @@ def _free_starts(
 
 def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, log: GateLog) -> None:
     """Removes windows that hold no interval for the run from the offers that meet the deadline."""
-    shelves = opened.shelves
-    usable = sizes.in_time(opened) & shelves.terms.is_window[:, None]
+    groups = opened.groups
+    usable = sizes.in_time(opened) & groups.terms.is_window[:, None]
     least = np.where(usable, sizes.counts[None, :], np.iinfo(np.int64).max).min(axis=1)
-    windows = int(shelves.with_nodes(sizes.limit, np.arange(len(least)), least).sum())
+    windows = int(groups.with_nodes(sizes.limit, np.arange(len(least)), least).sum())
     log.keep(Obstacle.WINDOW, max(0, log.left - windows) + len(np.unique(at_windows.offer)))
     log.kept += len(np.unique(at_windows.offer * len(sizes.counts) + at_windows.size))
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Training
+from optimizer.placement.problem.billing_groups import NEVER, Limit, limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
-from optimizer.placement.problem.menus import menu_counts
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.problem.shelves import NEVER, Limit, limit_of
+from optimizer.placement.problem.sold_counts import sold_counts
 from optimizer.placement.runs.candidates import Run, first_second, last_second
 
 BATCH_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -42,7 +42,7 @@ class Sizes:
 
     def in_time(self, opened: Opened) -> Bools:
         """Whether a size meets the deadline on every offer of a group [S, N]."""
-        terms = opened.shelves.terms
+        terms = opened.groups.terms
         found: Bools = np.where(terms.interrupted[:, None], self.sure[terms.kind], self.plain[terms.kind])
         return found
 
@@ -144,35 +144,35 @@ def _size_gate(
     log: GateLog, gate: Obstacle, opened: Opened, allowed: Bools, counts: Ints, limit: Limit
 ) -> None:
     """Keeps the offers whose limit admits the smallest allowed size of their kind."""
-    shelves = opened.shelves
-    least = _least(allowed, counts)[shelves.terms.kind]
-    log.keep(gate, int(shelves.with_nodes(limit, np.arange(len(least)), least).sum()))
+    groups = opened.groups
+    least = _least(allowed, counts)[groups.terms.kind]
+    log.keep(gate, int(groups.with_nodes(limit, np.arange(len(least)), least).sum()))
 
 
 def _deadline_gate(
     problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes, log: GateLog
 ) -> None:
     """Keeps the offers on which some size meets the deadline; also counts the candidates outside windows."""
-    shelves, sure = opened.shelves, sizes.in_time(opened)
+    groups, sure = opened.groups, sizes.in_time(opened)
     numbers = np.arange(len(sure))
     least = _least(sure, sizes.counts)
-    left = int(shelves.with_nodes(sizes.limit, numbers, least).sum())
-    free = np.where(sure & ~shelves.terms.is_window[:, None], sizes.counts[None, :], NEVER)
-    log.kept = int(shelves.with_nodes(sizes.limit, numbers[:, None], free).sum())
-    shelf, size = np.nonzero(sizes.plain[shelves.terms.kind] & ~sure)
-    if len(shelf):
-        offers, which = shelves.allowing(sizes.limit, shelf, sizes.counts[size])
+    left = int(groups.with_nodes(sizes.limit, numbers, least).sum())
+    free = np.where(sure & ~groups.terms.is_window[:, None], sizes.counts[None, :], NEVER)
+    log.kept = int(groups.with_nodes(sizes.limit, numbers[:, None], free).sum())
+    group, size = np.nonzero(sizes.plain[groups.terms.kind] & ~sure)
+    if len(group):
+        offers, which = groups.allowing(sizes.limit, group, sizes.counts[size])
         span_s = last_second(problem, run) - first_second(problem, run)
         ends = interrupted_s(problem, estimates, run, sizes, offers, size[which])
         good = ends <= span_s
         log.kept += int((good & ~problem.table.is_window[offers]).sum())
-        late = limit_of(problem.table, sizes.limit)[offers] < least[shelf[which]]
+        late = limit_of(problem.table, sizes.limit)[offers] < least[group[which]]
         left += len(np.unique(offers[good & late]))
     log.keep(Obstacle.DEADLINE, left)
 
 
 def _batch_counts(problem: Problem) -> Ints:
-    return np.array(sorted({*BATCH_NODES, *menu_counts(problem.table)}), dtype=np.int64)
+    return np.array(sorted({*BATCH_NODES, *sold_counts(problem.table)}), dtype=np.int64)
 
 
 def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:

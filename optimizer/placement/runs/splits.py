@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from broker.domain.planning.workload import Training
+from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import Opened
-from optimizer.placement.problem.menus import bought_nodes
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.problem.shelves import limit_of
+from optimizer.placement.problem.sold_counts import bought_nodes
 from optimizer.placement.problem.transfers import dataset_usd, handovers, staged_s
 from optimizer.placement.problem.windows import cut_duration_s, longest_cut_s, window_rows
 from optimizer.placement.runs.candidates import (
@@ -182,11 +182,11 @@ class _Builder:
 
     def _free(self, size: int) -> _Parts:
         """The cheapest offers outside windows, for the whole run."""
-        shelves, table = self.opened.shelves, self.problem.table
-        terms = shelves.terms
-        usable = np.isfinite(self.sizes.needed_s[terms.kind, size]) & ~terms.is_window & (shelves.sizes > 0)
-        shelf = np.flatnonzero(usable)
-        offers, _ = shelves.cheapest(shelf, np.minimum(shelves.sizes[shelf], MOST_FREE))
+        groups, table = self.opened.groups, self.problem.table
+        terms = groups.terms
+        usable = np.isfinite(self.sizes.needed_s[terms.kind, size]) & ~terms.is_window & (groups.sizes > 0)
+        group = np.flatnonzero(usable)
+        offers, _ = groups.cheapest(group, np.minimum(groups.sizes[group], MOST_FREE))
         offers = offers[self.sizes.counts[size] <= self.limit[offers]]
         whole = self._whole_s(size, offers)
         offers, whole = offers[np.isfinite(whole)], whole[np.isfinite(whole)]

@@ -27,9 +27,9 @@ from optimizer.placement.search.moves import (
     FleetMaker,
     RemainingCapacity,
     cheapest_fleet,
-    parties,
+    dependency_groups,
 )
-from optimizer.placement.search.standing import Standing, left_cents
+from optimizer.placement.search.plan_state import PlanState, left_cents
 
 EQUAL_SHARE = 0.001
 """Plans whose objectives differ by less than this share count as equal."""
@@ -69,38 +69,38 @@ class EarlierEnds:
 
     def taken(self, chosen: Chosen, out_of_time: Callable[[], bool]) -> dict[str, Column]:
         """``chosen`` with each run, and the services that follow it, at its earliest acceptable end."""
-        standing = Standing(self.candidates, dict(chosen))
-        for party in parties(self.candidates):
-            if party.lead not in self.pools or party.lead not in standing.chosen:
+        state = PlanState(self.candidates, dict(chosen))
+        for group in dependency_groups(self.candidates):
+            if group.lead not in self.pools or group.lead not in state.chosen:
                 continue
-            if not self.frozen.isdisjoint(party.names):
+            if not self.frozen.isdisjoint(group.names):
                 continue
             if out_of_time():
                 break
-            before = {name: standing.chosen[name] for name in party.names if name in standing.chosen}
-            with standing.without(before) as room:
-                way = self._earlier_way(party, before, room)
+            before = {name: state.chosen[name] for name in group.names if name in state.chosen}
+            with state.without(before) as room:
+                way = self._earlier_way(group, before, room)
             if way is not None:
                 for name in before:
-                    standing.lift(name)
+                    state.remove(name)
                 for column in way.values():
-                    standing.place(column)
-        return standing.chosen
+                    state.place(column)
+        return state.chosen
 
     def _earlier_way(
-        self, party: DependencyGroup, before: Chosen, room: RemainingCapacity
+        self, group: DependencyGroup, before: Chosen, room: RemainingCapacity
     ) -> dict[str, Column] | None:
         """The columns of a group with the earliest end that is not more expensive; None if none is
         earlier.
         """
-        mine, tried = before[party.lead], 0
+        mine, tried = before[group.lead], 0
         spare = self.share * sum(column.total_cents for column in before.values())
         for column in self._earlier_runs(mine, mine.total_cents + spare):
             if not room.allows(column):
                 continue
-            way = self._followed(party, column, room.after(column))
+            way = self._followed(group, column, room.after(column))
             if way is not None:
-                more = sum(self._more_cents(name, before, way) for name in party.followers)
+                more = sum(self._more_cents(name, before, way) for name in group.followers)
                 if column.total_cents - mine.total_cents + more <= spare:
                     return way
             tried += 1
@@ -122,11 +122,11 @@ class EarlierEnds:
                 yield column
 
     def _followed(
-        self, party: DependencyGroup, run: Column, room: RemainingCapacity
+        self, group: DependencyGroup, run: Column, room: RemainingCapacity
     ) -> dict[str, Column] | None:
         """A run with the cheapest fleets of its followers; None if one that must be placed cannot be."""
         way, problem = {run.workload: run}, self.candidates.problem
-        for name in party.followers:
+        for name in group.followers:
             fitting = [column for column in self._after.get((name, run.end), ()) if room.allows(column)]
             best = min(fitting, key=lambda column: column.total_cents, default=None)
             most = left_cents(problem, name) if best is None else best.total_cents

@@ -21,9 +21,9 @@ from optimizer.placement.search.moves import (
     FleetMaker,
     RemainingCapacity,
     cheaper_way,
-    parties,
-    party_cents,
-    room_beside,
+    dependency_groups,
+    group_total_cents,
+    remaining_capacity,
 )
 
 WISHES = 6
@@ -53,29 +53,29 @@ class Improver:
 
     def _singles(self) -> bool:
         helped = False
-        for party in self.among or parties(self.candidates):
+        for group in self.among or dependency_groups(self.candidates):
             if self.out_of_time():
                 break
-            way = self._anew(self.chosen, party)
+            way = self._anew(self.chosen, group)
             if way is not None:
                 self._take(way)
                 helped = True
         return helped
 
-    def _anew(self, chosen: Mapping[str, Column], party: DependencyGroup) -> dict[str, Column] | None:
+    def _anew(self, chosen: Mapping[str, Column], group: DependencyGroup) -> dict[str, Column] | None:
         """The plan with a group placed at a lower cost; None if there is none."""
-        now = party_cents(self.candidates, chosen, party)
-        room = room_beside(self.candidates, chosen, party.names)
+        now = group_total_cents(self.candidates, chosen, group)
+        room = remaining_capacity(self.candidates, chosen, group.names)
         below = float("inf") if now is None else float(now)
-        way = cheaper_way(self.candidates, self.pools, party, room, below, self.make)
-        if way is None and not self._better_left_out(chosen, party, below):
+        way = cheaper_way(self.candidates, self.pools, group, room, below, self.make)
+        if way is None and not self._better_left_out(chosen, group, below):
             return None
         way = way or {}
-        return {**{n: c for n, c in chosen.items() if n not in party.names}, **way}
+        return {**{n: c for n, c in chosen.items() if n not in group.names}, **way}
 
-    def _better_left_out(self, chosen: Mapping[str, Column], party: DependencyGroup, now: float) -> bool:
-        unplaced = unplaced_cents(self.candidates.problem, party.lead)
-        return party.lead in chosen and unplaced is not None and unplaced < now
+    def _better_left_out(self, chosen: Mapping[str, Column], group: DependencyGroup, now: float) -> bool:
+        unplaced = unplaced_cents(self.candidates.problem, group.lead)
+        return group.lead in chosen and unplaced is not None and unplaced < now
 
     def _take(self, chosen: dict[str, Column]) -> None:
         self.chosen = chosen
@@ -83,59 +83,57 @@ class Improver:
 
     def _exchanges(self) -> bool:
         """Applies the first exchange that helps; returns whether there was one."""
-        all_parties = parties(self.candidates)
-        party_of = {name: party for party in all_parties for name in party.names}
-        for party, wish, blocker in self._blocked_wishes(all_parties, party_of):
+        all_groups = dependency_groups(self.candidates)
+        group_of = {name: group for group in all_groups for name in group.names}
+        for group, wish, blocker in self._blocked_wishes(all_groups, group_of):
             if self.out_of_time():
                 return False
-            better = self._exchanged(party, wish, blocker)
+            better = self._exchanged(group, wish, blocker)
             if better is not None:
                 self._take(better)
                 return True
         return False
 
     def _blocked_wishes(
-        self, all_parties: Sequence[DependencyGroup], party_of: Mapping[str, DependencyGroup]
+        self, all_groups: Sequence[DependencyGroup], group_of: Mapping[str, DependencyGroup]
     ) -> Iterator[tuple[DependencyGroup, Column, DependencyGroup]]:
         """Cheaper columns of single-workload groups that exactly one other group blocks; largest gain
         first.
         """
         found = []
-        for party in all_parties:
-            now = party_cents(self.candidates, self.chosen, party)
-            if party.followers or now is None:
+        for group in all_groups:
+            now = group_total_cents(self.candidates, self.chosen, group)
+            if group.followers or now is None:
                 continue
-            for wish in self._wishes(party, now):
-                standing = {
-                    party_of[name].lead for name in blockers(self.candidates.problem, self.chosen, wish)
-                }
-                if len(standing) == 1:
-                    found.append((wish.total_cents - now, party, wish, party_of[standing.pop()]))
-        for _, party, wish, blocker in sorted(found, key=lambda row: (row[0], row[1].lead, row[3].lead)):
-            yield party, wish, blocker
+            for wish in self._wishes(group, now):
+                state = {group_of[name].lead for name in blockers(self.candidates.problem, self.chosen, wish)}
+                if len(state) == 1:
+                    found.append((wish.total_cents - now, group, wish, group_of[state.pop()]))
+        for _, group, wish, blocker in sorted(found, key=lambda row: (row[0], row[1].lead, row[3].lead)):
+            yield group, wish, blocker
 
-    def _wishes(self, party: DependencyGroup, now: int) -> list[Column]:
+    def _wishes(self, group: DependencyGroup, now: int) -> list[Column]:
         by_workload = columns_by_workload(self.known)
-        cheaper = [c for c in by_workload.get(party.lead, ()) if c.total_cents < now]
+        cheaper = [c for c in by_workload.get(group.lead, ()) if c.total_cents < now]
         return sorted(cheaper, key=lambda c: c.total_cents)[:WISHES]
 
     def _exchanged(
-        self, party: DependencyGroup, wish: Column, blocker: DependencyGroup
+        self, group: DependencyGroup, wish: Column, blocker: DependencyGroup
     ) -> dict[str, Column] | None:
-        both = [party, blocker]
-        costs = [party_cents(self.candidates, self.chosen, p) for p in both]
+        both = [group, blocker]
+        costs = [group_total_cents(self.candidates, self.chosen, p) for p in both]
         if any(cost is None for cost in costs):
             return None
         below = sum(cost for cost in costs if cost is not None) - wish.total_cents
-        names = [*party.names, *blocker.names]
-        room: RemainingCapacity = room_beside(self.candidates, self.chosen, names)
+        names = [*group.names, *blocker.names]
+        room: RemainingCapacity = remaining_capacity(self.candidates, self.chosen, names)
         if not room.allows(wish):
             return None
         way = cheaper_way(self.candidates, self.pools, blocker, room.after(wish), float(below), self.make)
         if way is None:
             return None
         rest = {n: c for n, c in self.chosen.items() if n not in names}
-        return {**rest, party.lead: wish, **way}
+        return {**rest, group.lead: wish, **way}
 
 
 def blockers(problem: Problem, chosen: Mapping[str, Column], wish: Column) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from broker.domain.planning.workload import Serving
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
-from optimizer.placement.columns.fleet_pool import free_beside, ledger_of, openings_beside
+from optimizer.placement.columns.fleet_pool import ledger_of, remaining_by_hour, remaining_nodes
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.fleets.set_costs import Openings
@@ -65,7 +65,7 @@ def made_until(out_of_time: Callable[[], bool]) -> FleetMaker:
     return partial(model_fleets, out_of_time=out_of_time)
 
 
-def parties(candidates: Candidates) -> list[DependencyGroup]:
+def dependency_groups(candidates: Candidates) -> list[DependencyGroup]:
     """All dependency groups, in the request's order of their leads; each workload is in exactly one."""
     problem = candidates.problem
     waiting = {s.name for s in problem.services() if s.starts_after is not None}
@@ -98,7 +98,7 @@ class RemainingCapacity:
         return RemainingCapacity(ledger, left)
 
 
-def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> RemainingCapacity:
+def remaining_capacity(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> RemainingCapacity:
     """The capacity that all workloads but ``names`` leave."""
     others = {name: column for name, column in chosen.items() if name not in names}
     budget = candidates.problem.request.budget_usd
@@ -108,10 +108,10 @@ def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) ->
     )
 
 
-def party_cents(candidates: Candidates, chosen: Chosen, party: DependencyGroup) -> int | None:
+def group_total_cents(candidates: Candidates, chosen: Chosen, group: DependencyGroup) -> int | None:
     """A group's cost, lateness and penalties; None if a workload that must be placed is not."""
     total = 0
-    for name in party.names if party.lead in chosen else (party.lead,):
+    for name in group.names if group.lead in chosen else (group.lead,):
         cents = chosen[name].total_cents if name in chosen else unplaced_cents(candidates.problem, name)
         if cents is None:
             return None
@@ -122,7 +122,7 @@ def party_cents(candidates: Candidates, chosen: Chosen, party: DependencyGroup) 
 def cheaper_way(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
-    party: DependencyGroup,
+    group: DependencyGroup,
     room: RemainingCapacity,
     below_cents: float,
     make: FleetMaker = model_fleets,
@@ -130,15 +130,15 @@ def cheaper_way(
     """The cheapest columns of a group that cost less than ``below_cents`` together; None if there are
     none.
     """
-    if party.lead not in pools:
-        column = cheapest_fleet(candidates, party.lead, room, None, below_cents, make)
-        return None if column is None else {party.lead: column}
+    if group.lead not in pools:
+        column = cheapest_fleet(candidates, group.lead, room, None, below_cents, make)
+        return None if column is None else {group.lead: column}
     best: dict[str, Column] | None = None
-    for tried, column in enumerate(fitting_runs(candidates, pools[party.lead], room, below_cents)):
-        way = with_followers(candidates, party, column, room, below_cents, make)
+    for tried, column in enumerate(fitting_runs(candidates, pools[group.lead], room, below_cents)):
+        way = with_followers(candidates, group, column, room, below_cents, make)
         if way is not None:
             best, below_cents = way
-        if (not party.followers and best is not None) or tried + 1 >= MOST_ENDS:
+        if (not group.followers and best is not None) or tried + 1 >= MOST_ENDS:
             break
     return best
 
@@ -175,13 +175,15 @@ def fitting_runs(
         if room.allows(column):
             yield column
         elif not led:
-            moved = begun_beside(candidates, pool, column, room.ledger)
+            moved = delayed_until_free(candidates, pool, column, room.ledger)
             if moved is not None and room.allows(moved):
                 waiting.append(moved)
     yield from sorted((c for c in waiting if c.total_cents < below_cents), key=lambda c: c.total_cents)
 
 
-def begun_beside(candidates: Candidates, pool: RunPool, column: Column, ledger: Ledger) -> Column | None:
+def delayed_until_free(
+    candidates: Candidates, pool: RunPool, column: Column, ledger: Ledger
+) -> Column | None:
     """The column started at the first end of another holding from which it fits; None if there is none in
     time.
     """
@@ -198,7 +200,7 @@ def begun_beside(candidates: Candidates, pool: RunPool, column: Column, ledger: 
 
 def with_followers(
     candidates: Candidates,
-    party: DependencyGroup,
+    group: DependencyGroup,
     column: Column,
     room: RemainingCapacity,
     below_cents: float,
@@ -208,8 +210,8 @@ def with_followers(
     ``below_cents``.
     """
     way, total = {column.workload: column}, column.total_cents
-    room = room.after(column) if party.followers else room
-    for name in party.followers:
+    room = room.after(column) if group.followers else room
+    for name in group.followers:
         unplaced = unplaced_cents(candidates.problem, name)
         most = below_cents - total if unplaced is None else min(below_cents - total, unplaced)
         fleet = cheapest_fleet(candidates, name, room, column, most, make)
@@ -240,8 +242,8 @@ def cheapest_fleet(
     if least is None or least + delay_cents(candidates.problem, name, after_s) >= below_cents:
         return None
     service, case = _service(candidates, name), candidates.fleets[name]
-    free = free_beside(candidates, service, room.ledger, after_s)
-    openings = openings_beside(candidates.problem, case, room.ledger)
+    free = remaining_nodes(candidates, service, room.ledger, after_s)
+    openings = remaining_by_hour(candidates.problem, case, room.ledger)
     made = make(candidates.problem, case, free, [after_s], openings)
     near = where_data_lies(candidates.problem, weights_of(candidates.problem, service, place))
     if near is not None and (free * ~near).any():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from optimizer.placement.columns.column_pool import ColumnPool
 from optimizer.placement.columns.dual import Dual, Paid
-from optimizer.placement.columns.fleet_pool import free_beside, free_nodes
+from optimizer.placement.columns.fleet_pool import free_nodes, remaining_nodes
 from optimizer.placement.columns.master import Limits
 from optimizer.placement.columns.priced_runs import runs_at_prices
 from optimizer.placement.columns.prices import StockPrices
@@ -20,14 +20,14 @@ from optimizer.placement.columns.proving import Proving
 from optimizer.placement.columns.relaxation import Relaxed, relax
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
-from optimizer.placement.crew.asks import FleetsAsk, QuickFleetsAsk
-from optimizer.placement.crew.crew import Task
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.search.improve import Improver
-from optimizer.placement.search.moves import made_until, parties
+from optimizer.placement.search.moves import dependency_groups, made_until
 from optimizer.placement.search.neighbours import choose_anew, neighbourhoods
+from optimizer.placement.search.plan_state import NEVER_CENTS, PlanState, free_names, left_cents
 from optimizer.placement.search.ruin import Ruin
-from optimizer.placement.search.standing import NEVER_CENTS, Standing, free_names, left_cents
+from optimizer.placement.workers.asks import FleetsAsk, QuickFleetsAsk
+from optimizer.placement.workers.worker_pool import Task
 
 MAX_ROUNDS = 40
 STALE_ROUNDS = 3
@@ -69,9 +69,9 @@ class Rounds:
         self.frozen = frozen
         self.proof = Proving(search, self.pool, self.dual, self.prices, len(self.names))
         self._asked: set[tuple[str, Paid]] = set()
-        self._asked_beside: set[tuple[str, bytes]] = set()
-        self._remake_s = 0.0
-        self._combined: set[tuple[frozenset[str], tuple[int, ...], int]] = set()
+        self._asked_refits: set[tuple[str, bytes]] = set()
+        self._generate_s = 0.0
+        self._solved: set[tuple[frozenset[str], tuple[int, ...], int]] = set()
 
     def run(self, *, hasty: bool = False) -> None:
         """Repeats rounds until the gap is reached, the time is over, or several rounds changed nothing.
@@ -84,24 +84,24 @@ class Rounds:
 
     def _rounds(self, *, hasty: bool) -> None:
         stale = 0
-        self.proof.look_ahead()
+        self.proof.prefetch()
         if hasty and not self.search.done:
-            self.beside()
+            self.refit_fleets()
         if not self.search.done:
             self.proof.prove(self.prices, self.search.watch.until(FIRST_PROOF_SHARE))
         # The first dual prices come from few columns; with many workloads they are not worth a proof.
         if hasty and not self.search.done:
-            self.remake()
+            self.generate_and_price()
         for _ in range(MAX_ROUNDS):
             before = self._state()
             for step in (
-                self.remake,
-                self.converge,
-                self.place,
-                self.combine,
-                self.beside,
-                self.tied,
-                self.ask_on,
+                self.generate_and_price,
+                self.converge_prices,
+                self.build_plan,
+                self.solve_neighbourhoods,
+                self.refit_fleets,
+                self.improve_dependent_runs,
+                self.evaluate_rest,
             ):
                 if self.search.done:
                     return
@@ -118,15 +118,15 @@ class Rounds:
     def _leave_usd(self) -> dict[str, float]:
         return {name: left_cents(self.problem, name) / 100 for name in self.pool.by_workload}
 
-    def remake(self) -> None:
+    def generate_and_price(self) -> None:
         """Generates columns at the dual prices, then updates the prices."""
         began_s = self.search.watch.seconds
-        self.make()
+        self.generate_columns()
         if not self.search.done:
-            self.price()
-        self._remake_s = self.search.watch.seconds - began_s
+            self.reprice()
+        self._generate_s = self.search.watch.seconds - began_s
 
-    def price(self) -> None:
+    def reprice(self) -> None:
         """Updates the dual prices by solving the relaxation over all known columns."""
         rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
         seconds = RELAX_SHARE * self.search.watch.left
@@ -135,7 +135,7 @@ class Rounds:
             self.relaxed, self.prices = found, found.prices
             self.proof.aim = found.prices
 
-    def converge(self) -> None:
+    def converge_prices(self) -> None:
         """Alternates proving and column generation until other prices could add little to the bound for the
         time that an evaluation takes, or until time is short.
         """
@@ -146,19 +146,19 @@ class Rounds:
             if not proof.prove_next(out_of_time):
                 return
             asked_s = watch.seconds - began_s
-            is_late = watch.seconds + asked_s + self._remake_s > end_s
+            is_late = watch.seconds + asked_s + self._generate_s > end_s
             if is_late or proof.centre.total_usd < (1 + CONVERGED_SHARE) * before:
                 return
-            self.remake()
+            self.generate_and_price()
             relaxed_usd = float("inf") if self.relaxed is None else self.relaxed.usd
             if proof.open_usd(relaxed_usd) < CONVERGED_SHARE * proof.centre.total_usd:
                 return
 
-    def ask_on(self) -> None:
+    def evaluate_rest(self) -> None:
         """Evaluates at the best prices what was not evaluated there, which can only raise the bound."""
         self.proof.ask_on(self.search.watch.until(ASK_ON_SHARE))
 
-    def make(self) -> None:
+    def generate_columns(self) -> None:
         """Generates columns at the dual prices: for runs, and for services whose columns are above their
         bound.
         """
@@ -167,7 +167,7 @@ class Rounds:
             if out_of_time():
                 break
             self.pool.add(runs_at_prices(self.candidates, self.runs[name], self.prices))
-        self.candidates.crew.work(self._fleets_tasks(out_of_time), out_of_time)
+        self.candidates.workers.run(self._fleets_tasks(out_of_time), out_of_time)
         self.search.tell()
 
     def _fleets_tasks(self, out_of_time: Callable[[], bool]) -> Iterator[Task]:
@@ -200,15 +200,15 @@ class Rounds:
     def _add(self, columns: list[Column]) -> None:
         self.pool.add(columns)
 
-    def place(self) -> None:
+    def build_plan(self) -> None:
         """Builds a plan from the relaxation: integral columns first, the others by regret insertion at the
         dual prices. Then applies ruin and recreate to the incumbent.
         """
         if self.search.best is None or not self.names:
             return
-        self.proof.look_ahead()
+        self.proof.prefetch()
         fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
-        anew = Standing(self.candidates, fixed)
+        anew = PlanState(self.candidates, fixed)
         for name in self.names:
             # Integral columns may still conflict between two priced instants, or in a pool of GPUs.
             whole = None if self.relaxed is None else self.relaxed.whole(name)
@@ -217,95 +217,95 @@ class Rounds:
         others = [name for name in self.names if name not in anew.chosen]
         self._ruin(anew, others).insert(others, 1.0, self.search.watch.over)
         self.search.offer_columns(anew.chosen, "inserted")
-        ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)), self.names)
+        ruin = self._ruin(PlanState(self.candidates, dict(self.search.best.columns)), self.names)
         ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))
-        self.search.offer_columns(ruin.standing.chosen, "recreated")
+        self.search.offer_columns(ruin.state.chosen, "recreated")
 
-    def _ruin(self, standing: Standing, names: Sequence[str]) -> Ruin:
-        return Ruin(self.candidates, self.runs, self.pool, standing, names, self.prices, self.rng)
+    def _ruin(self, state: PlanState, names: Sequence[str]) -> Ruin:
+        return Ruin(self.candidates, self.runs, self.pool, state, names, self.prices, self.rng)
 
-    def combine(self) -> None:
+    def solve_neighbourhoods(self) -> None:
         """Lets the solver re-optimise each neighbourhood of the incumbent, unless it did so before."""
         if self.search.best is None:
             return
-        standing = Standing(self.candidates, dict(self.search.best.columns))
+        state = PlanState(self.candidates, dict(self.search.best.columns))
         out_of_time = self.search.watch.until(COMBINE_SHARE)
-        for group in neighbourhoods(self.pool, standing, self.names, self.prices):
+        for group in neighbourhoods(self.pool, state, self.names, self.prices):
             if out_of_time():
                 break
-            known = group.names, tuple(map(id, group.columns)), standing.cents(self.names)
-            if known in self._combined:
+            known = group.names, tuple(map(id, group.columns)), state.cents(self.names)
+            if known in self._solved:
                 continue
             limits = Limits(self.search.watch.left, self.search.asked_gap / 10, self.search.seed, GROUP_WORK)
-            if choose_anew(self.problem, standing, group, limits):
-                self.search.offer_columns(standing.chosen, "combined")
+            if choose_anew(self.problem, state, group, limits):
+                self.search.offer_columns(state.chosen, "combined")
             else:
-                self._combined.add(known)
+                self._solved.add(known)
 
-    def beside(self) -> None:
+    def refit_fleets(self) -> None:
         """Builds fleets from the stock that other workloads leave, for services furthest above their best."""
         if self.search.best is None:
             return
-        standing = Standing(self.candidates, dict(self.search.best.columns))
+        state = PlanState(self.candidates, dict(self.search.best.columns))
         least = self.pool.least_usd(StockPrices(), self.candidates.fleets)
         above = {
-            name: standing.cents([name]) / 100
+            name: state.cents([name]) / 100
             - min(least.get(name, 0.0), self.dual.known_usd(name, StockPrices()))
             for name in self.candidates.fleets
             if name in self.names
         }
         out_of_time = self.search.watch.until(MAKE_SHARE)
-        self.proof.look_ahead()
+        self.proof.prefetch()
 
         def tasks() -> Iterator[Task]:
             for name in sorted(above, key=lambda n: (-above[n], n)):
                 if above[name] < self.proof.worth_usd() or out_of_time():
                     return
-                task = self._beside_task(standing, name)
+                task = self._refit_task(state, name)
                 if task is not None:
                     yield task
 
-        self.candidates.crew.work(tasks(), out_of_time)
-        self.search.offer_columns(standing.chosen, "beside")
+        self.candidates.workers.run(tasks(), out_of_time)
+        self.search.offer_columns(state.chosen, "refitted")
 
-    def _beside_task(self, standing: Standing, name: str) -> Task | None:
+    def _refit_task(self, state: PlanState, name: str) -> Task | None:
         """The task that builds fleets from the remaining stock, then places the best one that fits by
         then.
         """
-        case, now = self.candidates.fleets[name], standing.lift(name)
-        free = free_beside(self.candidates, case.service, standing.ledger, None)
+        case, now = self.candidates.fleets[name], state.remove(name)
+        free = remaining_nodes(self.candidates, case.service, state.ledger, None)
         if now is not None:
-            standing.place(now)
+            state.place(now)
         key = (name, free[case.units.offer].tobytes())
 
         def take(found: list[Column]) -> None:
             self.pool.add(found)
-            self._place_best(standing, name)
+            self._place_best(state, name)
 
-        if key in self._asked_beside:
-            self._place_best(standing, name)
+        if key in self._asked_refits:
+            self._place_best(state, name)
             return None
-        self._asked_beside.add(key)
+        self._asked_refits.add(key)
         ask = FleetsAsk if self.candidates.is_small else QuickFleetsAsk
-        return Task(("beside", *key), ask(case, free), take)
+        return Task(("refit", *key), ask(case, free), take)
 
-    def _place_best(self, standing: Standing, name: str) -> None:
+    def _place_best(self, state: PlanState, name: str) -> None:
         """Replaces a service's column by the cheapest known fleet that fits, if that is cheaper."""
-        now = standing.lift(name)
+        now = state.remove(name)
         most = left_cents(self.problem, name) if now is None else now.total_cents
-        better = (c for c in self.pool.of(name) if c.total_cents < most and standing.allows(c))
+        better = (c for c in self.pool.of(name) if c.total_cents < most and state.allows(c))
         column = next(better, now)
         if column is not None:
-            standing.place(column)
+            state.place(column)
 
-    def tied(self) -> None:
+    def improve_dependent_runs(self) -> None:
         """Places each run that has followers, together with these, again while all others stay."""
         if self.search.best is None:
             return
         among = [
-            party
-            for party in parties(self.candidates)
-            if party.followers and not self.frozen & set(party.names)
+            group
+            for group in dependency_groups(self.candidates)
+            if group.followers and not self.frozen & set(group.names)
         ]
         if not among:
             return

@@ -18,8 +18,8 @@ from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.quotas import quota_rows
-from optimizer.placement.search.moves import begun_beside
-from optimizer.placement.search.standing import NEVER_CENTS, Standing, left_cents, wanted_by
+from optimizer.placement.search.moves import delayed_until_free
+from optimizer.placement.search.plan_state import NEVER_CENTS, PlanState, left_cents, wanted_by
 
 OPTIONS = 24
 LATER_TRIED = 3
@@ -35,7 +35,7 @@ class Ruin:
     candidates: Candidates
     runs: Mapping[str, RunPool]
     pool: ColumnPool
-    standing: Standing
+    state: PlanState
     names: Sequence[str]
     prices: StockPrices
     rng: random.Random
@@ -67,16 +67,16 @@ class Ruin:
         return helped
 
     def _try(self, names: list[str]) -> bool:
-        before = self.standing.cents(names)
-        old = {name: column for name in names if (column := self.standing.lift(name)) is not None}
+        before = self.state.cents(names)
+        old = {name: column for name in names if (column := self.state.remove(name)) is not None}
         self.insert(names, self.rng.choice(PRICE_SHARES))
-        after = self.standing.cents(names)
+        after = self.state.cents(names)
         if after <= before:
             return after < before
         for name in names:
-            self.standing.lift(name)
+            self.state.remove(name)
         for column in old.values():
-            self.standing.place(column)
+            self.state.place(column)
         return False
 
     def _around(self, wanted: Mapping[int, set[str]]) -> list[str]:
@@ -84,7 +84,7 @@ class Ruin:
         offers.
         """
         centre = self.rng.choices(self.names, [self._excess(name) for name in self.names])[0]
-        now = self.standing.chosen.get(centre)
+        now = self.state.chosen.get(centre)
         most = left_cents(self.candidates.problem, centre) if now is None else now.total_cents
         wishes = [c for c in self._options[centre] if c.total_cents < most]
         self.rng.shuffle(wishes)
@@ -92,7 +92,7 @@ class Ruin:
         if now is not None:
             offers |= {piece.offer for piece in now.pieces}
         offers = {o for offer in offers for o in self._cut_from(offer)}
-        holders = {n for offer in sorted(offers) for n in self.standing.holders[offer]} & self._options.keys()
+        holders = {n for offer in sorted(offers) for n in self.state.holders[offer]} & self._options.keys()
         wishers = {n for offer in sorted(offers) for n in wanted.get(offer, ())}
         count = self.rng.randint(*RUINED)
         others = self._some(holders - {centre}, count - 1)
@@ -108,7 +108,7 @@ class Ruin:
 
     def _excess(self, name: str) -> float:
         options = self._options[name]
-        now = self.standing.chosen.get(name)
+        now = self.state.chosen.get(name)
         paid = left_cents(self.candidates.problem, name) if now is None else now.total_cents
         least = options[0].total_cents if options else paid
         return min(max(0.0, float(paid - least)), 1e9) + 1.0
@@ -126,7 +126,7 @@ class Ruin:
         heap = [(-_regret(found), name) for name, found in two.items()]
         heapify(heap)
         users: defaultdict[int, set[str]] = defaultdict(set)
-        shared = self.standing.budget_cents is not None or bool(quota_rows(self.candidates.problem))
+        shared = self.state.budget_cents is not None or bool(quota_rows(self.candidates.problem))
         for name, found in two.items():
             for offer in _offers_of(found):
                 users[offer].add(name)
@@ -137,7 +137,7 @@ class Ruin:
             best = two.pop(name)[0]
             if best is None:
                 continue
-            self.standing.place(best[1])
+            self.state.place(best[1])
             taken = {o for piece in best[1].pieces for o in self._cut_from(piece.offer)}
             touched = {n for offer in taken for n in users[offer]} & two.keys()
             for other in sorted(two if shared else touched):
@@ -164,14 +164,14 @@ class Ruin:
         """The best column that fits, and the cost of the second best (of leaving out if there is none)."""
         best, later = None, 0
         for cents, column in ranked:
-            if not self.standing.allows(column):
+            if not self.state.allows(column):
                 if name in self.runs and later < LATER_TRIED and best is None:
                     later += 1
-                    moved = begun_beside(self.candidates, self.runs[name], column, self.standing.ledger)
+                    moved = delayed_until_free(self.candidates, self.runs[name], column, self.state.ledger)
                     if moved is None or moved.total_cents >= left_cents(self.candidates.problem, name):
                         continue
                     cents, column = cents + moved.total_cents - column.total_cents, moved
-                    if not self.standing.allows(column):
+                    if not self.state.allows(column):
                         continue
                 else:
                     continue

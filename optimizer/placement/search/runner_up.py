@@ -25,11 +25,11 @@ from optimizer.placement.search.moves import (
     FleetMaker,
     RemainingCapacity,
     fitting_runs,
-    party_cents,
-    room_beside,
+    group_total_cents,
+    remaining_capacity,
     with_followers,
 )
-from optimizer.placement.search.standing import Standing
+from optimizer.placement.search.plan_state import PlanState
 
 TRIED = 8
 
@@ -92,7 +92,7 @@ class Rival:
     """
 
     column: Column
-    party: DependencyGroup
+    group: DependencyGroup
     way: Mapping[str, Column] | None
     cents: int
 
@@ -101,7 +101,7 @@ def rival_in(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
     known: Sequence[Column],
-    standing: Standing,
+    state: PlanState,
     name: str,
     *,
     build: bool = True,
@@ -111,30 +111,30 @@ def rival_in(
 
     ``build``: whether unknown fleets may be built.
     """
-    mine = standing.chosen[name]
+    mine = state.chosen[name]
     if name in pools:
         second = next_best_run(candidates, pools[name], mine)
     else:
         second = next_best_fleet(candidates, known, mine, build=build, make=make)
     if second is None:
         return None
-    return rival_at(candidates, standing, name, second, make)
+    return rival_at(candidates, state, name, second, make)
 
 
 def rival_at(
-    candidates: Candidates, standing: Standing, name: str, second: Column, make: FleetMaker = model_fleets
+    candidates: Candidates, state: PlanState, name: str, second: Column, make: FleetMaker = model_fleets
 ) -> Rival:
     """A given option of a workload, with new fleets for the services that follow it."""
-    mine, party = standing.chosen[name], DependencyGroup(name, ())
+    mine, group = state.chosen[name], DependencyGroup(name, ())
     if second.end != mine.end:
-        party = DependencyGroup(name, tuple(s.name for s in candidates.problem.followers(name)))
+        group = DependencyGroup(name, tuple(s.name for s in candidates.problem.followers(name)))
     found = None
-    with standing.without(party.names) as room:
+    with state.without(group.names) as room:
         if room.allows(second):
-            found = with_followers(candidates, party, second, room, float("inf"), make)
+            found = with_followers(candidates, group, second, room, float("inf"), make)
     if found is None:
-        return Rival(second, party, None, second.total_cents)
-    return Rival(second, party, found[0], int(found[1]))
+        return Rival(second, group, None, second.total_cents)
+    return Rival(second, group, found[0], int(found[1]))
 
 
 def settled(
@@ -152,51 +152,51 @@ def settled(
     Each change lowers the cost, so this terminates. With ``hurry`` it stops when that returns true and builds
     no fleets; otherwise ``make`` builds them.
     """
-    standing, helped = Standing(candidates, dict(chosen)), True
+    state, helped = PlanState(candidates, dict(chosen)), True
     by_name = columns_by_workload(known)
     while helped:
         helped = False
-        for name in sorted(standing.chosen):
+        for name in sorted(state.chosen):
             if hurry is not None and hurry():
-                return standing.chosen
-            if name in standing.chosen and name not in frozen:
+                return state.chosen
+            if name in state.chosen and name not in frozen:
                 found = by_name.get(name, ())
-                helped |= _settle(candidates, pools, found, standing, name, make, build=hurry is None)
-    return standing.chosen
+                helped |= _settle(candidates, pools, found, state, name, make, build=hurry is None)
+    return state.chosen
 
 
 def _settle(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
     known: Sequence[Column],
-    standing: Standing,
+    state: PlanState,
     name: str,
     make: FleetMaker,
     *,
     build: bool,
 ) -> bool:
     """Applies a cheaper option of a workload and its followers; returns whether there is one."""
-    mine = standing.chosen[name]
-    with standing.without((name,)) as room:
+    mine = state.chosen[name]
+    with state.without((name,)) as room:
         column = (
             _cheaper_run(candidates, pools[name], room, mine)
             if name in pools
             else _cheaper_fleet(known, room, mine)
         )
     if column is not None:
-        standing.lift(name)
-        standing.place(column)
+        state.remove(name)
+        state.place(column)
         return True
-    rival = rival_in(candidates, pools, known, standing, name, build=build, make=make)
+    rival = rival_in(candidates, pools, known, state, name, build=build, make=make)
     if rival is None or rival.way is None:
         return False
-    now = party_cents(candidates, standing.chosen, rival.party)
+    now = group_total_cents(candidates, state.chosen, rival.group)
     if now is None or rival.cents >= now:
         return False
-    for other in rival.party.names:
-        standing.lift(other)
+    for other in rival.group.names:
+        state.remove(other)
     for column in rival.way.values():
-        standing.place(column)
+        state.place(column)
     return True
 
 
@@ -221,7 +221,7 @@ def because(candidates: Candidates, chosen: Chosen, mine: Column, rival: Rival) 
     second = rival.column
     if rival.way is None:
         return _blocked(candidates, chosen, mine, second)
-    now = party_cents(candidates, chosen, rival.party) or 0
+    now = group_total_cents(candidates, chosen, rival.group) or 0
     after = rival.cents - second.total_cents - (now - mine.total_cents)
     moved = abs(second.end_s - mine.end_s) / 3600
     if rival.cents < now and second.end_s > mine.end_s:
@@ -260,7 +260,7 @@ def _late_hours(candidates: Candidates, column: Column) -> float:
 
 def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Column) -> str:
     """Why the option does not fit."""
-    room = room_beside(candidates, chosen, (mine.workload,))
+    room = remaining_capacity(candidates, chosen, (mine.workload,))
     price = _price(mine, second)
     link = "and" if second.total_cents > mine.total_cents else "but"
     quota = room.ledger.quota_against(second)

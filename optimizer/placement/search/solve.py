@@ -107,7 +107,7 @@ def solve(search: Search) -> Solution:
         rounds = Rounds(search, pools, columns)
         search.proof = rounds.proof
         rounds.run(hasty=not few)
-        rounds.proof.prove_beside()
+        rounds.proof.prove_in_background()
         columns = rounds.pool.all()
 
     best = finish(search, pools, columns, _finishing_seconds(search, settling))
@@ -131,9 +131,9 @@ def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
         return
     most_usd = {}
     for name in candidates.runs:
-        party = [name, *(service.name for service in candidates.problem.followers(name))]
-        placed = all(one in best.columns for one in party)
-        most_usd[name] = sum(best.columns[one].total_cents for one in party) / 100 if placed else inf
+        group = [name, *(service.name for service in candidates.problem.followers(name))]
+        placed = all(one in best.columns for one in group)
+        most_usd[name] = sum(best.columns[one].total_cents for one in group) / 100 if placed else inf
     candidates.bound_ends(most_usd, search.watch.until(ENDS_SHARE))
     bound_anew(candidates, pools)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")

@@ -27,16 +27,16 @@ from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.dual import Dual
 from optimizer.placement.columns.prices import Row, StockPrices
 from optimizer.placement.columns.run_pool import build_run_pools
-from optimizer.placement.crew.asks import BoundAsk, FleetsAsk, PricedAnswer, PricedAsk
-from optimizer.placement.crew.billed_offers import BilledOffers
-from optimizer.placement.crew.crew import Crew, Task, hired
-from optimizer.placement.crew.wire import lean
 from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.pipeline import processes_for
 from optimizer.placement.problem.columns import price_cents
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.workers.asks import BoundAsk, FleetsAsk, PricedAnswer, PricedAsk
+from optimizer.placement.workers.billed_offers import BilledOffers
+from optimizer.placement.workers.wire import lean
+from optimizer.placement.workers.worker_pool import Task, WorkerPool, worker_pool
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import ANY_POOLS, T0, offer, plan, request, serving
 
@@ -63,20 +63,20 @@ def asked(count: int = 4) -> PlanRequest:
     )
 
 
-def candidates_of(asked: PlanRequest, crew: Crew | None = None) -> Candidates:
-    problem = crew.problem if crew is not None else build_problem(asked, market(), T0)
+def candidates_of(asked: PlanRequest, workers: WorkerPool | None = None) -> Candidates:
+    problem = workers.problem if workers is not None else build_problem(asked, market(), T0)
     estimates = build_estimates(problem, cast("Estimator", FakeEstimator()))
-    return build_candidates(problem, estimates, crew=crew)
+    return build_candidates(problem, estimates, workers=workers)
 
 
 @contextmanager
-def crew_of(processes: int, count: int = 4) -> Iterator[tuple[Candidates, Crew]]:
-    with hired(build_problem(asked(count), market(), T0), processes) as crew:
-        yield candidates_of(asked(count), crew), crew
+def workers_of(processes: int, count: int = 4) -> Iterator[tuple[Candidates, WorkerPool]]:
+    with worker_pool(build_problem(asked(count), market(), T0), processes) as workers:
+        yield candidates_of(asked(count), workers), workers
 
 
-def pids(crew: Crew) -> list[int]:
-    return [process.popen.pid for process in crew._processes]
+def pids(workers: WorkerPool) -> list[int]:
+    return [process.popen.pid for process in workers._processes]
 
 
 def is_alive(pid: int) -> bool:
@@ -108,31 +108,31 @@ def as_told(answer: Any) -> Any:
     return answer
 
 
-def answered_by(crew: Crew, candidates: Candidates) -> list[Any]:
+def answered_by(workers: WorkerPool, candidates: Candidates) -> list[Any]:
     found: dict[int, Any] = {}
     asks = asks_of(candidates)
-    crew.work(Task(at, ask, partial(found.__setitem__, at)) for at, (_, ask) in enumerate(asks))
+    workers.run(Task(at, ask, partial(found.__setitem__, at)) for at, (_, ask) in enumerate(asks))
     return [as_told(found[at]) for at in range(len(asks))]
 
 
 def test_processes_answer_as_we_do() -> None:
-    with crew_of(1) as (candidates, crew):
+    with workers_of(1) as (candidates, workers):
         away: list[Any] = []
         asks = asks_of(candidates)
-        crew.later(Task(at, ask, away.append) for at, (_, ask) in enumerate(asks))
+        workers.prefetch(Task(at, ask, away.append) for at, (_, ask) in enumerate(asks))
         until = time.monotonic() + PATIENCE_S
         while len(away) < len(asks) and time.monotonic() < until:
-            crew.fold(0.1)
+            workers.collect(0.1)
         own = [as_told(ask.answer(candidates.problem, never)) for _, ask in asks]
         assert [as_told(answer) for answer in away] == own
         assert any(isinstance(answer, list) and answer for answer in own)
 
 
-def test_a_crew_proves_what_one_process_proves() -> None:
+def test_a_worker_pool_proves_what_one_process_proves() -> None:
     prices = StockPrices({Row(at): 0.11 * (at + 1) for at in range(len(market()))})
     proven = []
     for processes in (0, 2):
-        with crew_of(processes) as (candidates, _):
+        with workers_of(processes) as (candidates, _):
             dual = Dual(candidates, build_run_pools(candidates))
             points = (StockPrices(), prices)
             proven += [dual.evaluate(point, {}, 0.0, never).total_usd for point in points]
@@ -141,33 +141,33 @@ def test_a_crew_proves_what_one_process_proves() -> None:
 
 
 def test_what_was_asked_at_once_meanwhile_is_not_done_later() -> None:
-    with crew_of(1, 3) as (candidates, crew):
+    with workers_of(1, 3) as (candidates, workers):
         done: list[tuple[str, int]] = []
         ask = BoundAsk(next(iter(candidates.fleets.values())))
 
         def task(when: str, number: int) -> Task:
             return Task(("some", number), ask, lambda _: done.append((when, number)))
 
-        crew.later([task("later", number) for number in range(9)])
-        crew.work(task("now", number) for number in range(8))
+        workers.prefetch([task("later", number) for number in range(9)])
+        workers.run(task("now", number) for number in range(8))
         until = time.monotonic() + PATIENCE_S
         while ("later", 8) not in done and time.monotonic() < until:
-            crew.fold(0.05)
+            workers.collect(0.05)
     assert sorted(number for _, number in done) == list(range(9))
 
 
 def test_a_killed_process_is_done_without() -> None:
-    with crew_of(0) as (candidates, crew):
-        expected = answered_by(crew, candidates)
-    with crew_of(2) as (candidates, crew), capture_logs() as logs:
-        first, second = pids(crew)
+    with workers_of(0) as (candidates, workers):
+        expected = answered_by(workers, candidates)
+    with workers_of(2) as (candidates, workers), capture_logs() as logs:
+        first, second = pids(workers)
         os.kill(first, signal.SIGKILL)
         os.kill(second, signal.SIGKILL)
-        assert answered_by(crew, candidates) == expected
+        assert answered_by(workers, candidates) == expected
         until = time.monotonic() + PATIENCE_S
-        while crew.size and time.monotonic() < until:
+        while workers.size and time.monotonic() < until:
             time.sleep(0.05)
-        assert crew.size == 0
+        assert workers.size == 0
     assert "ended early" in logs[0]["event"]
 
 
@@ -184,11 +184,11 @@ class Unsendable:
 def test_what_cannot_be_sent_is_answered_here() -> None:
     """The thread that sends ends with the failure; who waits for the answer still has one."""
     found: list[str] = []
-    with crew_of(2) as (_, crew), capture_logs() as logs:
-        crew.work(Task(number, Unsendable(), found.append) for number in range(6))
+    with workers_of(2) as (_, workers), capture_logs() as logs:
+        workers.run(Task(number, Unsendable(), found.append) for number in range(6))
         until = time.monotonic() + PATIENCE_S
         while len(found) < 6 and time.monotonic() < until:
-            crew.fold(0.05)
+            workers.collect(0.05)
     assert found == ["by ourselves"] * 6
     assert {entry["event"] for entry in logs} == {
         "a worker of the planner ended early; its work is done without it"
@@ -197,36 +197,36 @@ def test_what_cannot_be_sent_is_answered_here() -> None:
 
 def test_what_is_sent_of_a_problem_does_not_change_meanwhile() -> None:
     problem = build_problem(asked(), market(), T0)
-    problem.recall.once("known", lambda: 1)
+    problem.memo.once("known", lambda: 1)
     sent = lean(problem)
-    assert len(sent.recall) == 0
-    assert sent.recall is not problem.recall
+    assert len(sent.memo) == 0
+    assert sent.memo is not problem.memo
 
 
 def test_what_cannot_be_started_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with capture_logs() as logs, crew_of(1, count=1) as (candidates, crew):
-        assert crew.size == 0
+    with capture_logs() as logs, workers_of(1, count=1) as (candidates, workers):
+        assert workers.size == 0
         candidates.bound_services(never)
         assert candidates.bounded == {"s0"}
     assert logs[0]["log_level"] == "warning"
 
 
-def test_a_closed_crew_leaves_nobody() -> None:
-    with crew_of(2, count=1) as (candidates, crew):
-        started = pids(crew)
-        crew.later([Task("s0", BoundAsk(candidates.fleets["s0"]), lambda _: None)])
+def test_a_closed_worker_pool_leaves_nobody() -> None:
+    with workers_of(2, count=1) as (candidates, workers):
+        started = pids(workers)
+        workers.prefetch([Task("s0", BoundAsk(candidates.fleets["s0"]), lambda _: None)])
     assert not any(is_alive(pid) for pid in started)
     answers: list[Any] = []
-    crew.work([Task("s0", BoundAsk(candidates.fleets["s0"]), answers.append)])
+    workers.run([Task("s0", BoundAsk(candidates.fleets["s0"]), answers.append)])
     assert len(answers) == 1
 
 
 PARENT = """
 import time
-from tests.placement.test_oracle_crew import crew_of, pids
-with crew_of(2, count=1) as (_, crew):
-    print(*pids(crew), flush=True)
+from tests.placement.test_worker_pool import workers_of, pids
+with workers_of(2, count=1) as (_, workers):
+    print(*pids(workers), flush=True)
     time.sleep(600)
 """
 

@@ -41,10 +41,10 @@ class Terms:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def billed_s(self, shelves: Ints, held_s: Ints) -> Ints:
+    def billed_s(self, groups: Ints, held_s: Ints) -> Ints:
         """Billed seconds of one node that is held for ``held_s`` without a break."""
-        increment = self.increment_s[shelves]
-        billed: Ints = -(-np.maximum(held_s, self.min_s[shelves]) // increment) * increment
+        increment = self.increment_s[groups]
+        billed: Ints = -(-np.maximum(held_s, self.min_s[groups]) // increment) * increment
         return billed
 
 
@@ -61,7 +61,7 @@ class _Ranked:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shelves:
+class BillingGroups:
     """Offers ordered by group; group s occupies positions ``first[s]`` to ``first[s + 1]``. ``first`` is [S +
     1].
     """
@@ -77,9 +77,9 @@ class Shelves:
         """All offers, by group, each group cheapest first."""
         return self._by_price.offer
 
-    def least_usd(self, shelf: Ints) -> Floats:
-        """The lowest price in each of ``shelf``; none of these groups may be empty."""
-        least: Floats = self.prices[self._by_price.key[self.first[shelf]] % (len(self.prices) + 1)]
+    def least_usd(self, group: Ints) -> Floats:
+        """The lowest price in each of ``group``; none of these groups may be empty."""
+        least: Floats = self.prices[self._by_price.key[self.first[group]] % (len(self.prices) + 1)]
         return least
 
     @property
@@ -87,45 +87,45 @@ class Shelves:
         """Number of offers in each group [S]."""
         return np.diff(self.first)
 
-    def at_most(self, shelf: Ints, usd: Floats) -> Ints:
-        """How many offers of each of ``shelf`` cost at most ``usd`` a node-hour; they are the first of their
+    def at_most(self, group: Ints, usd: Floats) -> Ints:
+        """How many offers of each of ``group`` cost at most ``usd`` a node-hour; they are the first of their
         group.
         """
         rank = np.searchsorted(self.prices, usd, side="right")
-        found: Ints = np.searchsorted(self._by_price.key, shelf * (len(self.prices) + 1) + rank)
-        return found - self.first[shelf]
+        found: Ints = np.searchsorted(self._by_price.key, group * (len(self.prices) + 1) + rank)
+        return found - self.first[group]
 
-    def with_nodes(self, limit: Limit, shelf: Ints, nodes: Ints) -> Ints:
-        """How many offers of each of ``shelf`` allow at least ``nodes``."""
-        wanted = shelf * _BASE + np.clip(nodes, 0, NEVER)
-        found: Ints = self.first[shelf + 1] - np.searchsorted(self._by_limit[limit].key, wanted)
+    def with_nodes(self, limit: Limit, group: Ints, nodes: Ints) -> Ints:
+        """How many offers of each of ``group`` allow at least ``nodes``."""
+        wanted = group * _BASE + np.clip(nodes, 0, NEVER)
+        found: Ints = self.first[group + 1] - np.searchsorted(self._by_limit[limit].key, wanted)
         return found
 
-    def cheapest(self, shelf: Ints, counts: Ints) -> tuple[Ints, Ints]:
-        """The ``counts`` cheapest offers of each of ``shelf``, concatenated; and for each the index into
-        ``shelf``.
+    def cheapest(self, group: Ints, counts: Ints) -> tuple[Ints, Ints]:
+        """The ``counts`` cheapest offers of each of ``group``, concatenated; and for each the index into
+        ``group``.
         """
         which, within = runs_of(counts)
-        return self.offer[self.first[shelf[which]] + within], which
+        return self.offer[self.first[group[which]] + within], which
 
-    def allowing(self, limit: Limit, shelf: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-        """Offers of each of ``shelf`` that allow at least ``nodes``, concatenated; and for each the index
-        into ``shelf``.
+    def allowing(self, limit: Limit, group: Ints, nodes: Ints) -> tuple[Ints, Ints]:
+        """Offers of each of ``group`` that allow at least ``nodes``, concatenated; and for each the index
+        into ``group``.
         """
-        counts = self.with_nodes(limit, shelf, nodes)
+        counts = self.with_nodes(limit, group, nodes)
         which, within = runs_of(counts)
-        return self._by_limit[limit].offer[(self.first[shelf + 1] - counts)[which] + within], which
+        return self._by_limit[limit].offer[(self.first[group + 1] - counts)[which] + within], which
 
-    def by_price(self) -> Shelves:
+    def by_price(self) -> BillingGroups:
         """A copy without the orders by limit, which only questions about prices need."""
         return replace(self, _by_limit={})
 
-    def only(self, passing: Bools) -> Shelves:
+    def only(self, passing: Bools) -> BillingGroups:
         """The same groups, restricted to the offers of ``passing`` [O]."""
         by_price = self._by_price.only(passing)
         first = np.searchsorted(by_price.key, np.arange(len(self.first)) * (len(self.prices) + 1))
         by_limit = {limit: ranked.only(passing) for limit, ranked in self._by_limit.items()}
-        return Shelves(self.terms, self.prices, first, by_price, by_limit)
+        return BillingGroups(self.terms, self.prices, first, by_price, by_limit)
 
 
 def runs_of(counts: Ints) -> tuple[Ints, Ints]:
@@ -145,11 +145,11 @@ def limit_of(table: OfferTable, limit: Limit) -> Ints:
     return joined if limit is Limit.JOINED else np.minimum(joined, table.stock_nodes)
 
 
-def build_shelves(table: OfferTable) -> Shelves:
+def build_billing_groups(table: OfferTable) -> BillingGroups:
     """Groups all offers of a market by their billing terms."""
-    shelf, count = table.shelf_of, int(table.shelf_of.max(initial=-1)) + 1
+    group, count = table.billing_group_of, int(table.billing_group_of.max(initial=-1)) + 1
     example = np.zeros(count, dtype=np.int64)
-    example[shelf] = np.arange(len(table))
+    example[group] = np.arange(len(table))
     terms = Terms(
         kind=table.sku_of[example],
         min_s=table.min_s[example],
@@ -158,10 +158,10 @@ def build_shelves(table: OfferTable) -> Shelves:
         interrupted=table.interruptions_per_hour[example] > 0,
     )
     prices, rank = np.unique(table.price_usd, return_inverse=True)
-    by_price = _ranked(shelf * (len(prices) + 1) + rank.reshape(-1))
-    by_limit = {limit: _ranked(shelf * _BASE + limit_of(table, limit)) for limit in Limit}
-    first = np.searchsorted(shelf[by_price.offer], np.arange(count + 1))
-    return Shelves(terms, prices, first, by_price, by_limit)
+    by_price = _ranked(group * (len(prices) + 1) + rank.reshape(-1))
+    by_limit = {limit: _ranked(group * _BASE + limit_of(table, limit)) for limit in Limit}
+    first = np.searchsorted(group[by_price.offer], np.arange(count + 1))
+    return BillingGroups(terms, prices, first, by_price, by_limit)
 
 
 def _ranked(keys: Ints) -> _Ranked:

@@ -14,13 +14,18 @@ from optimizer.placement.columns.run_pool import RunPool, bare_pools
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.search.improve import Improver
-from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, cheaper_way, parties
+from optimizer.placement.search.moves import (
+    DependencyGroup,
+    RemainingCapacity,
+    cheaper_way,
+    dependency_groups,
+)
 
 Way = dict[str, Column]
 NEAR = 0.002
 
 
-def placed_by_parties(candidates: Candidates, out_of_time: Callable[[], bool]) -> Way | None:
+def placed_by_groups(candidates: Candidates, out_of_time: Callable[[], bool]) -> Way | None:
     """A column of every workload, ignoring the budget; None if they could not all be placed.
 
     ``out_of_time`` is tested before each group is placed.
@@ -28,11 +33,11 @@ def placed_by_parties(candidates: Candidates, out_of_time: Callable[[], bool]) -
     problem, pools = candidates.problem, bare_pools(candidates)
     alone = RemainingCapacity(Ledger(problem), None)
     apart: dict[DependencyGroup, Way] = {}
-    for party in parties(candidates):
-        way = None if out_of_time() else cheaper_way(candidates, pools, party, alone, float("inf"))
+    for group in dependency_groups(candidates):
+        way = None if out_of_time() else cheaper_way(candidates, pools, group, alone, float("inf"))
         if way is None:
             return None
-        apart[party] = way
+        apart[group] = way
     chosen = _one_after_the_other(candidates, pools, apart, out_of_time)
     least = sum(column.total_cents for way in apart.values() for column in way.values())
     if chosen is None or _cents(chosen) <= (1 + NEAR) * least:
@@ -50,19 +55,19 @@ def _one_after_the_other(
     out_of_time: Callable[[], bool],
 ) -> Way | None:
     """Places group after group. One that does not fit moves to the front, and the placement starts again."""
-    order = sorted(apart, key=lambda party: (-sum(c.total_cents for c in apart[party].values()), party.lead))
+    order = sorted(apart, key=lambda group: (-sum(c.total_cents for c in apart[group].values()), group.lead))
     moved: set[DependencyGroup] = set()
     while True:
         found: dict[DependencyGroup, Way] = {}
         room, stuck = RemainingCapacity(Ledger(candidates.problem), None), None
-        for party in order:
-            way = apart[party] if _allows(room, apart[party]) else None
+        for group in order:
+            way = apart[group] if _allows(room, apart[group]) else None
             if way is None and not out_of_time():
-                way = cheaper_way(candidates, pools, party, room, float("inf"))
+                way = cheaper_way(candidates, pools, group, room, float("inf"))
             if way is None:
-                stuck = party
+                stuck = group
                 break
-            found[party] = way
+            found[group] = way
             for column in way.values():
                 room = room.after(column)
         if stuck is None:
@@ -70,7 +75,7 @@ def _one_after_the_other(
         if stuck in moved or out_of_time():
             return None
         moved.add(stuck)
-        order = [stuck, *(party for party in order if party is not stuck)]
+        order = [stuck, *(group for group in order if group is not stuck)]
 
 
 def _joined(ways: Mapping[DependencyGroup, Way]) -> Way:

@@ -18,7 +18,7 @@ NEVER_CENTS = 10**15
 
 
 @dataclass(slots=True)
-class Standing:
+class PlanState:
     """``chosen`` with its ledger and the holders of each offer; ``spent_cents`` counts against the budget."""
 
     candidates: Candidates
@@ -41,7 +41,7 @@ class Standing:
         self.ledger.add(column)
         self._count(column, 1)
 
-    def lift(self, name: str) -> Column | None:
+    def remove(self, name: str) -> Column | None:
         """Removes a workload; returns its column, or None."""
         column = self.chosen.pop(name, None)
         if column is not None:
@@ -52,7 +52,7 @@ class Standing:
     @contextmanager
     def without(self, names: Iterable[str]) -> Iterator[RemainingCapacity]:
         """Inside the block ``names`` are removed; yields the capacity that the others leave."""
-        lifted = [column for name in names if (column := self.lift(name)) is not None]
+        lifted = [column for name in names if (column := self.remove(name)) is not None]
         left = None if self.budget_cents is None else self.budget_cents - self.spent_cents
         try:
             yield RemainingCapacity(self.ledger, left)

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
-from optimizer.placement.crew.billed_offers import BilledOffers
+from optimizer.memo_cache import MemoCache
 from optimizer.placement.problem.gates import Opened
 from optimizer.placement.problem.problem import Problem
-from optimizer.recall import MemoCache
+from optimizer.placement.workers.billed_offers import BilledOffers
 
 LENGTH_BYTES = 8
 PROBLEM = "problem"
@@ -25,12 +25,12 @@ PROBLEM = "problem"
 
 def lean(problem: Problem) -> Problem:
     """The part of a problem that services need. Nothing changes it while it is sent."""
-    table = replace(problem.table, offers=BilledOffers.of(problem.table.offers), menus=())
-    return replace(problem, table=table, index_of={}, kept={}, kept_of_market={}, recall=MemoCache())
+    table = replace(problem.table, offers=BilledOffers.of(problem.table.offers), count_terms=())
+    return replace(problem, table=table, index_of={}, kept={}, kept_of_market={}, memo=MemoCache())
 
 
 @dataclass(slots=True)
-class Outbox:
+class TaskSender:
     """The sending end: one frame for each question, preceded by the shared parts that were not sent yet."""
 
     stream: IO[bytes]
@@ -47,7 +47,7 @@ class Outbox:
         fresh: list[tuple[int, Opened]] = []
         frame = self._pickled(("ask", thing), fresh)
         for number, part in fresh:
-            send(self.stream, ("part", (number, replace(part, shelves=part.shelves.by_price()))))
+            send(self.stream, ("part", (number, replace(part, groups=part.groups.by_price()))))
         _write(self.stream, frame)
 
     def _pickled(self, thing: object, fresh: list[tuple[int, Opened]]) -> bytes:
@@ -67,7 +67,7 @@ class Outbox:
 
 
 @dataclass(slots=True)
-class Inbox:
+class TaskReceiver:
     """The receiving end."""
 
     stream: IO[bytes]

@@ -15,8 +15,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from broker import logs
-from optimizer.placement.crew.wire import Inbox, send
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.workers.wire import TaskReceiver, send
 
 PARENT_LOOKED_FOR_S = 1.0
 
@@ -27,25 +27,25 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     threading.Thread(target=_end_with, args=(parent,), name="parent-watch", daemon=True).start()
-    inbox = Inbox(os.fdopen(os.dup(sys.stdin.fileno()), "rb"))
+    receiver = TaskReceiver(os.fdopen(os.dup(sys.stdin.fileno()), "rb"))
     outbox = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Anything else that is printed must not be mistaken for an answer.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        problem = inbox.receive_problem()
+        problem = receiver.receive_problem()
         asks: SimpleQueue[Any] = SimpleQueue()
-        threading.Thread(target=_listen, args=(inbox, asks), name="listener", daemon=True).start()
+        threading.Thread(target=_listen, args=(receiver, asks), name="listener", daemon=True).start()
         while True:
             send(outbox, asks.get().answer(problem, never))
     except (EOFError, BrokenPipeError):
         os._exit(0)
 
 
-def _listen(inbox: Inbox, asks: SimpleQueue[Any]) -> None:
+def _listen(receiver: TaskReceiver, asks: SimpleQueue[Any]) -> None:
     """Notices at once when the other end is gone, even while a question is being answered."""
     try:
         while True:
-            asks.put(inbox.receive())
+            asks.put(receiver.receive())
     except (EOFError, OSError):
         os._exit(0)
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 import numpy as np
 
 from broker.domain.market.offer import Offer, WindowTerms
-from optimizer.placement.problem.problem import NO_MENU, UNLIMITED_NODES, Bools, Ints, OfferTable
+from optimizer.placement.problem.problem import ANY_COUNT, UNLIMITED_NODES, Bools, Ints, OfferTable
 
 LOTS = tuple(sorted(base << power for base in (1, 3) for power in range(11)))
 """Numbers of lots that are estimated: powers of two, and three times those."""
 
 
-def menu_counts(table: OfferTable) -> set[int]:
+def sold_counts(table: OfferTable) -> set[int]:
     """Every node count that some seller lists, and the counts of ``LOTS`` for those who sell by lots."""
     found: set[int] = set()
-    for terms in table.menus:
+    for terms in table.count_terms:
         counts = terms.node_counts
         found |= set(counts) if counts is not None else {terms.lot_nodes * lots for lots in LOTS}
     return found
@@ -27,11 +27,11 @@ def bought_nodes(table: OfferTable, offers: Ints, counts: Ints) -> Ints:
     sold.
     """
     bought: Ints = np.broadcast_to(counts, (len(offers), len(counts)))
-    menus = table.menu_of[offers]
-    if (menus != NO_MENU).any():
+    count_terms = table.count_terms_of[offers]
+    if (count_terms != ANY_COUNT).any():
         bought = bought.copy()
-        for number in np.unique(menus[menus != NO_MENU]):
-            bought[menus == number] = _rounded(table.menus[int(number)], counts)
+        for number in np.unique(count_terms[count_terms != ANY_COUNT]):
+            bought[count_terms == number] = _rounded(table.count_terms[int(number)], counts)
     return bought
 
 
@@ -46,7 +46,7 @@ def whole_only(bought: Ints, counts: Ints) -> Bools:
     return mask
 
 
-def menu_rule(offer: Offer, working: int, bought: int) -> str:
+def sold_counts_rule(offer: Offer, working: int, bought: int) -> str:
     """Explains to a reader why more nodes are bought than work."""
     assert offer.window is not None
     words = offer.window.counts_in_words

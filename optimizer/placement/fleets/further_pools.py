@@ -26,7 +26,7 @@ def any_cover(
 ) -> Floats:
     """Least USD [G, C] an hour of a fleet on any pools in each class.
 
-    ``others`` and the groups are those of ``sets_with_others``.
+    ``others`` and the groups are those of ``bounds_with_more``.
     """
     found = np.empty((len(smallest), len(demand)))
     steps = others.shape[2] - 1
@@ -83,7 +83,7 @@ def joined_by_one(single: Floats, before: Floats) -> Floats:
 
 
 @compiled
-def sets_beside_rate(
+def quick_bounds_with_one_more(
     sets: Ints, usd: Floats, most: Ints, rate: Floats, demand: Floats, dual: Ints, weight: Floats,
     spare: float, loss: float, usd_per_rate: Floats, onward: Floats, limit: float,
 ) -> Floats:  # fmt: skip
@@ -141,7 +141,7 @@ def sets_beside_rate(
 
 
 @compiled
-def sets_with_others(
+def bounds_with_more(
     sets: Ints, usd: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, dual: Ints,
     weight: Floats, spare: float, loss: float, least: float, places: int, further: int, largest: Floats,
     smallest: Floats, step: float, others: Floats, any_usd: Floats, onward: Floats, limit: float, work: Ints,
@@ -174,7 +174,7 @@ def sets_with_others(
                     above = rates[i] > largest[group] * (1 + EPSILON)
                     tops[i] = 0 if above else most[sets[number, i]]
                 need = demand[c] + spare * smallest[group]
-                best = _beside(
+                best = _least_with_more(
                     sets[number], usd[dual[c]], tops, rates, where, need, loss * demand[c],
                     least * demand[c], places - further, further, step, others[group, dual[c]], best, work,
                 )  # fmt: skip
@@ -187,7 +187,7 @@ def sets_with_others(
 
 
 @compiled
-def _beside(
+def _least_with_more(
     pools: Ints, usd: Floats, most: Ints, rates: Floats, places: Ints, need: float, without: float,
     carried: float, standing: int, further: int, step: float, others: Floats, limit: float, work: Ints,
 ) -> float:  # fmt: skip

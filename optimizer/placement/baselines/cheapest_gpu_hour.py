@@ -13,7 +13,7 @@ from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, OfferTable
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import placed_after
-from optimizer.placement.problem.units import beside
+from optimizer.placement.problem.units import with_remaining_stock
 from optimizer.placement.runs.columns import build_run_column
 
 TRIED = 200
@@ -58,7 +58,7 @@ def _fleets(
     free = free_nodes(problem)
     for taken in ledger.reached():
         free[taken] = ledger.free_nodes(taken, problem.t0_s)
-    case = beside(candidates.fleets[name], free)
+    case = with_remaining_stock(candidates.fleets[name], free)
     after = case.service.starts_after
     after_s, place = chosen[after].end if after is not None else (None, None)
     offers = np.unique(case.units.offer)

@@ -22,10 +22,10 @@ from typing import Any
 import structlog
 
 from broker import logs
-from optimizer.placement.crew.asks import Ask
-from optimizer.placement.crew.wire import Outbox, receive
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.workers.asks import Ask
+from optimizer.placement.workers.wire import TaskSender, receive
 
 MOST_PROCESSES = 7
 AHEAD = 2
@@ -56,10 +56,10 @@ class _Lost:
 class _Process:
     """One worker process and the thread that communicates with it."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, workers: WorkerPool) -> None:
+        self._workers = workers
         self.popen = subprocess.Popen(  # noqa: S603  nothing of it comes from outside
-            [sys.executable, "-m", "optimizer.placement.crew.worker", logs.to_argument()],
+            [sys.executable, "-m", "optimizer.placement.workers.worker", logs.to_argument()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_environment(),
@@ -72,17 +72,17 @@ class _Process:
     def _talk(self) -> None:
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
-        outbox, task = Outbox(self.popen.stdin, self._crew.problem), None
+        outbox, task = TaskSender(self.popen.stdin, self._workers.problem), None
         try:
             outbox.send_problem()
             while True:
-                task = self._crew.next_task()
+                task = self._workers.next_task()
                 if task is None:
                     return
                 outbox.send(task.ask)
-                self._crew.answered(task, receive(self.popen.stdout))
+                self._workers.answered(task, receive(self.popen.stdout))
         except Exception as problem:  # boundary of a thread: the search must learn that no answer will come
-            self._crew.lost(self, task, problem)
+            self._workers.lost(self, task, problem)
 
     def end(self) -> None:
         """Kills the process at once."""
@@ -96,7 +96,7 @@ class _Process:
                     stream.close()
 
 
-class Crew:
+class WorkerPool:
     """The worker processes of one search. Questions of ``run`` go before those of ``prefetch``."""
 
     def __init__(self, problem: Problem, processes: int = 0) -> None:
@@ -124,14 +124,14 @@ class Crew:
         """How many worker processes are alive."""
         return self._alive
 
-    def work(self, tasks: Iterable[Task], out_of_time: Callable[[], bool] = never) -> None:
+    def run(self, tasks: Iterable[Task], out_of_time: Callable[[], bool] = never) -> None:
         """Answers ``tasks`` with all workers and in the caller's process, until none is left or the time is
         over.
 
         ``tasks`` is consumed as capacity becomes free, so that it can depend on the answers so far.
         """
         for task in tasks:
-            self.fold()
+            self.collect()
             self._overtaken.add(task.key)
             if task.key in self._under_way:
                 self._awaited.add(task.key)
@@ -140,10 +140,10 @@ class Crew:
             else:
                 task.done(task.ask.answer(self.problem, out_of_time))
         while self._awaited and not out_of_time():
-            self.fold(WAIT_S)
+            self.collect(WAIT_S)
         self._awaited.clear()
 
-    def later(self, tasks: Iterable[Task]) -> None:
+    def prefetch(self, tasks: Iterable[Task]) -> None:
         """Sets what idle workers do from now on; replaces what the last call set and no worker has begun."""
         if not self._alive:
             return
@@ -152,7 +152,7 @@ class Crew:
             self._overtaken.clear()
             self._changed.notify_all()
 
-    def fold(self, wait_s: float = 0.0) -> None:
+    def collect(self, wait_s: float = 0.0) -> None:
         """Processes the answers that have arrived; waits at most ``wait_s`` for the first."""
         while True:
             try:
@@ -227,13 +227,13 @@ class Crew:
 
 
 @contextmanager
-def hired(problem: Problem, processes: int) -> Iterator[Crew]:
+def worker_pool(problem: Problem, processes: int) -> Iterator[WorkerPool]:
     """A worker pool that is closed at the end of the block."""
-    crew = Crew(problem, processes)
+    workers = WorkerPool(problem, processes)
     try:
-        yield crew
+        yield workers
     finally:
-        crew.close()
+        workers.close()
 
 
 def usable_cores() -> int:
