@@ -1,4 +1,4 @@
-"""What was worked out before: answers of pure functions by their questions."""
+"""A cache of results of pure functions, by their arguments."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ UNKNOWN = object()
 
 
 class MemoCache:
-    """Keeps the last ``most`` answers, none where it is 0; of more the longest unused go first.
+    """A least-recently-used cache of ``most`` answers (0: none).
 
-    A question has to hold all that its answer depends on: then an answer is never out of date.
+    A key must contain everything that its answer depends on, so that an answer never becomes stale.
     """
 
     def __init__(self, most: int = 20_000) -> None:
@@ -24,7 +24,7 @@ class MemoCache:
         self._newest: OrderedDict[Hashable, object] = OrderedDict()
 
     def copy(self) -> MemoCache:
-        """One that knows the same, and learns for itself from here on."""
+        """An independent copy with the same contents."""
         found = MemoCache(self._most)
         found._answers.update(self._answers)
         found._newest.update(self._newest)
@@ -34,19 +34,19 @@ class MemoCache:
         return len(self._answers)
 
     def keep(self, slot: Hashable, value: object) -> None:
-        """Keeps the newest of a kind, in place of the one before; of a few kinds."""
+        """Stores the latest value of ``slot``; only the last few slots are kept."""
         self._newest.pop(slot, None)
         self._newest[slot] = value
         while len(self._newest) > MOST_KINDS:
             self._newest.popitem(last=False)
 
     def kept(self, slot: Hashable, kind: type[Made]) -> Made | None:
-        """The newest of a kind; None where there is none."""
+        """The latest value of ``slot`` if it is a ``kind``, else None."""
         value = self._newest.get(slot)
         return value if isinstance(value, kind) else None
 
     def once(self, question: Hashable, make: Callable[[], Made]) -> Made:
-        """The answer to ``question``, made by ``make`` where it is not known."""
+        """The cached answer to ``question``; ``make`` computes it if it is not known."""
         if not self._most:
             return make()
         known = self._answers.get(question, UNKNOWN)

@@ -1,4 +1,4 @@
-"""The face of the optimizer: estimates, then places; the calls of ``broker.ports.planning``."""
+"""The interface of the optimizer, which fulfils ``broker.ports.planning``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 
 
 class JointPlanner:
-    """Places training, serving and batch together over one market. ``terms``: of data that must be copied.
+    """Places training, serving and batch workloads jointly on one market.
 
-    It remembers what it worked out, by all that it was worked out from: planning again over a market that
-    hardly moved asks only what is new. ``wall``: the clock of guards, in seconds.
+    ``terms``: prices of data transfer. Results are cached by all their inputs, so planning again over a market
+    with few changes computes only what changed. ``wall``: the clock of guards, in seconds.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class JointPlanner:
         self._memo = MemoCache()
 
     def twin(self) -> JointPlanner:
-        """A planner that remembers the same, and learns for itself from here on."""
+        """A planner with an independent copy of the cache."""
         found = JointPlanner(self._estimator, self._terms, self._wall)
         found._memo = self._memo.copy()
         return found
@@ -60,8 +60,8 @@ class JointPlanner:
     ) -> Plan:
         """A plan that passed the independent check.
 
-        Raises InputError for a request that cannot mean anything and for a time limit in which there is no
-        plan of so large a document, and PlanInvalid when the check finds a fault in the planner's own work.
+        Raises InputError for a request without a meaning and for a time limit that is too short for the
+        request's size, and PlanInvalid if the check finds an error of the planner.
         """
         require_time(len(request.workloads), options.time_limit_s)
         _compile(progress)
@@ -78,7 +78,9 @@ class JointPlanner:
         warm: WarmStart,
         progress: ProgressSink | None = None,
     ) -> Replanned:
-        """A checked plan that starts from one that stands, with what leaving it costs; raises as ``plan``."""
+        """A checked plan that starts from an existing one and counts the cost of leaving it; raises as
+        ``plan``.
+        """
         _compile(progress)
         clock = clock_of(options.limit_clock, options.guard_s, self._wall)
         whole = Stopwatch(options.time_limit_s, clock)
@@ -96,9 +98,10 @@ class JointPlanner:
         options: PlanOptions,
         least_saving: float,
     ) -> Division:
-        """Lanes for services whose requests have several sizes, where they save ``least_saving`` of it.
+        """Lanes for services with several request sizes, where they save more than ``least_saving`` of the
+        cost.
 
-        ``options`` are of each plan by which a service is judged, whole and divided. Raises as ``plan``.
+        ``options`` apply to each plan that judges a service, whole or divided. Raises as ``plan``.
         """
 
         def judged(asked: PlanRequest) -> Plan:
@@ -117,7 +120,7 @@ class JointPlanner:
 
 
 def _compile(progress: ProgressSink | None) -> None:
-    """Compiles the planner's loops where nobody has yet: once, outside of any time limit."""
+    """Compiles the planner's loops if they are not compiled yet, outside of any time limit."""
 
     def tell() -> None:
         if progress is not None:

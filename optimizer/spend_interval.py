@@ -1,9 +1,9 @@
-"""Intervals of projected spend by simulation; fulfils ``broker.ports.spend.SpendSimulator``.
+"""Intervals of projected spend by Monte Carlo simulation; fulfils ``broker.ports.spend.SpendSimulator``.
 
-P paths, D days from today on, G periods. A run that takes longer goes on at its mean daily cost; one that
-takes less ends sooner. Durations are lognormal with the 10th and 90th percentiles that are given; growth of
-traffic is lognormal and compounds from day to day. Runs and services are drawn independently of each other,
-prices as the futures were (which move together where their pasts did).
+P paths, D days from today on, G periods. Durations are lognormal with the given 10th and 90th percentiles. A run
+that takes longer continues at its mean daily cost; one that takes less ends earlier. Growth of traffic is
+lognormal and compounds daily. Runs and services are independent; prices follow the given futures, which are
+correlated where their histories were.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Z80 = 1.2815515655446004
 DAYS_PER_GROWTH = 30.0
 LEVELS = (0.1, 0.5, 0.9)
 LONGEST_OVERRUN = 3.0
-"""Times its expected length that a run is followed for."""
+"""Longest simulated duration of a run, as a multiple of the expected one."""
 
 
 class MonteCarlo:
-    """The simulator."""
+    """The Monte Carlo simulator of spend."""
 
     def simulate(
         self,
@@ -37,7 +37,7 @@ class MonteCarlo:
         rules: IntervalRules,
         seed: int,
     ) -> Simulated:
-        """Quantiles of what ``lines`` come to; see the port."""
+        """Quantiles of the cost of ``lines``; see the port."""
         return self.summarise((self.draw(lines, futures, len(periods), rules, seed),), periods)
 
     def draw(
@@ -52,7 +52,7 @@ class MonteCarlo:
         return simulate_days(lines, futures, days, rules, seed)
 
     def summarise(self, drawn: Sequence[Array], periods: Sequence[int]) -> Simulated:
-        """Quantiles of the sum of what was drawn; days beyond ``periods`` are not asked for."""
+        """Quantiles of the sum of the draws; days beyond ``periods`` are ignored."""
         total = sum(drawn[1:], drawn[0])
         return _summed(total[:, : len(periods)], np.asarray(periods, dtype=np.int64))
 
@@ -64,7 +64,7 @@ def simulate_days(
     rules: IntervalRules,
     seed: int,
 ) -> Array:
-    """USD of each future and day [P, D]; what falls after the last day is left out."""
+    """USD of each path and day [P, D]; costs after the last day are left out."""
     prices = {offer: np.asarray(rows, dtype=np.float64) for offer, rows in futures.items() if len(rows)}
     total = np.zeros((rules.paths, days))
     for line in lines:
@@ -95,7 +95,7 @@ def _durations(line: RiskLine, days: int, normal: Array) -> Array:
 
 
 def _placed(cost: Array, first: int, days: int) -> Array:
-    """[P, D] of what begins on day ``first``."""
+    """Costs [P, D] of something that begins on day ``first``."""
     found = np.zeros((cost.shape[0], days))
     shown = min(cost.shape[1], days - first)
     found[:, first : first + shown] = cost[:, :shown]
@@ -103,7 +103,7 @@ def _placed(cost: Array, first: int, days: int) -> Array:
 
 
 def _prices(line: RiskLine, futures: Array | None, days: int, paths: int) -> Array:
-    """Factors that broadcast to [P, D]; a shorter forecast goes on with its last day."""
+    """Price factors that broadcast to [P, D]; a shorter forecast is extended with its last day."""
     if futures is None or line.price is PriceRule.FIXED:
         return np.ones((1, 1))
     drawn: Array = futures[np.arange(paths) % futures.shape[0]]
@@ -114,7 +114,7 @@ def _prices(line: RiskLine, futures: Array | None, days: int, paths: int) -> Arr
 
 
 def _traffic(days: int, rules: IntervalRules, normal: Array) -> Array:
-    """Factors [P, D] of traffic over today's."""
+    """Factors [P, D] of traffic relative to today."""
     growth = log(1.0 + rules.traffic_growth) + rules.traffic_spread * normal
     return np.exp(growth[:, None] * np.arange(days) / DAYS_PER_GROWTH)
 
@@ -130,6 +130,6 @@ def _summed(drawn: Array, periods: NDArray[np.int64]) -> Simulated:
 
 
 def _quantiles(sums: Array) -> tuple[Quantiles, ...]:
-    """Of each column, in whole cents."""
+    """Quantiles of each column, in whole cents."""
     found = np.quantile(sums, LEVELS, axis=0).round(2)
     return tuple(Quantiles(*(Decimal(f"{value:.2f}") for value in column)) for column in found.T)

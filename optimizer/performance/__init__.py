@@ -1,6 +1,6 @@
-"""What a plan needs to know of a workload on a SKU: whether it fits, how fast it runs, for how long.
+"""What a plan needs to know of a workload on a SKU: whether it fits, how fast it runs, and for how long.
 
-Pure arithmetic on arrays: it imports the domain and NumPy, and nothing of ``calibration`` or ``placement``.
-Begin with ``estimator``; its rooms, from the ground up: ``constants``, ``hardware``, ``training`` beside
+Pure arithmetic on arrays. It imports the domain and NumPy, and nothing of ``calibration`` or ``placement``.
+Begin with ``estimator``. Its rooms, from the bottom up: ``constants``, ``hardware``, ``training`` and
 ``serving``, ``own``.
 """

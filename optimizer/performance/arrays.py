@@ -1,4 +1,4 @@
-"""The array type of the performance core, and smooth joins of competing times."""
+"""The array type of the performance core, and a smooth maximum of two times."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ def as_array(values: object) -> Array:
 
 
 def number(value: Any) -> Array:
-    """One case's number, which stands where others have an array of cases (see ``elementwise``)."""
+    """A number in place of an array of cases; formulas accept both (see ``elementwise``)."""
     plain: Any = float(value)
     typed: Array = plain
     return typed
 
 
 def stacked(parts: Sequence[T], places: Places) -> T:
-    """One dataclass of arrays from dataclasses of numbers, by their places; what none says stays None."""
+    """One dataclass of arrays from dataclasses of numbers, indexed by ``places``; fields that are None stay
+    None.
+    """
     first: Any = parts[0]
     columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first)}
     whole: T = type(first)(
@@ -41,7 +43,12 @@ def stacked(parts: Sequence[T], places: Places) -> T:
 
 
 def smooth_max(a: Any, b: Any, norm: float) -> Array:
-    """``(aᵖ + bᵖ)^(1/p)``: near the larger, above both where they meet. Non-negative times."""
+    """Smooth maximum of two non-negative times.
+
+      (aᵖ + bᵖ)^(1/p)
+
+    It is close to the larger time, and above both where they are similar. ``norm`` is p.
+    """
     if isinstance(a, float) and isinstance(b, float):
         least, most = (a, b) if a < b else (b, a)
         plain: Any = most * (1.0 + (least / most) ** norm) ** (1.0 / norm) if most > TINY else most

@@ -1,4 +1,4 @@
-"""The face of the performance core: what a workload needs, and gives, on a SKU."""
+"""The interface of the performance core: requirements and performance of a workload on a SKU."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Estimator", "ServingConfig", "ServingTable", "TrainingTable"]
 
 
 class Estimator:
-    """Estimates over a GPU table and constants; pure, the same answer for the same question.
+    """Estimates over a GPU table and constants; pure: equal questions have equal answers.
 
-    ``own``: the user's measured rows; they, and the ``measured`` entries of a workload, shift what is near.
-    ``memo``: where answers are remembered.
+    ``own``: the user's measured rows. They, and the ``measured`` entries of a workload, correct similar
+    estimates. ``memo``: a cache of answers.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Estimator:
         self._memo = memo if memo is not None else MemoCache()
 
     def over(self, changed: Mapping[str, GpuSpec]) -> Estimator:
-        """The same core with some GPUs as if they were others: what a run or service would do there."""
+        """The same core with changed GPUs, to estimate what a workload would do on them."""
         return Estimator({**self.gpus, **changed}, self.calibration, self._own)
 
     def training(
@@ -56,7 +56,7 @@ class Estimator:
         return TrainingTable(self._training, workloads, skus, node_counts)
 
     def serving(self, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> ServingTable:
-        """Every model on every SKU in every configuration, at the most its objective allows."""
+        """Every model on every SKU in every configuration, at the highest rate that its objective allows."""
         if any(is_mixed(workload) for workload in workloads):
             return MixedTable(self._serving, workloads, skus)
         return ServingTable(self._serving, workloads, skus)
@@ -69,7 +69,7 @@ class Estimator:
         layout: Parallelism,
         interruptions_per_hour: float = 0.0,
     ) -> Estimate | None:
-        """One run in a given layout, at spot interruptions per node-hour; None when it does not fit."""
+        """One run in a given layout, with spot interruptions per node-hour; None if it does not fit."""
 
         def estimated() -> Estimate | None:
             case = self._training.case(workload, sku, nodes, layout)
@@ -85,7 +85,7 @@ class Estimator:
         layout: Parallelism,
         usd_per_replica_hour: float,
     ) -> Estimate | None:
-        """One replica in a given configuration; None when it does not fit."""
+        """One replica in a given configuration; None if it does not fit."""
         question = (workload, sku, precision, layout, usd_per_replica_hour)
         return self._memo.once(question, lambda: self._serving_at(*question))
 

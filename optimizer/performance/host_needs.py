@@ -1,6 +1,7 @@
-"""What a workload needs of a host beside its GPUs: disk for image, weights and checkpoints, memory to load.
+"""What a workload needs of a host besides its GPUs: disk for image, weights and checkpoints, and memory for
+loading.
 
-GB are 10⁹ bytes, of one node. What an offer does not state is taken to be enough.
+GB are 10⁹ bytes, per node. A capacity that an offer does not state is assumed to suffice.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class HostNeeds:
     memory_gb: float
 
     def shortage(self, sku: Sku) -> str | None:
-        """What the node states too little of, in plain words; None when it has all that is needed."""
+        """What the node states too little of, in plain words; None if everything suffices."""
         for what, has, needs in (
             ("disk", sku.disk_gb, self.disk_gb),
             ("memory", sku.memory_gb, self.memory_gb),
@@ -37,22 +38,28 @@ class HostNeeds:
 
 
 def weights_gb(model: ModelShape, precision: Precision, calibration: Calibration) -> float:
-    """Weights as they are published in ``precision``."""
+    """Size of the weights as published in ``precision``, in GB."""
     form = format_of(precision, calibration, model.packed_in(precision))
     return float(sum(stored_bytes(build_shape(model), form, calibration.serving))) / GB
 
 
 def serving_needs(model: ModelShape, precision: Precision, gpus: int, calibration: Calibration) -> HostNeeds:
-    """Of a node of ``gpus`` that serves: image and one copy of the weights on disk; a process for each GPU,
-    which reads one file of them at a time, in memory."""
+    """Needs of a serving node with ``gpus`` GPUs.
+
+    Disk: image and one copy of the weights. Memory: for each GPU a process that reads one file of the weights
+    at a time.
+    """
     host = calibration.host
     disk = host.image_gb + weights_gb(model, precision, calibration)
     return HostNeeds(disk, gpus * (host.process_gb + host.shard_gb))
 
 
 def training_needs(run: Training, nodes: int, gpus: int, calibration: Calibration) -> HostNeeds:
-    """Of each of ``nodes`` of ``gpus`` that train: image and its share of the checkpoints that are kept on
-    disk; a process for each GPU, and the snapshot that asynchronous saves write from, in memory."""
+    """Needs of each of ``nodes`` training nodes with ``gpus`` GPUs.
+
+    Disk: image and the node's share of the kept checkpoints. Memory: a process for each GPU, and the snapshot
+    from which asynchronous saves write.
+    """
     host = calibration.host
     share = calibration.goodput.checkpoint_bytes_per_param * run.model.total_params / nodes / GB
     disk = host.image_gb + host.checkpoints_kept * share

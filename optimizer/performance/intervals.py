@@ -1,4 +1,4 @@
-"""80 % intervals: how far each metric may be off, by regime and by how well the GPU is known."""
+"""80 % intervals: the likely error of each metric, by regime and by how well the GPU is known."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ UPPER_QUARTER = 0.6745
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How near own measurements are: correlation with the nearest one, and factors on half-widths in logs
-    of times and rates, and of first tokens."""
+    """How close own measurements are: the correlation with the closest one, and factors on half-widths of
+    logarithms, for times and rates (``shrink``) and for first tokens (``shrink_first``).
+    """
 
     nearness: float = 0.0
     shrink: float = 1.0
@@ -35,7 +36,7 @@ NO_ROWS = Closeness()
 def with_interval(
     value: Mapping[str, float], relative: Mapping[str, float], provenance: Provenance
 ) -> Estimate:
-    """``value / (1 + r)`` to ``value · (1 + r)`` for each metric; shares stay at most 1."""
+    """The interval from ``value / (1 + r)`` to ``value · (1 + r)`` for each metric; shares stay at most 1."""
     low = {name: number / (1.0 + relative[name]) for name, number in value.items()}
     high = {name: number * (1.0 + relative[name]) for name, number in value.items()}
     for name in SHARES.intersection(high):
@@ -44,8 +45,9 @@ def with_interval(
 
 
 def memory_regime(software: str, adapters: bool = False) -> str:
-    """Training runs whose peaks are judged together: those of adapters, of ``eager``, ``old`` or other
-    stacks (``tuned``)."""
+    """Class of memory predictions with a common interval: adapters, and ``eager``, ``old`` or other
+    (``tuned``) stacks.
+    """
     if adapters:
         return "adapters"
     if software == "eager":
@@ -62,7 +64,7 @@ def training_relative(
     adapters: bool = False,
     software: str = "",
 ) -> dict[str, float]:
-    """Relative half-width of each training metric; ``adapters``: LoRA, ``software``: class of the stack."""
+    """Relative half-width of each training metric; ``adapters``: LoRA; ``software``: class of the stack."""
     dense = constants.training_grid if software == GRID_STACK else constants.training_dense
     dense = constants.training_adapters if adapters else dense
     time = constants.training_moe if moe else dense
@@ -107,30 +109,40 @@ def serving_relative(
 
 
 def half_width_of(table: Table, regime: str, moe: bool, old: bool = False) -> float:
-    """The half-width of a regime: its own for old engines or models with experts where they have one; a burst
-    is a closed loop and a first token in the engine's own process a single stream where they have none."""
+    """The half-width of a regime, with its own value for old engines or models with experts if there is one.
+
+    Without a value of its own, a burst uses that of a closed loop, and a first token in the engine's own
+    process that of a single stream.
+    """
     plain = table.get(regime, table[WIDER.get(regime, regime)])
     of_kind = table.get(f"{regime}{MOE}", plain) if moe else plain
     return table.get(f"{regime}{OLD}", of_kind) if old else of_kind
 
 
 def _narrowed(relative: float, shrink: float, least: float) -> float:
-    """A half-width narrowed in logs by rows nearby, not below what re-runs differ by."""
+    """A half-width narrowed in logarithms by rows nearby, but not below the differences between repeated
+    measurements.
+    """
     if shrink >= 1.0 or relative <= least:
         return relative
     return max(math.expm1(math.log1p(relative) * shrink), least)
 
 
 def provenance_of(measured: bool, known_gpu: bool, near: Closeness = NO_ROWS) -> Provenance:
-    """Measured by the user (the same configuration), calibrated on rows nearby or on published rows of that
-    GPU, or from its data sheet alone."""
+    """Whether an estimate is measured by the user (same configuration), calibrated (on rows nearby or on
+    published rows of the GPU), or modelled from the data sheet alone.
+    """
     if measured or near.nearness >= SAME:
         return Provenance.MEASURED
     return Provenance.CALIBRATED if known_gpu or near.shrink <= NEAR else Provenance.MODELLED
 
 
 def memory_margin(half_width: float) -> float:
-    """Factor from predicted memory to its upper quarter (75 %): errors are log-normal, ``half_width``
-    (relative) of their 80 % interval: (1 + w)^(0.6745 / 1.2816)."""
+    """Factor from predicted memory to its upper quartile (75 %).
+
+    Errors are lognormal, and w = ``half_width`` is the relative half-width of their 80 % interval:
+
+      (1 + w)^(0.6745 / 1.2816)
+    """
     margin: float = (1.0 + half_width) ** (UPPER_QUARTER / EIGHTY_PERCENT)
     return margin

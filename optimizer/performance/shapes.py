@@ -1,6 +1,6 @@
-"""Model shapes as arrays: parameters, FLOPs and bytes that a transformer asks for.
+"""Model shapes as arrays: parameters, FLOPs and bytes of a transformer.
 
-Every array has the same shape: ``(R,)`` for a stack of R rows; one model has plain numbers.
+All arrays of one object have the same shape: ``(R,)`` for R models; a single model has plain numbers.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from optimizer.performance.constants.groups import Compute
 class Shapes:
     """Sizes of one or more models; parameters are counts.
 
-    ``ffn``: feed-forward width that a token meets, ``expert_ffn`` of one expert (dense models: the same).
-    ``layer_params``: matrix parameters that one token meets in an average layer (active experts only),
-    ``expert_layer_params`` of it in routed experts. ``params`` = ``dense_params`` + ``expert_params``.
-    ``expert_hidden``: width of the tokens that routed experts meet.
-    ``attention_width``: mean of the query·key and value widths over all heads, ``head_width`` of one;
-    ``decode_width`` the same against the cache (latent width for MLA, absorbed form). ``kv_elements``: cached
-    numbers per token; ``cache_groups``: ranks that can share them without copies. ``window`` tokens only are
-    seen by layers with ``windowed_cache`` of the cached numbers and ``windowed_width`` of the attention.
-    ``latent_layers``: those with a latent cache (MLA), ``sparse_layers``: those with an index of the cache,
-    ``index_bytes`` a cached token, that lets ``chosen`` tokens of ``chosen_share`` of the cache through.
-    ``compressed`` 1: a cached vector stands for several tokens. ``mixed_layers`` mix copies of the hidden
-    state (hyper-connections). ``state_layers`` keep ``state_bytes`` a sequence in all instead;
-    ``state_width``: of the values that run through them, a mean over all layers.
+    - ``ffn``: feed-forward width seen by a token; ``expert_ffn``: of one expert (dense models: the same).
+    - ``layer_params``: matrix parameters used by one token in an average layer (active experts only);
+      ``expert_layer_params``: those in routed experts. ``params`` = ``dense_params`` + ``expert_params``.
+    - ``expert_hidden``: width of the tokens that enter routed experts.
+    - ``attention_width``: mean of the query-key and value widths over all heads; ``head_width`` of one head;
+      ``decode_width``: the same against the cache (latent width for MLA, absorbed form).
+    - ``kv_elements``: cached numbers per token; ``cache_groups``: ranks that can divide them without copies.
+    - ``window``: tokens seen by windowed layers, which have the shares ``windowed_cache`` of the cached
+      numbers and ``windowed_width`` of the attention.
+    - ``latent_layers``: layers with a latent cache (MLA). ``sparse_layers``: layers with an index of
+      ``index_bytes`` per cached token, which selects ``chosen`` tokens in the share ``chosen_share`` of the
+      cache.
+    - ``compressed`` 1: a cached vector represents several tokens.
+    - ``mixed_layers``: layers with several copies of the hidden state (hyper-connections).
+    - ``state_layers``: layers with recurrent states, ``state_bytes`` per sequence in total; ``state_width``:
+      width of the values in them, averaged over all layers.
     """
 
     layers: Array
@@ -75,7 +78,7 @@ class Shapes:
 
     @property
     def active_matrix_params(self) -> Array:
-        """Matrix parameters that one token meets: layers and head."""
+        """Matrix parameters used by one token: layers and output head."""
         return self.layers * self.layer_params + self.head_params
 
     def take(self, indices: Places) -> Shapes:
@@ -85,7 +88,7 @@ class Shapes:
 
 @lru_cache(maxsize=1024)
 def build_shape(model: ModelShape) -> Shapes:
-    """Plain numbers of one model."""
+    """The shape of one model, in plain numbers."""
     entry = _entry(model)
     return Shapes(**{field.name: number(entry[field.name]) for field in fields(Shapes)})
 
@@ -132,14 +135,14 @@ def _entry(model: ModelShape) -> dict[str, float]:
 
 
 def _ffn_width(model: ModelShape) -> int:
-    """Width of the feed-forward that a token meets: active and shared experts side by side."""
+    """Feed-forward width seen by a token: active and shared experts together."""
     if not model.is_moe:
         return model.ffn
     return model.moe_ffn * (model.active_experts + model.shared_experts)
 
 
 def _attention(model: ModelShape) -> dict[str, float]:
-    """Widths of attention, means over all layers."""
+    """Attention widths, averaged over all layers."""
     scores, values = model.head_widths
     wide, narrow = sum(model.head_widths), sum(model.windowed_head_widths)
     windowed = model.windowed_layers
@@ -156,7 +159,7 @@ def _attention(model: ModelShape) -> dict[str, float]:
 
 
 def _cache(model: ModelShape) -> dict[str, float]:
-    """What is cached of a token and a sequence, and how much of it is seen."""
+    """What is cached of a token and a sequence, and how much of it is read."""
     full, narrow = model.kept_elements
     windowed = model.windowed_layers
     in_windows = windowed * narrow
@@ -175,24 +178,26 @@ def _cache(model: ModelShape) -> dict[str, float]:
 
 
 def cached_context(shapes: Shapes, context: Array) -> Array:
-    """Mean tokens that are cached of ``context`` tokens where windows cap part of it."""
+    """Mean number of cached tokens of ``context`` tokens, since windows cap part of them."""
     return context - shapes.windowed_cache * xp.maximum(context - shapes.window, 0.0)
 
 
 def read_context(shapes: Shapes, context: Array) -> Array:
-    """Mean cached tokens that a query reads: what is cached, less what an index leaves out."""
+    """Mean number of cached tokens that a query reads: the cached ones without those that an index skips."""
     left_out = shapes.chosen_share * xp.maximum(context - shapes.chosen, 0.0)
     return cached_context(shapes, context) - left_out
 
 
 def seen_context(shapes: Shapes, context: Array) -> Array:
-    """Mean tokens that attention multiplies at ``context`` tokens: windows and indices cap part of it."""
+    """Mean number of tokens that attention multiplies at ``context`` tokens; windows and indices cap part of
+    them.
+    """
     windowed = shapes.windowed_width * xp.maximum(context - shapes.window, 0.0)
     return context - windowed - shapes.chosen_share * xp.maximum(context - shapes.chosen, 0.0)
 
 
 def experts_touched(shapes: Shapes, tokens: Array) -> Array:
-    """Experts a layer that ``tokens`` tokens reach: E·(1 − (1 − k/E)^n), even routing."""
+    """Experts per layer that ``tokens`` tokens reach with even routing: E·(1 − (1 − k/E)^n)."""
     if not xp.any(shapes.experts):
         return xp.zeros_like(tokens)
     experts = xp.maximum(shapes.experts, 1.0)
@@ -203,10 +208,12 @@ def experts_touched(shapes: Shapes, tokens: Array) -> Array:
 def small_kernel_bytes(
     shapes: Shapes, compute: Compute, whole: Array | float, routed: Array, eight_bit: bool
 ) -> Array:
-    """Bytes a token, average layer and slice that norms, residuals, activation, casts and permutation move
-    in a forward pass. Tensors of the hidden width count ``whole`` times, once for each rank that works on all
-    of them; ``routed``: copies of a token that go to experts; ``eight_bit``: products take 8 or 4 bits, and
-    casts come once a token and once a copy."""
+    """Bytes per token, average layer and slice of small kernels in a forward pass.
+
+    These are norms, residuals, activation functions, casts and permutation. Tensors of the hidden width count
+    ``whole`` times, once for each rank that works on all of them. ``routed``: copies of a token that go to
+    experts. ``eight_bit``: products take 8 or 4 bits, with one cast per token and per copy.
+    """
     hidden = compute.elementwise_bytes_hidden * shapes.hidden
     copies = shapes.expert_hidden * routed
     if eight_bit:

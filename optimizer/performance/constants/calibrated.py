@@ -1,8 +1,8 @@
 """Constants of the performance core, read from ``config/performance.toml``.
 
-Every entry of the file is ``name = { value = …, source = "…" }``; a value is a number or a table of
-numbers by architecture, link or fabric. ``constants.py`` and ``serving_constants.py`` name what must be
-there: a missing or an unknown name fails the load.
+Every entry of the file is ``name = { value = …, source = "…" }``; a value is a number or a table of numbers
+by architecture, link or fabric. ``groups`` and ``serving`` define the names: a missing or unknown name raises
+an error.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ G = TypeVar("G")
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All constants. ``software`` and ``engines`` by class name. ``subclasses``:
-    classes that are like another one, by the other's path, with what they say themselves."""
+    """All constants. ``software`` and ``engines`` map class names to their constants.
+
+    ``subclasses``: for the path of each class, the classes that inherit from it, with the names that these
+    define themselves.
+    """
 
     compute: Compute
     network: Network
@@ -59,15 +62,18 @@ class Calibration:
     calibrated_gpus: frozenset[str]
 
     def value(self, path: str) -> float:
-        """One number by its path, such as ``serving.step_s`` or ``software.fsdp.slowdown``."""
+        """The number at a path such as ``serving.step_s`` or ``software.fsdp.slowdown``."""
         part: Any = self
         for name in path.split("."):
             part = part[name] if isinstance(part, Mapping) else getattr(part, name)
         return float(part)
 
     def with_values(self, values: Mapping[str, float]) -> Calibration:
-        """A copy with the numbers at ``values``' paths changed; classes that are like another one follow it
-        in what they do not say themselves. Raises AttributeError or KeyError."""
+        """A copy with other numbers at the paths of ``values``; classes inherit the changes of their base
+        class.
+
+        Raises AttributeError or KeyError for an unknown path.
+        """
         changed: Any = self
         for path, number in values.items():
             for place in (path, *self._followers(path)):
@@ -76,7 +82,7 @@ class Calibration:
         return cast("Calibration", changed)
 
     def _followers(self, path: str) -> list[str]:
-        """Paths of the same constant in the classes that take it from the one of ``path``."""
+        """The paths at which subclasses inherit the constant at ``path``."""
         of_class, _, name = path.rpartition(".")
         group = of_class.partition(".")[0]
         subclasses = self.subclasses.get(of_class, {})
@@ -93,7 +99,7 @@ def _replaced(part: Any, path: Sequence[str], number: float) -> Any:
 
 
 def parse_calibration(data: Mapping[str, Any]) -> Calibration:
-    """The constants of a parsed TOML document. Raises ValueError naming group and constant."""
+    """The constants of a parsed TOML document. Raises ValueError that names group and constant."""
     software, engines = whole_classes(data, "software"), whole_classes(data, "engines")
     return Calibration(
         compute=read_group(Compute, data, "compute"),
@@ -136,8 +142,9 @@ def _subclasses(data: Mapping[str, Any], group: str) -> dict[str, dict[str, froz
 
 
 def read_group(kind: type[G], data: Mapping[str, Any], name: str) -> G:
-    """The table ``name`` as a group of constants. Raises ValueError naming what is missing, unknown
-    or without a source."""
+    """The table ``name`` as a group of constants. Raises ValueError that names what is missing, unknown or
+    unsourced.
+    """
     table = data.get(name, {})
     wanted = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     odd = wanted.symmetric_difference(table)
@@ -167,5 +174,5 @@ def load_calibration() -> Calibration:
 
 @cache
 def load_priors() -> Calibration:
-    """The constants of ``config/performance.toml`` alone: what literature and vendors say."""
+    """The constants of ``config/performance.toml`` alone, from literature and vendors."""
     return parse_calibration(tomllib.loads(CONFIG.read_text()))

@@ -1,6 +1,7 @@
-"""The constants of the performance core by group: what ``config/performance.toml`` must name.
+"""The constants of the performance core by group: the names that ``config/performance.toml`` must contain.
 
-Units are in the names; shares are in [0, 1]; a ``Table`` is by architecture, link, fabric, format or regime.
+Units are part of the names; shares are in [0, 1]; a ``Table`` is keyed by architecture, link, fabric, format
+or regime.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ Table = Mapping[str, float]
 class Compute:
     """Rates of matrix products, attention and memory-bound kernels in training.
 
-    ``gemm_share_*`` of peak by architecture, on its board of ``reference_w_per_tflops`` (rated watts over
-    dense 16-bit TFLOPS); no board gets more than ``units_share``, and a ``power_norm`` joins both limits.
+    ``gemm_share_*``: share of peak by architecture, on a board with ``reference_w_per_tflops`` (rated watts
+    over dense 16-bit TFLOPS). No board exceeds ``units_share``; a p-norm with p = ``power_norm`` combines the
+    two limits.
     """
 
     gemm_share_bf16: Table
@@ -59,20 +61,25 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """A class of training stacks; it moves step time more than any second-order hardware term.
+    """Constants of a class of training stacks, which affect the step time more than second-order hardware
+    effects.
 
-    ``routed_share``: what of dispatch, permutation and expert launches stays, 1 before stacks fused them.
-    ``far_rank_s``: what a layer and micro-batch waits for each rank of a tensor group over nodes;
-    ``ring_node_s``, ``ring_rank_s``: what a layer's exchange of gradients or weights waits for the first rank
-    of each node and for the others; ``pipeline_rings`` of them: see ``data_parallel._rings_s``.
-    ``stall_nodes``, ``stall_ranks``: see ``training._stalled``.
-    Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
-    without attention's own tensors, ``selective_kept`` of them with selective recomputation;
-    ``logits_kept`` of ``Memory.logits_bytes``; ``gathered_bytes_hidden`` kept unsliced without pipelines;
-    ``accumulation_bytes_per_param`` in BF16 only; ``cache_share`` of allocated bytes that the allocator holds
-    on top. Flags: ``sequence_parallel``, ``balanced_head`` (stages share cost, the head included),
-    ``saves_eight_bit`` (inputs of 8-bit products are kept so), ``reports_device`` (published peaks are the
-    driver's).
+    - ``routed_share``: remaining share of the time of dispatch, permutation and expert launches; 1 in stacks
+      that do not fuse them.
+    - ``far_rank_s``: wait per layer, micro-batch and rank of a tensor group that spans nodes.
+    - ``ring_node_s``, ``ring_rank_s``: wait of a layer's gradient or weight exchange per first rank of a
+      node, and per other rank; ``pipeline_rings``: rings per layer in pipelines; see
+      ``data_parallel._rings_s``.
+    - ``stall_nodes``, ``stall_ranks``: see ``step._stalled``.
+    - ``activation_bytes_hidden``, ``activation_bytes_ffn_*``: bytes per token and layer, per unit of hidden
+      and feed-forward width, without attention's own tensors; ``selective_kept``: the share kept with
+      selective recomputation.
+    - ``logits_kept``: share of ``Memory.logits_bytes``; ``gathered_bytes_hidden``: bytes kept unsliced
+      without pipelines; ``accumulation_bytes_per_param``: in BF16 only; ``cache_share``: what the allocator
+      holds beyond the allocated bytes.
+    - Flags: ``sequence_parallel``; ``balanced_head`` (stages have equal cost, head included);
+      ``saves_eight_bit`` (inputs of 8-bit products are kept in 8 bits); ``reports_device`` (published peaks
+      are those of the driver).
     """
 
     slowdown: float
@@ -114,7 +121,7 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Links inside a node, fabrics between nodes, and what of their traffic stays visible."""
+    """Links inside a node, fabrics between nodes, and how much of their traffic is not hidden by compute."""
 
     link_share: Table
     link_start_s: Table
@@ -143,8 +150,9 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a node needs beside its GPUs, GB of 10⁹ bytes: the container's image, a process for each GPU and
-    the file of weights that it reads, and checkpoints kept on disk."""
+    """What a node needs besides its GPUs, in GB of 10⁹ bytes: the container image, memory of each GPU's
+    process, the file of weights that it reads, and the number of checkpoints on disk.
+    """
 
     image_gb: float
     process_gb: float
@@ -154,7 +162,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that a training rank keeps, and what of a card is usable."""
+    """Memory of a training rank, and the usable share of a card."""
 
     fixed_bytes: float
     context_bytes: float
@@ -198,7 +206,7 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Half-widths (relative) of the 80 % interval; serving tables are by regime."""
+    """Relative half-widths of the 80 % intervals; serving tables are keyed by regime."""
 
     training_dense: float
     training_grid: float

@@ -1,6 +1,4 @@
-"""The constants of serving by group, as ``groups`` has those of training: rates, classes of engines, queues,
-cold starts.
-"""
+"""The constants of serving by group: rates, classes of engines, queues, cold starts."""
 
 from __future__ import annotations
 
@@ -14,22 +12,24 @@ ON_AMD = {"vllm": "rocm", "vllm_v0": "rocm_v0", "eager": "rocm_v0"}
 
 @dataclass(frozen=True, slots=True)
 class ServingRates:
-    """Rates and overheads of prefill and decode, and the engine's limits.
+    """Rates and overheads of prefill and decode, and limits of engines.
 
-    All-reduces by kind of link: starts ``reduce_start_s``·log2(tp)^``reduce_growth``, ``reduce_share`` of a
-    link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
-    bandwidth and ``product_reach`` of the matrix rate that kernels reach (all of it on ``one_die_gpus``),
-    ``generic_kernel_share`` of it without the GPU's own instructions, ``fused_experts`` 1 where an expert
-    layer is one launch, ``narrow_experts`` of what experts in 8 bits and less reach elsewhere,
-    ``non_native_slowdown`` on every time of engines whose kernels there are not the vendor's
-    (``Engine.non_native_backend``); by vendor ``state_buffers``, 1 where ``Engine.state_buffers`` are kept.
-    Kernels a layer: ``layer_s`` of all, ``quantise_layer_s`` more by the format that inputs are cast to,
-    ``latent_layer_s`` with a latent cache (MLA), ``indexer_layer_s`` with an index of it, ``state_layer_s``
-    with states, ``mixed_layer_s`` with hyper-connections, ``moe_layer_s`` with experts, times
-    ``moe_kernels`` by their format. Weights stored narrower than the GPU multiplies: ``widened_share`` of
-    the wide rate, ``widened_tile`` of the usual ``tokens_half``. ``small_share``: bytes of small kernels
-    over those of a forward pass of training. ``halved_gpus``: factor by which integers of a card exceed what
-    its 16-bit products in FP32 suggest.
+    - All-reduce, by kind of link: start time ``reduce_start_s``·log2(tp)^``reduce_growth``; ``reduce_share``
+      of the link rate; ``one_shot_share`` of any link for messages to all ranks at once.
+    - Kernels, by architecture: ``hbm_reach`` of the bandwidth and ``product_reach`` of the matrix rate (1 on
+      ``one_die_gpus``); ``generic_kernel_share`` of that rate without the GPU's own instructions;
+      ``fused_experts`` 1 if an expert layer is one launch; ``narrow_experts``: relative efficiency of experts
+      in 8 bits or fewer; ``non_native_slowdown``: factor on every time of engines with third-party kernels
+      there (``Engine.non_native_backend``). By vendor: ``state_buffers`` 1 if ``Engine.state_buffers`` are
+      allocated.
+    - Launches per layer: ``layer_s`` for all; ``quantise_layer_s`` more, by the format to which inputs are
+      cast; ``latent_layer_s`` with a latent cache (MLA), ``indexer_layer_s`` with an index of it,
+      ``state_layer_s`` with recurrent states, ``mixed_layer_s`` with hyper-connections, ``moe_layer_s`` with
+      experts, times ``moe_kernels`` by their format.
+    - Weights stored narrower than the GPU multiplies: ``widened_share`` of the wide rate, ``widened_tile`` of
+      the usual ``tokens_half``.
+    - ``small_share``: bytes of small kernels relative to a forward pass of training. ``halved_gpus``: factor
+      by which a card's integer products exceed what its 16-bit products with FP32 accumulation suggest.
     """
 
     hbm_share_weights: float
@@ -93,33 +93,47 @@ class ServingRates:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A class of serving engines, as factors on the times of the shared physics.
+    """Constants of a class of serving engines, mostly factors on the times of the shared physics.
 
-    ``overhead`` on launches and host time, ``step`` on the host time of a step alone, ``sequence`` on the
-    bookkeeping of a sequence, ``decode_roofline_factor`` on decode's roofline, ``prefill`` on prompts and
-    ``attention`` on their attention, ``moe`` on an expert layer's kernels where the GPU has no fused ones,
-    ``widened`` on the rate of products whose 4-bit weights are unpacked, ``unpacked_bytes_per_s`` at most of
-    them in reading; ``tuned`` 1: products reach on the newest cards what they do on others; prompts are
-    worked off in pieces of ``chunk_tokens``; messages of up to ``one_shot_tokens`` are all-reduced in one
-    shot, ``reduce_starts`` on the starts of all-reduces; ``generic_kernels`` 1: kernels use no instruction
-    of a GPU's own; ``non_native_backend`` 1: on some architectures they are not the vendor's. ``stream_s``:
-    host time of handing a token to a client in the engine's own process, 0 where engines run in a process
-    apart. ``reduce_host_s``: host time of starting an all-reduce in a step with prompts, outside recorded
-    graphs, ``prompt_moe`` on that of a layer with experts. ``client_overhead_s``: from the client's request
-    to the first step; ``polled*_steps``: decode steps between two looks at the queue where a benchmark sets
-    it so, for few and for many clients. ``gather_steps``: decode steps that a prompt waits until the other
-    attention ranks have some too. ``batch_most``: sequences in flight at most when latency does not matter,
-    ``batch_share_small`` of them on cards under ``ServingRates.large_gib`` and those ``never_large``,
-    ``batch_most_compressed`` over all ranks where caches are compressed; ``burst_s``: compilation and tuning
-    that a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until none
-    is left, ``prefill_stall_share``: share of a lone prompt's time for which it does; ``kept_output``: share
-    of an answer that holds cache from its start; ``windows_whole``: 1 where layers with windows cache whole
-    contexts too. ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the
-    cache gets once weights and workspace are in: ``workspace_gib``, ``rank_workspace_gib`` for each
-    attention rank on large cards and ``sampling_bytes`` for each word of the vocabulary and sequence in
-    flight at most. States of sequences (Mamba, linear attention) get ``state_share`` of the cache's room,
-    each ``state_copies`` times and ``state_buffers`` more where steps overlap; where that share is 0 they
-    share a pool with keys and values.
+    Times:
+
+    - ``overhead`` on launches and host time; ``step`` on the host time of a step alone; ``sequence`` on the
+      bookkeeping of a sequence; ``decode_roofline_factor`` on the roofline of decode; ``prefill`` on prompts
+      and ``attention`` on their attention; ``moe`` on an expert layer's kernels if the GPU has no fused ones;
+      ``widened`` on products whose 4-bit weights are unpacked; ``reduce_starts`` on the starts of
+      all-reduces; ``prompt_moe`` on the host time of an expert layer in a step with prompts.
+    - ``unpacked_bytes_per_s``: limit on reading packed weights. ``tuned`` 1: products on the newest cards are
+      as efficient as on others. ``generic_kernels`` 1: kernels use no instructions of a specific GPU.
+      ``non_native_backend`` 1: on some architectures the kernels are not the vendor's.
+    - ``chunk_tokens``: size of a prefill chunk; ``one_shot_tokens``: largest message that is all-reduced in
+      one shot.
+    - ``stream_s``: host time to hand a token to a client in the engine's own process; 0 if engines run in
+      another process. ``reduce_host_s``: host time to start an all-reduce in a step with prompts, outside
+      CUDA graphs. ``client_overhead_s``: from the client's request to the first step. ``burst_s``:
+      compilation and tuning that a run's first prompts wait for.
+
+    Scheduling:
+
+    - ``polled_steps``, ``polled_by_many_steps``: decode steps between two polls of the queue where a
+      benchmark sets this, for few and for many clients. ``gather_steps``: decode steps that a prompt waits
+      for the other attention ranks to have one.
+    - ``batch_most``: largest number of sequences in flight if latency does not matter; ``batch_share_small``
+      of it on cards below ``ServingRates.large_gib`` and those ``never_large``; ``batch_most_compressed``
+      over all ranks with compressed caches.
+    - ``prompts_first`` 1: waiting prompts suspend decoding until none is left; ``prefill_stall_share``: share
+      of a lone prompt's time for which this happens.
+
+    Memory:
+
+    - ``kept_output``: share of an answer's cache that is reserved at its start. ``windows_whole`` 1: layers
+      with windows cache the whole context.
+    - ``memory_share``: share of the card that the engine takes; ``cache_share``: share of the rest, after
+      weights and workspace, for the cache. The workspace is ``workspace_gib``, ``rank_workspace_gib`` for
+      each attention rank on large cards, and ``sampling_bytes`` for each vocabulary entry and possible
+      sequence in flight.
+    - Recurrent states (Mamba, linear attention) get ``state_share`` of the cache memory; each takes
+      ``state_copies`` copies, and ``state_buffers`` more if steps overlap. If the share is 0, states and KV
+      cache share one pool.
     """
 
     overhead: float
@@ -164,14 +178,15 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """Lengths of real traffic, and what prompts cost beyond the shared physics.
+    """Length variation of real traffic, and costs of prompts beyond the shared physics.
 
-    ``*_cv``: coefficients of variation of prompt and answer lengths. ``lone_share*``: what a prompt that
-    joins decoding alone takes of the time that its empty tiles cost it on an idle replica.
-    ``prompt_*layer_s``: host time of launching a layer of a step with prompts, which runs outside recorded
-    graphs; the GPU hides it where it works longer.
-    ``*_jitter``: variation of the times of equal requests on an idle replica. ``min_cycle_cv``: that of a
-    closed loop's cycles with answers of one length.
+    - ``*_cv``: coefficients of variation of prompt and answer lengths.
+    - ``lone_share*``: share of its tile-padding cost on an idle replica that a prompt pays when it joins
+      decoding alone.
+    - ``prompt_*layer_s``: host time to launch a layer of a step with prompts, outside CUDA graphs; hidden if
+      the GPU is slower.
+    - ``*_jitter``: coefficient of variation of the times of equal requests on an idle replica.
+    - ``min_cycle_cv``: coefficient of variation of a closed loop's cycles with answers of equal length.
     """
 
     input_cv: float
@@ -189,7 +204,7 @@ class Queueing:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """From node to first token.
+    """Durations and rates from a new node to the first token.
 
     Loader and host rates are per GPU, storage and page cache per node, phases per layer of a rank.
     """
@@ -209,5 +224,5 @@ class ColdStart:
 
 
 def engine_on(spec: GpuSpec | None, engine: str) -> str:
-    """The class of an engine on a GPU."""
+    """The class of constants of an engine on a GPU."""
     return ON_AMD.get(engine, engine) if spec is not None and spec.vendor == "AMD" else engine

@@ -1,6 +1,6 @@
-"""Collectives over two tiers: the link inside a node (or rack) and the fabric between.
+"""Collectives over two tiers: the link inside a node (or rack), and the fabric between nodes.
 
-Arguments broadcast; bytes are per rank unless said otherwise, times are seconds.
+Arguments broadcast; bytes are per rank unless stated otherwise, times are seconds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from optimizer.performance.hardware.sku_arrays import Hardware
 
 
 def local_ranks(ranks: Array, inner: Array, hw: Hardware) -> Array:
-    """Ranks of a group that share a link domain, when ``inner`` neighbours sit closer than they do."""
+    """Ranks of a group within one link domain, if ``inner`` ranks of other groups lie between its
+    neighbours.
+    """
     return xp.clip(xp.floor(hw.link_domain / inner), 1.0, ranks)
 
 
 def mesh_factor(local: Array, hw: Hardware) -> Array:
-    """How much slower a mesh is with part of its peers: a pair uses one of domain − 1 links."""
+    """Slowdown of a mesh that uses only part of its peers: each pair has one of domain − 1 links."""
     peers = xp.maximum(local - 1.0, 1.0)
     return 1.0 + hw.mesh * (xp.maximum(hw.link_domain - 1.0, 1.0) / peers - 1.0)
 
@@ -25,8 +27,12 @@ def mesh_factor(local: Array, hw: Hardware) -> Array:
 def reduce_scatter_s(size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network) -> Array:
     """Reduce-scatter, or all-gather, of ``size`` bytes over ``ranks``; 0 for one rank.
 
-    Rings: inside (g−1)/g·P/B_link, between k domains, all network cards at work, (k−1)/k·P/g/B_fabric
-    [ml-eng]. Both rates rise with the message (``ramped``); ``_joined_s`` makes one time of the two.
+    With g ranks in a link domain, k domains and P bytes, a ring takes [ml-eng]
+
+      (g − 1)/g · P/B_link   inside a domain
+      (k − 1)/k · P/(g·B_fabric)   between domains, with all network cards in use
+
+    Both rates rise with the message size (``ramped``); ``_joined_s`` combines the two times.
     """
     local = local_ranks(ranks, inner, hw)
     inside = (local - 1.0) / local * size * (mesh_factor(local, hw) / hw.link_bytes_per_s)
@@ -38,13 +44,13 @@ def reduce_scatter_s(size: Array, ranks: Array, inner: Array, hw: Hardware, netw
 def all_reduce_s(
     size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network, in_switch: bool = False
 ) -> Array:
-    """All-reduce of ``size`` bytes: a reduce-scatter and an all-gather, started once.
+    """All-reduce of ``size`` bytes: a reduce-scatter and an all-gather with one start.
 
-    Between nodes a ring or a tree (log₂ k levels, each a start of the fabric), whichever is there first.
-
-    ``in_switch``: a true all-reduce, that NVSwitch may add up itself (NVLS). It then sends (1 + 1/g)·P per
-    GPU at its own share of the link instead of the ring's 2(g−1)/g·P, whichever ends first: it pays from
-    5-6 GPUs on. Sequence-parallel stacks use the two halves, which never run in the switch.
+    Between nodes the faster of a ring and a tree (log₂ k levels, one start of the fabric each) is used.
+    ``in_switch``: a true all-reduce, in which NVSwitch may do the addition (NVLS). It then sends (1 + 1/g)·P
+    per GPU at its own share of the link instead of the ring's 2(g − 1)/g·P; the faster is used, which is the
+    switch from 5 or 6 GPUs on. Sequence-parallel stacks use the two halves separately, and these never run in
+    the switch.
     """
     local = local_ranks(ranks, inner, hw)
     inside = 2.0 * (local - 1.0) / local * size * (mesh_factor(local, hw) / hw.link_bytes_per_s)
@@ -58,16 +64,18 @@ def all_reduce_s(
 
 
 def _ring_latency_s(domains: Array, hw: Hardware) -> Array:
-    """Start of a ring over ``domains`` nodes: a hop for each after the second."""
+    """Start of a ring over ``domains`` nodes: one hop for each node after the second."""
     latency: Array = hw.fabric_start_s + hw.fabric_hop_s * xp.maximum(domains - 2.0, 0.0)
     return latency
 
 
 def ramped(seconds: Array, ramp_s: Array) -> Array:
-    """Time of a message whose bytes alone take ``seconds``: short ones go at half rate or less.
+    """Time of a message whose bytes alone take x = ``seconds``, with r = ``ramp_s``:
 
-    x + r·x/(x + r): twice x for short messages (protocols that send a flag with every word, few channels),
-    x + r for long ones. Half of the full rate is reached where x = start + r·x/(x + r).
+      x + r·x/(x + r)
+
+    Short messages take 2x (protocols that send a flag with every word, few channels), long ones x + r. With a
+    start time s, half of the full rate is reached at x = s + r·x/(x + r).
     """
     later: Array = seconds + ramp_s * seconds / (seconds + ramp_s)
     return later
@@ -76,10 +84,10 @@ def ramped(seconds: Array, ramp_s: Array) -> Array:
 def _joined_s(
     inside: Array, size: Array, domains: Array, local: Array, latency: Array, hw: Hardware, network: Network
 ) -> Array:
-    """One time of both tiers: the larger and a share of the smaller (``overlap_of_tiers``), and the starts.
+    """Combined time of both tiers: the larger, a share ``overlap_of_tiers`` of the smaller, and the starts.
 
     ``inside``: seconds of the bytes on the link; ``size``: bytes that a domain moves over the fabric;
-    ``latency``: seconds before the first of them arrive, where domains are crossed.
+    ``latency``: seconds before the first of these arrive, if domains are crossed.
     """
     crosses = domains > 1.0
     outside = crossing_s((domains - 1.0) / domains * size / local, crosses, hw)
@@ -90,19 +98,19 @@ def _joined_s(
 
 
 def crossing_s(size: Array, crosses: Mask, hw: Hardware) -> Array:
-    """Time of ``size`` bytes per GPU over the fabric where a group crosses nodes."""
+    """Time of ``size`` bytes per GPU over the fabric if a group spans nodes."""
     return xp.where(crosses, size / hw.fabric_bytes_per_s, 0.0)
 
 
 def neighbour_s(size: Array, stride: Array, hw: Hardware) -> Array:
-    """Point-to-point of ``size`` bytes between ranks ``stride`` apart."""
+    """Point-to-point transfer of ``size`` bytes between ranks ``stride`` apart."""
     crosses = stride >= hw.link_domain
     inside = size / hw.link_bytes_per_s + hw.link_start_s
     return xp.where(crosses, crossing_s(size, crosses, hw) + hw.fabric_start_s, inside)
 
 
 def all_to_all_s(size: Array, ranks: Array, hw: Hardware, network: Network) -> Array:
-    """Exchange where every rank sends ``size`` bytes, spread evenly over ``ranks`` (expert dispatch)."""
+    """All-to-all in which every rank sends ``size`` bytes, spread evenly over ``ranks`` (expert dispatch)."""
     local = local_ranks(ranks, xp.ones_like(ranks), hw)
     crosses = ranks > local
     inside = (local - 1.0) / ranks * size / (hw.link_bytes_per_s * network.all_to_all_share)
@@ -113,11 +121,12 @@ def all_to_all_s(size: Array, ranks: Array, hw: Hardware, network: Network) -> A
 
 
 def dispatch_once_s(size: Array, active: Array, ranks: Array, hw: Hardware) -> Array:
-    """Expert dispatch that sends a token to a node once and copies it there: ``size`` bytes to all of a
-    token's ``active`` experts.
+    """Expert dispatch that sends a token to each node once and copies it there; ``size``: bytes to all
+    ``active`` experts.
 
-    Of d nodes a token reaches (d−1)·(1 − (1−1/d)^k) others; copies inside travel at the same time, both at
-    the rates of rings [DeepEP's README: 43-58 GB/s between nodes with 50 GB/s cards, 153 inside with 160].
+    With d nodes and k active experts a token reaches (d − 1)·(1 − (1 − 1/d)^k) other nodes. Copies inside a
+    node overlap with that; both run at the rates of rings [DeepEP's README: 43-58 GB/s between nodes with 50
+    GB/s cards, 153 inside with 160].
     """
     local = local_ranks(ranks, xp.ones_like(ranks), hw)
     domains = ranks / local

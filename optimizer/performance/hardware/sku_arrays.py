@@ -1,8 +1,7 @@
-"""SKUs as arrays: what a GPU computes, keeps and moves, in SI units.
+"""SKUs as arrays: compute rates, memory and link rates of a GPU, in SI units.
 
-S kinds of SKU; every array has the same shape, ``(S,)`` unless reshaped by ``Hardware.across``; one SKU alone
-has plain numbers (``SingleHardware``).
-Rates are per GPU and, for links, per direction.
+S kinds of SKU; every array has the shape ``(S,)`` unless reshaped by ``Hardware.across``. A single SKU has
+plain numbers (``SingleHardware``). Rates are per GPU and, for links, per direction.
 """
 
 from __future__ import annotations
@@ -31,19 +30,21 @@ AS_WIDE = {"bf16": 1.0, "fp16": 1.0, "fp8": 2.0, "fp4": 4.0}
 class Hardware:
     """Kinds of SKU, one entry each.
 
-    ``peak``: dense datasheet rate, ``gemm``: best measured matrix rate, FLOP/s by number format, 0 where the
-    GPU lacks it; ``trains_fp4`` 1 where runs in FP4 were published. ``link`` and ``fabric`` rates are
-    bytes/s per GPU in one direction after protocol losses (``link_raw``: before). Without a fabric
-    ``nodes_most`` is 1 and the rate next to none. ``link_ramp_s``, ``fabric_ramp_s``: what short messages
-    lose (``network.ramped``). ``switch_share``: of the raw link when the switch adds up, 0 where it cannot.
-    ``link_domain``: ranks that the fast link joins. ``mesh`` 1: the link rate grows with the peers used.
-    Serving: ``hbm_reach`` of the bandwidth and ``product_reach`` of the matrix rate that kernels get,
-    ``generic_kernel_share`` of the best matrix rate that instructions of every GPU reach, ``large`` 1 where
-    engines take it for a large card, ``fused_experts`` 1 where they have an expert layer in one launch,
-    ``narrow_experts`` of usual rates of experts in 8 bits and less, ``non_native_slowdown`` of engines whose
-    kernels were not written there, ``state_buffers`` 1 where those run that keep buffers of states;
-    all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each
-    other's memory. ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
+    - ``peak``: dense rate of the data sheet; ``gemm``: best measured matrix rate; both in FLOP/s by number
+      format, 0 if the GPU lacks it. ``trains_fp4`` 1: training runs in FP4 were published.
+    - ``link_*`` and ``fabric_*`` rates: bytes/s per GPU and direction after protocol overhead (``link_raw``:
+      before). Without a fabric ``nodes_most`` is 1 and the rate is close to 0. ``link_ramp_s``,
+      ``fabric_ramp_s``: loss of short messages (``collectives.ramped``). ``switch_share``: share of the raw
+      link rate if the switch does the addition, 0 if it cannot. ``link_domain``: ranks connected by the fast
+      link. ``mesh`` 1: the link rate grows with the number of peers used.
+    - Serving kernels: ``hbm_reach`` of the bandwidth and ``product_reach`` of the matrix rate;
+      ``generic_kernel_share`` of the best matrix rate with instructions of every GPU; ``large`` 1: engines
+      treat it as a large card; ``fused_experts`` 1: an expert layer is one launch; ``narrow_experts``:
+      relative efficiency of experts in 8 bits or fewer; ``non_native_slowdown`` of engines with third-party
+      kernels there; ``state_buffers`` 1: engines allocate buffers of recurrent states.
+    - Serving all-reduces: start (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read
+      each other's memory.
+    - ``vm_slowdown``: a share of time; ``serving_slowdown``: a factor on time.
     """
 
     gpus_per_node: Array
@@ -83,7 +84,7 @@ class Hardware:
     calibrated: Array
 
     def across(self, extra_axes: int) -> Hardware:
-        """The same with trailing axes of length one, to broadcast against other dimensions."""
+        """A copy with trailing axes of length one, to broadcast against other dimensions."""
         return self._each(lambda array: array.reshape(array.shape + (1,) * extra_axes))
 
     def take(self, indices: NDArray[np.intp]) -> Hardware:
@@ -102,13 +103,13 @@ class Hardware:
 
 
 def kind_of(sku: Sku) -> Sku:
-    """The SKU without what the physics does not see: name, CPUs, host memory, disk, fabric domain."""
+    """The SKU without fields that the physics ignores: name, CPUs, host memory, disk, fabric domain."""
     fabric = replace(sku.fabric, domain=None) if sku.fabric is not None else None
     return replace(sku, name="", vcpus=None, memory_gb=None, disk_gb=None, fabric=fabric)
 
 
 def kinds_of(skus: Sequence[Sku]) -> tuple[list[Sku], NDArray[np.intp]]:
-    """The distinct kinds of ``skus``, in order of appearance, and the kind of each."""
+    """The distinct kinds of ``skus`` in order of appearance, and the index of each SKU's kind."""
     place: dict[Sku, int] = {}
     of_sku = {sku: place.setdefault(kind_of(sku), len(place)) for sku in dict.fromkeys(skus)}
     return list(place), np.asarray([of_sku[sku] for sku in skus], dtype=np.intp)
@@ -121,14 +122,14 @@ def build_hardware(skus: Sequence[Sku], gpus: Mapping[str, GpuSpec], calibration
 
 
 class SingleHardware:
-    """The hardware of single SKUs in plain numbers; each is worked out once."""
+    """Hardware of single SKUs in plain numbers; each is computed once."""
 
     def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
         self._gpus, self._calibration = gpus, calibration
         self._known: dict[Sku, Hardware] = {}
 
     def of(self, sku: Sku) -> Hardware:
-        """What the SKU computes, keeps and moves; its GPU must be in the table."""
+        """The hardware of a SKU, whose GPU must be in the table."""
         found = self._known.get(sku)
         if found is None:
             row = _entry(sku, self._gpus[sku.gpu], self._calibration)
@@ -146,9 +147,10 @@ def _hardware(columns: dict[str, Array]) -> Hardware:
 
 
 def usable_memory_bytes(sku_gb: float, spec: GpuSpec, calibration: Calibration) -> float:
-    """Memory that a driver shows. Vendors write GB for GiB; inline ECC takes a sixteenth of GDDR cards.
+    """Memory that the driver reports. Vendors write GB for GiB; inline ECC takes a sixteenth of GDDR cards.
 
-    A provider's figure near the datasheet's is the same part; another (a slice) is taken as it stands.
+    A provider's figure close to the data sheet's means the same part; another figure (a slice) is used as it
+    is.
     """
     memory = calibration.memory
     same = abs(sku_gb - spec.memory_gb) <= memory.nominal_tolerance * spec.memory_gb
@@ -208,7 +210,7 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     for name in FORMATS:
         table = tables.get(name, compute.gemm_share_bf16)
         share = table.get(spec.arch, min(table.values()))
-        if name == "int8":  # integer kernels unpack and rescale: they are far from what power allows
+        if name == "int8":  # integer kernels unpack and rescale, so they never reach the power limit
             share = compute.units_share
         elif name in tables and spec.matmul_best_bf16_tflops:
             share = share * _own_share(spec, compute.gemm_share_bf16)
@@ -221,18 +223,25 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
 
 
 def _own_share(spec: GpuSpec, shares: Mapping[str, float]) -> float:
-    """The GPU's best measured 16-bit products over those usual in its architecture, 1 without a figure:
-    power and clocks that hold them back (MI300X, 750 W) or not (MI325X, 1,000 W) do so in every format."""
+    """Ratio of the GPU's best measured 16-bit product rate to the usual one of its architecture; 1 without a
+    measurement.
+
+    Power and clocks that limit a board (MI300X, 750 W) or do not (MI325X, 1,000 W) act in every format.
+    """
     best, peak = spec.matmul_best_bf16_tflops, spec.bf16_tflops
     usual = shares.get(spec.arch)
     return best / (peak * usual) if best and peak and usual else 1.0
 
 
 def powered_share(share: float, spec: GpuSpec, wide_tflops: float, compute: Compute) -> float:
-    """Share of peak that products reach on a board of other power than the one ``share`` stands for.
+    """Share of peak that products reach on a board whose power differs from the one ``share`` is for.
 
-    Units limit to ``units_share``, power to a rate in proportion to the rated watts: share = (units⁻ᵖ +
-    powered⁻ᵖ)^(−1/p). ``wide_tflops``: the peak as 16-bit TFLOPS. As it stands where watts are not known.
+    Compute units limit the share to ``units_share``, and power limits the rate in proportion to the rated
+    watts:
+
+      share = (units⁻ᵖ + powered⁻ᵖ)^(−1/p)
+
+    ``wide_tflops``: the peak as 16-bit TFLOPS. ``share`` is unchanged if the watts are unknown.
     """
     reference, norm = compute.reference_w_per_tflops.get(spec.arch), compute.power_norm
     if reference is None or not spec.tdp_w or not wide_tflops or share >= compute.units_share:
@@ -243,8 +252,9 @@ def powered_share(share: float, spec: GpuSpec, wide_tflops: float, compute: Comp
 
 
 def int8_tflops(spec: GpuSpec, calibration: Calibration) -> float:
-    """Peak of 8-bit integer products, TFLOPS: a multiple of the 16-bit one, as it is before cards that sum
-    in FP32 at half rate halve it."""
+    """Peak of 8-bit integer products in TFLOPS: a multiple of the 16-bit rate, before the halving on cards
+    that accumulate in FP32 at half rate.
+    """
     serving = calibration.serving
     wide = max(spec.bf16_tflops or 0.0, spec.fp16_tflops or 0.0)
     return wide * serving.int8_factor * serving.halved_gpus.get(spec.gpu, 1.0)
@@ -271,7 +281,7 @@ def _link(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float]
 
 
 def implied_link(spec: GpuSpec, unknown_pcie_bytes_per_s: float) -> IntraNode:
-    """The link that a form factor implies: SXM and OAM boards have a switch or mesh, cards have PCIe."""
+    """The link implied by a form factor: SXM and OAM boards have a switch or mesh, cards have PCIe."""
     scaleup = spec.scaleup_gbyte_s_per_dir
     if spec.vendor == "AMD" and scaleup:
         return IntraNode(LinkKind.XGMI, 2 * scaleup)

@@ -1,4 +1,4 @@
-"""Words, numbers and blocks of metrics that describe measured rows and questions alike."""
+"""Categories, numbers and blocks of metrics that describe measured rows and queries."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Described = tuple[Mapping[str, str], Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Rows by their words [N, C] (``ANY``: not said) and log2 numbers [N, D]."""
+    """Rows by their categories [N, C] (``ANY``: missing) and log2 of their numbers [N, D]."""
 
     words: NDArray[np.str_]
     numbers: Array
 
     @property
     def count(self) -> int:
-        """N."""
+        """Number of rows N."""
         return int(self.words.shape[0])
 
     def at(self, places: NDArray[np.intp] | slice) -> Features:
@@ -45,7 +45,9 @@ class Features:
 
 
 def stack_features(rows: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]) -> Features:
-    """Features of rows given as words and (positive) numbers by name; what is missing is ``ANY`` or 1."""
+    """Features of rows that are given as categories and (positive) numbers by name; what is missing is
+    ``ANY`` or 1.
+    """
     words = [[row[0].get(name, ANY) for name in WORDS] for row in rows]
     numbers = [[row[1].get(name, 1.0) for name in NUMBERS] for row in rows]
     shaped = np.asarray(words, dtype=np.str_).reshape(len(rows), len(WORDS))
@@ -53,7 +55,7 @@ def stack_features(rows: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]
 
 
 def words_of(model: ModelShape, gpu: str, gpus: Mapping[str, GpuSpec]) -> dict[str, str]:
-    """What GPU and model say."""
+    """Categories of a GPU and a model."""
     return {
         "gpu": gpu,
         "architecture": gpus[gpu].arch if gpu in gpus else ANY,
@@ -63,6 +65,6 @@ def words_of(model: ModelShape, gpu: str, gpus: Mapping[str, GpuSpec]) -> dict[s
 
 
 def family(model: str) -> str:
-    """Models that share a shape and differ in size or version: the name up to its first digit or dash."""
+    """Name of a family of models that differ in size or version: the name up to its first digit or dash."""
     word = model.lower().split("-")[0]
     return word.rstrip("0123456789.") or word

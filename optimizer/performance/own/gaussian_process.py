@@ -1,15 +1,20 @@
-"""Measured rows shift predictions near them: Gaussian-process regression of log(measured / predicted).
+"""Measured rows correct predictions near them: Gaussian-process regression of log(measured / predicted).
 
-N measured rows, M questions, C words and D numbers a row (``WORDS``, ``NUMBERS``). What two rows share of the
-model's error falls with their distance:
+N measured rows, M queries, C categories and D numbers per row (``WORDS``, ``NUMBERS``). The correlation of
+the model's error between two rows falls with their distance:
 
-    k(x, x') = variance · exp(−Σ_c length_c·[x_c ≠ x'_c] − Σ_d length_d·|x_d − x'_d|)
+  k(x, x') = variance · exp(−Σ_c length_c·[x_c ≠ x'_c] − Σ_d length_d·|x_d − x'_d|)
 
-with numbers in log2 (a distance is one doubling), so each factor is a valid kernel and so is their product.
-A measurement adds ``noise`` (variance). Posterior mean k*ᵀ(K + noise)⁻¹y and variance
-variance − k*ᵀ(K + noise)⁻¹k* [Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.25-2.26];
-leave-group-out predictions in closed form from the inverse [eq. 5.12, for blocks].
-Far from every row the mean is 0 and the variance the prior one: the model is left as it is.
+Numbers are in log2, so a distance of 1 is one doubling. Each factor is a valid kernel, and so is their
+product. A measurement adds ``noise`` (variance). With k* the kernel between queries and rows, the posterior
+is
+
+  mean = k*ᵀ(K + noise)⁻¹y
+  variance = variance − k*ᵀ(K + noise)⁻¹k*
+
+[Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.25-2.26]. Leave-group-out predictions
+follow in closed form from the inverse [eq. 5.12, for blocks]. Far from every row the mean is 0 and the
+variance is the prior one, so the model is not changed.
 """
 
 from __future__ import annotations
@@ -30,10 +35,12 @@ AT_ONCE = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Hyper-parameters of one block of metrics. ``lengths``: distance of two rows that differ in a word, or
-    by one doubling of a number; what is not named there plays no part. Variances are of natural logs.
-    ``interval_exponent``: power of the posterior over the prior standard deviation that intervals shrink
-    by."""
+    """Hyperparameters of one block of metrics.
+
+    ``lengths``: inverse length scale of each category (for a mismatch) and number (per doubling); one that is
+    not named has no influence. Variances are of natural logarithms. ``interval_exponent``: intervals shrink
+    by (posterior / prior standard deviation) to this power.
+    """
 
     variance: float
     noise: float
@@ -44,8 +51,7 @@ class Kernel:
 def correlation(asked: Features, known: Features, lengths: Mapping[str, float]) -> Array:
     """Prior correlation [M, N] of the model's log errors.
 
-    Where a question does not say a word, it has one of those in ``known``, nobody knows which: its factor is
-    the mean over them.
+    If a query lacks a category, the kernel is averaged over all known values of it.
     """
     distance = np.zeros((asked.count, known.count))
     for place, name in enumerate(WORDS):
@@ -65,13 +71,15 @@ def correlation(asked: Features, known: Features, lengths: Mapping[str, float]) 
 def _mismatch(
     asked: NDArray[np.str_], known: NDArray[np.str_]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Where words differ [M, N], and which questions do not say [M]; words are compared as numbers."""
+    """Where categories differ [M, N], and which queries lack them [M]; categories are compared as
+    integers.
+    """
     _, codes = np.unique(np.concatenate([asked, known]), return_inverse=True)
     return codes[: asked.size, None] != codes[None, asked.size :], asked == ANY
 
 
 def _of_some_word(words: NDArray[np.str_], length: float) -> float:
-    """Distance whose factor is the mean of exp(−length·[w ≠ w']) over the words w that are known."""
+    """The distance whose kernel factor is the mean of exp(−length·[w ≠ w']) over the known values w."""
     count = max(int(np.unique(words).size), 1)
     return -float(np.log((1.0 + (count - 1) * np.exp(-length)) / count))
 
@@ -84,7 +92,7 @@ class Evidence:
     residuals: Array
 
     def joined(self, other: Evidence) -> Evidence:
-        """Both together."""
+        """The rows of both."""
         return Evidence(
             Features(
                 np.concatenate([self.features.words, other.features.words]),
@@ -94,7 +102,7 @@ class Evidence:
         )
 
     def thinned(self) -> Evidence:
-        """Every n-th row where there are more than ``ROWS_MOST``."""
+        """Every n-th row if there are more than ``ROWS_MOST``."""
         every = -(-self.features.count // ROWS_MOST)
         return (
             self
@@ -104,7 +112,7 @@ class Evidence:
 
 
 class Correction:
-    """What the rows of one block say about predictions near them."""
+    """The posterior of one block of metrics, given its rows."""
 
     def __init__(self, evidence: Evidence, kernel: Kernel) -> None:
         used = evidence.thinned()
@@ -114,7 +122,7 @@ class Correction:
         self._weights: Array = self._inverse @ np.clip(used.residuals, -OUTLIER, OUTLIER)
 
     def shift(self, asked: Features) -> Array:
-        """Log of the factor on predicted times [M]; 0 far from every row."""
+        """Logarithm of the factor on predicted times [M]; 0 far from every row."""
         out = np.zeros(asked.count)
         for part in _parts(asked.count, self._known.count):
             near = correlation(asked.at(part), self._known, self.kernel.lengths)
@@ -122,8 +130,10 @@ class Correction:
         return out
 
     def shrink(self, asked: Features) -> Array:
-        """Factor on half-widths [M], in (0, 1]: (posterior over prior standard deviation of a measurement)
-        to the power ``interval_exponent``; 1 far from every row."""
+        """Factor on half-widths [M], in (0, 1]; 1 far from every row.
+
+        It is (posterior / prior standard deviation of a measurement) to the power ``interval_exponent``.
+        """
         kernel, out = self.kernel, np.ones(asked.count)
         for part in _parts(asked.count, self._known.count):
             near = kernel.variance * correlation(asked.at(part), self._known, kernel.lengths)
@@ -132,7 +142,7 @@ class Correction:
         return out
 
     def nearness(self, asked: Features) -> Array:
-        """Correlation with the nearest row [M]: 1 for the same configuration, 0 far from all."""
+        """Correlation with the closest row [M]: 1 for the same configuration, 0 far from all."""
         out = np.zeros(asked.count)
         for part in _parts(asked.count, self._known.count):
             out[part] = correlation(asked.at(part), self._known, self.kernel.lengths).max(axis=1, initial=0.0)
@@ -140,13 +150,15 @@ class Correction:
 
 
 def narrowed(variance: Array, kernel: Kernel) -> Array:
-    """The factor on half-widths where a measurement has this posterior variance."""
+    """Factor on half-widths for a given posterior variance of a measurement."""
     whole = kernel.variance + kernel.noise
     return np.power(np.clip(variance / whole, kernel.noise / whole, 1.0), kernel.interval_exponent / 2.0)
 
 
 def inverse_of(covariance: Array, noise: float) -> Array:
-    """(K + noise)⁻¹ [N, N] by Cholesky. Raises numpy's LinAlgError where K is no covariance."""
+    """(K + noise)⁻¹ [N, N] by Cholesky factorization. Raises NumPy's LinAlgError if K is not a covariance
+    matrix.
+    """
     half = np.linalg.inv(np.linalg.cholesky(covariance + noise * np.eye(covariance.shape[0])))
     return as_array(half.T @ half)
 

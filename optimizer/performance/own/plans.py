@@ -1,8 +1,9 @@
-"""Own measurements as shifts of plans: stored rows, and the ``measured`` entries of each workload.
+"""Own measurements as corrections of plans: stored rows, and the ``measured`` entries of each workload.
 
-An entry of a workload names GPU, count and rate only: on its own GPU it rules as it is
-(``training_estimate``, ``serving_estimate``), and here it moves the neighbours: it is compared with the
-model's best way on that many GPUs in nodes of up to eight. Plans say no source: theirs is one of the user's.
+An entry of a workload states only GPU, count and rate. On its own GPU it replaces the model
+(``training.estimate``, ``serving.estimate``). Here it corrects similar configurations: it is compared with
+the model's best layout on as many GPUs in nodes of up to eight. Queries of plans have no source, which means
+one of the user's own systems.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ WORKLOADS_KEPT = 64
 
 
 def _sku(gpu: str, gpus: int, specs: Mapping[str, GpuSpec]) -> Sku:
-    """Nodes of up to eight such GPUs, joined by a fabric."""
+    """A SKU of nodes with up to eight such GPUs, connected by a fabric."""
     node = min(gpus, NODE_GPUS)
     fabric = Fabric(FabricKind.INFINIBAND, FABRIC_GBIT_S_PER_GPU * node, max(1, -(-gpus // node)))
     return Sku("", gpu, node, specs[gpu].memory_gb, fabric=fabric)
 
 
 class OwnTraining:
-    """Shifts of steps in plans. ``core`` is the model without them."""
+    """Corrections of training steps in plans. ``core`` is the model without corrections."""
 
     def __init__(self, core: TrainingCore, own: OwnShift) -> None:
         self._core, self._own = core, own
@@ -65,17 +66,19 @@ class OwnTraining:
     def log_shift(
         self, workload: Training, gpus: Sequence[str], counts: Array, degrees: NDArray[np.int64]
     ) -> Array:
-        """Log of the factor on the step [M] on ``counts`` of ``gpus`` [M] in layouts ``degrees`` [M, 7]."""
+        """Log of the factor on the step time [M] on ``counts`` of ``gpus`` [M] in layouts ``degrees``
+        [M, 7].
+        """
         return self._of(workload).log_shift(STEP, self._asked(workload, gpus, counts, degrees))
 
     def closeness(self, workload: Training, gpu: str, count: float, degrees: NDArray[np.int64]) -> Closeness:
-        """How near the measurements are to one run; ``degrees`` [1, 7]."""
+        """How close the measurements are to one run; ``degrees`` [1, 7]."""
         own = self._of(workload)
         asked = self._asked(workload, [gpu], as_array([count]), degrees)
         return Closeness(float(own.nearness(STEP, asked)[0]), float(own.shrink(STEP, asked)[0]), 1.0)
 
     def moves(self, workload: Training) -> bool:
-        """Whether anything was measured at all."""
+        """Whether there are any measurements."""
         return bool(self._of(workload))
 
     def _of(self, workload: Training) -> OwnShift:
@@ -89,7 +92,7 @@ class OwnTraining:
         return self._by_workload[workload]
 
     def _compared(self, workload: Training, m: Measurement) -> Iterator[tuple[Described, float]]:
-        """The entry in words and numbers, and log(measured / predicted) of its step."""
+        """The features of a measured entry, and log(measured / predicted) of its step time."""
         specs = self._core.gpus
         if not m.tokens_per_s or m.gpu not in specs:
             return
@@ -132,7 +135,7 @@ class OwnTraining:
 
 
 class OwnServing:
-    """Shifts of replicas in plans. ``core`` is the model without them."""
+    """Corrections of replicas in plans. ``core`` is the model without corrections."""
 
     def __init__(self, core: ServingCore, own: OwnShift) -> None:
         self._core, self._own = core, own
@@ -146,7 +149,7 @@ class OwnServing:
         replica: Replica,
         batch: Array,
     ) -> tuple[Array, Array]:
-        """Logs of the factors on the time of a token and of the first one [M], at ``batch`` in flight."""
+        """Logs of the factors on inter-token latency and time to first token [M], at ``batch`` in flight."""
         own, rate = self._of(workload), _rate_block(workload)
         asked = self._asked(workload, precision, gpus, replica, batch)
         return own.log_shift(rate, asked), own.log_shift(FIRST_TOKEN, asked)
@@ -159,7 +162,7 @@ class OwnServing:
         replica: Replica,
         batch: Array,
     ) -> Closeness:
-        """How near the measurements are to one replica."""
+        """How close the measurements are to one replica."""
         own, rate = self._of(workload), _rate_block(workload)
         asked = self._asked(workload, precision, [gpu], replica, batch)
         return Closeness(
@@ -169,7 +172,7 @@ class OwnServing:
         )
 
     def moves(self, workload: Serving | Batch) -> bool:
-        """Whether anything was measured at all."""
+        """Whether there are any measurements."""
         return bool(self._of(workload))
 
     def _of(self, workload: Serving | Batch) -> OwnShift:
@@ -184,7 +187,9 @@ class OwnServing:
         return self._by_workload[workload]
 
     def _compared(self, workload: Serving | Batch, m: Measurement) -> Iterator[tuple[Described, float]]:
-        """The entry as the best way on that many GPUs, and log(measured / predicted) of a token's time."""
+        """The features of a measured entry in the best layout on as many GPUs, and log(measured / predicted)
+        of a token's time.
+        """
         measured = measurement_for(workload, m.gpu, m.gpus)
         if m.gpu not in self._core.gpus or not measured:
             return

@@ -1,4 +1,4 @@
-"""A user's own measured rows as shifts of predictions, by block of metrics."""
+"""Corrections of predictions from a user's own measured rows, by block of metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_kernels() -> Mapping[str, Kernel]:
 
 
 class OwnShift:
-    """Corrections learned from evidence. Without evidence nothing is shifted."""
+    """Corrections learned from measured rows; without rows nothing is corrected."""
 
     def __init__(self, evidence: Mapping[str, Evidence], kernels: Mapping[str, Kernel]) -> None:
         self._evidence, self._kernels = dict(evidence), kernels
@@ -42,7 +42,7 @@ class OwnShift:
         return bool(self._corrections)
 
     def with_evidence(self, more: Mapping[str, Evidence]) -> OwnShift:
-        """The same with more rows."""
+        """A copy with more rows."""
         joined = dict(self._evidence)
         for block, found in more.items():
             joined[block] = joined[block].joined(found) if block in joined else found
@@ -54,19 +54,19 @@ class OwnShift:
         return np.zeros(asked.count) if correction is None else correction.shift(self._of_known(block, asked))
 
     def shrink(self, block: str, asked: Features) -> Array:
-        """Factor on the half-widths of intervals in logs [M]."""
+        """Factor on the half-widths of intervals of logarithms [M]."""
         correction = self._corrections.get(block)
         return np.ones(asked.count) if correction is None else correction.shrink(self._of_known(block, asked))
 
     def nearness(self, block: str, asked: Features) -> Array:
-        """Correlation with the nearest row [M]."""
+        """Correlation with the closest row [M]."""
         correction = self._corrections.get(block)
         return (
             np.zeros(asked.count) if correction is None else correction.nearness(self._of_known(block, asked))
         )
 
     def _of_known(self, block: str, asked: Features) -> Features:
-        """Questions with a source that no row has are about the user's own systems, as those without one."""
+        """Treats an unknown source as missing, which means the user's own system."""
         place = WORDS.index("source")
         known = np.isin(asked.words[:, place], self._evidence[block].features.words[:, place])
         words = asked.words.copy()

@@ -1,5 +1,5 @@
-"""Serving: the cache and steps of a replica, waiting under load, and the most that an objective allows.
+"""Serving: cache and steps of a replica, latencies under load, and the highest rate that an objective allows.
 
 It imports ``hardware``, ``constants`` and the shapes of models. Begin with ``estimate``, then ``steps`` and
-``queueing``; ``table`` does the same over every SKU.
+``queueing``; ``table`` computes the same over every SKU.
 """

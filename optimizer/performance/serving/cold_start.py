@@ -1,6 +1,6 @@
-"""From a node that just came to the first token: image, weights, process, compile, capture.
+"""Cold start from a new node to the first token: image, weights, process, compilation, graph capture.
 
-Seconds; arguments broadcast. Every phase stands alone, because reports time them alone.
+Seconds; arguments broadcast. Each phase is a function of its own, because reports state them separately.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ PLAIN, STREAMER, PAGE_CACHE = "plain", "streamer", "page_cache"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a replica starts. Rates are bytes/s of the node; None: the constants' storage, no network between.
+    """How a replica starts. Rates are bytes/s of the node; None: the constants' storage, and no network in
+    between.
 
-    ``loader``: how the engine reads weights (``plain`` safetensors, parallel ``streamer``, or from the
-    host's ``page_cache``). ``compile_cached``: the compiler's output is kept from an earlier start.
-    ``image_s``: to pull and unpack the container, which nobody publishes; 0 where it is already there.
+    ``loader``: how the engine reads weights (``plain`` safetensors, parallel ``streamer``, or the host's
+    ``page_cache``). ``compile_cached``: compiled code is kept from an earlier start. ``image_s``: time to
+    pull and unpack the container, which nobody publishes; 0 if it is already there.
     """
 
     loader: str = PLAIN
@@ -35,7 +36,9 @@ DEFAULT_START = Start()
 
 
 def weights_s(weight_bytes: Array, gpus: Array, constants: ColdStart, start: Start = DEFAULT_START) -> Array:
-    """Bytes over the narrowest of storage, network, loaders and host links, one of the last two a GPU."""
+    """Bytes over the slowest of storage, network, loaders and host links; loaders and host links are
+    per GPU.
+    """
     rate = xp.minimum(constants.loader_bytes_per_s[start.loader], constants.host_bytes_per_s) * gpus
     if start.loader == PAGE_CACHE:
         rate = xp.minimum(rate, constants.page_cache_bytes_per_s)
@@ -47,7 +50,7 @@ def weights_s(weight_bytes: Array, gpus: Array, constants: ColdStart, start: Sta
 
 
 def compile_s(layers: Array, constants: ColdStart, start: Start = DEFAULT_START) -> Array:
-    """Tracing and compiling, which go layer by layer; the cached compiler only reads what it kept."""
+    """Tracing and compilation, layer by layer; with cached code only the time to read it."""
     cold: Array = layers * (constants.trace_layer_s + constants.compile_layer_s)
     return xp.full_like(cold, constants.compile_cached_s) if start.compile_cached else cold
 
@@ -64,9 +67,11 @@ def cold_start_s(
     layers: Array | float | None = None,
     start: Start = DEFAULT_START,
 ) -> Array:
-    """Seconds from the order to the first token of a replica of ``gpus`` GPUs with ``layers`` a rank.
+    """Seconds from the order to the first token of a replica of ``gpus`` GPUs with ``layers`` layers per
+    rank.
 
-    Image + process and CUDA + weights + compile + memory profile + capture + communicators of further GPUs.
+    It is the sum of image, process and CUDA, weights, compilation, memory profiling, graph capture, and
+    communicators.
     """
     known = constants.usual_layers if layers is None else layers
     depth = number(known) if isinstance(known, float) else known

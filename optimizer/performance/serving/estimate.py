@@ -1,4 +1,4 @@
-"""The most that a replica serves, and one configuration's estimate."""
+"""The highest rate of a replica, and the estimate of one configuration."""
 
 from __future__ import annotations
 
@@ -54,8 +54,11 @@ WAYS = (*((tp, pp, 1) for tp, pp in DEGREES), *((tp, 1, tp) for tp in TENSOR if 
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:
-    """A way to serve one replica: ``gpus_per_replica`` = ``tp`` × ``pp``. ``dp``: attention ranks inside the
-    tensor group that have requests of their own and share the experts."""
+    """A configuration of one replica: ``gpus_per_replica`` = ``tp`` × ``pp``.
+
+    ``dp``: attention data-parallel ranks inside the tensor group, which have separate requests and share the
+    experts.
+    """
 
     precision: Precision
     gpus_per_replica: int
@@ -65,18 +68,20 @@ class ServingConfig:
 
     @property
     def layout(self) -> Parallelism:
-        """The degrees; attention ranks hold whole experts."""
+        """The parallel degrees; with attention ranks each holds whole experts."""
         return Parallelism(tp=self.tp, pp=self.pp, dp=self.dp, ep=self.tp if self.dp > 1 else 1)
 
 
 def replica_of(layout: Parallelism) -> Replica:
-    """A layout of plans, which count attention ranks inside the tensor group."""
+    """A layout of a plan, which counts attention ranks inside the tensor group, as degrees of a replica."""
     return Replica(number(layout.tp // layout.dp), number(layout.pp), number(layout.dp), number(layout.ep))
 
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """The most a replica serves, one entry a case; ``requests_per_s`` 0 where memory or latency forbid."""
+    """The highest rate of a replica, one entry per case; ``requests_per_s`` is 0 if memory or latency forbid
+    the case.
+    """
 
     requests_per_s: Array
     cold_start_s: Array
@@ -86,14 +91,14 @@ class Most:
 
 
 def lengths_of(workload: Serving | Batch) -> Lengths:
-    """Tokens in and out of a mean request, and what of its prompt the prefix cache holds."""
+    """Tokens in and out of a mean request, and the share of its prompt in the prefix cache."""
     source = workload.traffic if isinstance(workload, Serving) else workload
     cached = number(workload.prefix_cache_hit_share)
     return Lengths(number(source.input_tokens), number(max(source.output_tokens, 1)), cached_share=cached)
 
 
 def speculation_of(workload: Serving | Batch) -> Speculation | None:
-    """The draft of a workload; None for plain decoding."""
+    """The speculative decoding of a workload; None for plain decoding."""
     draft = workload.speculation
     if draft is None:
         return None
@@ -101,7 +106,9 @@ def speculation_of(workload: Serving | Batch) -> Speculation | None:
 
 
 def objective_of(workload: Serving | Batch) -> Objective:
-    """The latency objective in seconds; none for batch work, and none between tokens where there is one."""
+    """The latency objective in seconds; infinite for batch work, and between tokens if answers have one
+    token.
+    """
     if isinstance(workload, Batch):
         return Objective(number(math.inf), number(math.inf))
     between = math.inf if has_one_token(workload) else workload.slo.itl_p95_ms / 1e3
@@ -109,14 +116,14 @@ def objective_of(workload: Serving | Batch) -> Objective:
 
 
 def has_one_token(workload: Serving | Batch) -> bool:
-    """Whether every answer is one token: no time passes between tokens."""
+    """Whether every answer is one token, so that there is no inter-token latency."""
     return float(lengths_of(workload).output_tokens) <= 1.0
 
 
 def format_of(precision: Precision, calibration: Calibration, packed: PackedExperts | None = None) -> Format:
-    """Weights in ``precision``, cache in 16 bit; INT4 weights widen to 16 bit in the products.
+    """Weights in ``precision``, cache in 16 bits; INT4 weights are widened to 16 bits in products.
 
-    ``packed``: a checkpoint whose experts alone are packed; its products are in the format of the rest.
+    ``packed``: a checkpoint in which only the experts are packed; its products use the format of the rest.
     """
     cache = number(calibration.serving.kv_bytes)
     if packed is not None:
@@ -126,7 +133,7 @@ def format_of(precision: Precision, calibration: Calibration, packed: PackedExpe
 
 
 def runs_engine(spec: GpuSpec | None, engine: ServingEngine) -> bool:
-    """Whether the engine is made for the GPU."""
+    """Whether the engine supports the GPU."""
     return engine is not ServingEngine.TENSORRT_LLM or spec is None or spec.vendor == "NVIDIA"
 
 
@@ -135,8 +142,8 @@ def has_format(
 ) -> bool:
     """Whether kernels for ``precision`` exist on the GPU.
 
-    INT4 needs some 16-bit format, and engines that unpack it there; so do experts in MXFP4 (``packed``) of a
-    checkpoint whose rest the GPU computes in.
+    INT4 needs some 16-bit format, and engines that unpack it there. MXFP4 experts (``packed``) need such
+    engines or FP4 units, and support for the format of the other weights.
     """
     if spec is None:
         return False
@@ -158,15 +165,18 @@ def has_format(
 def can_serve(
     spec: GpuSpec | None, workload: Serving | Batch, precision: Precision, rates: ServingRates
 ) -> bool:
-    """Whether the workload may be served in the precision, and its engine does so on the GPU."""
+    """Whether the workload allows the precision, and its engine supports it on the GPU."""
     packed = workload.model.packed_in(precision)
     allowed = precision in workload.precisions and has_format(spec, precision, rates, packed)
     return allowed and runs_engine(spec, workload.engine)
 
 
 def allowed_degrees(sku: Sku, tp: int, pp: int, dp: int = 1) -> bool:
-    """Tensor groups tile a node; pipelines join whole nodes (or eights of a larger one) by the fabric;
-    attention ranks are the GPUs of a whole node."""
+    """Whether degrees are possible on a SKU.
+
+    Tensor groups divide a node. Pipelines span whole nodes over the fabric (or groups of eight in a larger
+    node). Attention ranks are the GPUs of a whole node.
+    """
     node = sku.gpus_per_node
     if node % tp:
         return False
@@ -184,7 +194,7 @@ def allowed_degrees(sku: Sku, tp: int, pp: int, dp: int = 1) -> bool:
 
 
 def measurement_for(workload: Serving | Batch, gpu: str, gpus: int) -> float | None:
-    """The user's own requests/s of a replica of ``gpus`` GPUs of that kind; None without one."""
+    """The user's measured requests/s of a replica of ``gpus`` such GPUs; None if there is none."""
     output = float(lengths_of(workload).output_tokens)
     for measured in workload.measured:
         if measured.gpu == gpu and measured.gpus == gpus:
@@ -196,10 +206,10 @@ def measurement_for(workload: Serving | Batch, gpu: str, gpus: int) -> float | N
 
 
 class RateShift(Protocol):
-    """What own measurements say about replicas in plans, M cases."""
+    """Corrections of replicas in plans from own measurements, M cases."""
 
     def moves(self, workload: Serving | Batch) -> bool:
-        """Whether anything was measured at all."""
+        """Whether there are any measurements."""
         ...
 
     def log_shifts(
@@ -210,18 +220,18 @@ class RateShift(Protocol):
         replica: Replica,
         batch: Array,
     ) -> tuple[Array, Array]:
-        """Logs of the factors on the time of a token and of the first one [M], at ``batch`` in flight."""
+        """Logs of the factors on inter-token latency and time to first token [M], at ``batch`` in flight."""
         ...
 
     def closeness(
         self, workload: Serving | Batch, precision: Precision, gpu: str, replica: Replica, batch: Array
     ) -> Closeness:
-        """How near the measurements are to one replica."""
+        """How close the measurements are to one replica."""
         ...
 
 
 class ServingCore:
-    """Serving physics bound to a GPU table and constants."""
+    """The serving model with its GPU table and constants."""
 
     def __init__(
         self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: RateShift | None = None
@@ -232,10 +242,10 @@ class ServingCore:
     def most(
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
     ) -> Most:
-        """The most that one replica serves within the objective; ``gpu``: its name.
+        """The highest rate of one replica within the objective; ``gpu`` is its name.
 
-        Own measurements nearby stretch the times: the model answers for the objective over the stretch, and
-        its rates are divided by it.
+        Own measurements nearby scale the times: the model is evaluated for the objective divided by these
+        factors, and its rates are divided by the factor on tokens.
         """
         served, lengths = self._served(workload, precision, replica, hw, gpu), lengths_of(workload)
         batch, wanted = isinstance(workload, Batch), objective_of(workload)
@@ -249,13 +259,14 @@ class ServingCore:
         return _stretched(tighter, token, first)
 
     def sequences_told(self, engine: str, batch: bool) -> Array:
-        """Sequences in flight that a replica is started for: a service's few, as many as the engine takes on
-        any card where latency does not matter."""
+        """Sequences in flight per rank with which a replica is started: few for a service, and the engine's
+        limit if latency does not matter.
+        """
         most = self.calibration.engines[engine].batch_most
         return number(most if batch else self.calibration.serving.batch_most)
 
     def limit(self, served: ServedModel, lengths: Lengths) -> Array:
-        """Sequences in flight at most; under 1 where memory forbids even one, at its upper quarter."""
+        """Limit of sequences in flight; below 1 if memory, at its upper quartile, cannot hold even one."""
         margin = memory_margin(self.calibration.intervals.kv)
         held = holds_one(served, lengths.input_tokens + lengths.output_tokens, margin)
         return xp.where(held, batch_limit(served, lengths, sequences_most(served)), 0.0)
@@ -263,7 +274,7 @@ class ServingCore:
     def most_of(
         self, served: ServedModel, lengths: Lengths, objective: Objective, limit: Array, batch: bool
     ) -> Most:
-        """The same for any cases that share formats; ``limit``: of sequences in flight."""
+        """The highest rate for cases with common formats; ``limit``: of sequences in flight."""
         rates = self.calibration.serving
         share = rates.batch_load_most if batch else rates.load_most
         load, possible = most_under(served, lengths, objective, limit, share, client_overhead(served))
@@ -272,7 +283,7 @@ class ServingCore:
         return Most(rate, self.cold_start(served), cache_tokens(served), limit, load)
 
     def cold_start(self, served: ServedModel) -> Array:
-        """Seconds from a node to its first token."""
+        """Seconds from a new node to its first token."""
         dense, experts = weight_bytes(served)
         depth = served.shapes.layers / served.replica.pp
         return cold_start_s(dense + experts, served.replica.gpus, self.calibration.coldstart, depth)
@@ -298,7 +309,7 @@ class ServingCore:
         layout: Parallelism,
         usd_per_replica_hour: float,
     ) -> Estimate | None:
-        """The metrics of the contract for one replica; None when it does not fit."""
+        """The contract's metrics of one replica; None if it does not fit."""
         tp, pp, dp = layout.tp, layout.pp, layout.dp
         able = can_serve(self.gpus.get(sku.gpu), workload, precision, self.calibration.serving)
         shares = dp == 1 or workload.model.is_moe
@@ -315,7 +326,7 @@ class ServingCore:
             served = self._served(workload, precision, replica, hw, sku.gpu)
             load = _measured_load(served, lengths_of(workload), most, measured)
         value = self._metrics(workload, most, load, rate, hw, sku.gpu, usd_per_replica_hour)
-        # No published row tells how often drafts are kept: what they make of a rate is modelled alone.
+        # No published row states acceptance rates, so the effect of speculative decoding is only modelled.
         known, near = bool(hw.calibrated) and workload.speculation is None, NO_ROWS
         if self.own is not None and self.own.moves(workload):
             near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
@@ -355,8 +366,7 @@ class ServingCore:
         }
 
     def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
-        """What keeps the rate from being higher: front end, memory, first tokens, or the longest part of a
-        step."""
+        """What limits the rate: front end, memory, first tokens, or the longest part of a step."""
         most = self.most(workload, precision, replica, self._hardware.of(sku), sku.gpu)
         load, rates = most.load, self.calibration.serving
         if 0.0 < float(most.requests_per_s) < float(load.requests_per_s):
@@ -379,18 +389,20 @@ class ServingCore:
 
 
 def within(wanted: Objective, token: Array, first: Array) -> Objective:
-    """What the model has to meet where tokens take ``token`` and first tokens ``first`` times as long."""
+    """The objective that the model must meet if tokens take ``token`` and first tokens ``first`` times as
+    long.
+    """
     return Objective(wanted.ttft_p95_s / first, wanted.itl_p95_s / token)
 
 
 def _measured_load(served: ServedModel, lengths: Lengths, most: Most, rate: float) -> Load:
-    """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
+    """The model's latencies at the measured rate, as far as the model can sustain it."""
     limit = xp.maximum(most.batch_most, 1.0)
     return load_at_rate(served, lengths, number(rate), limit, client_overhead(served))[0]
 
 
 def _stretched(found: Most, token: Array, first: Array) -> Most:
-    """The same replica when tokens take ``token`` times and first tokens ``first`` times as long."""
+    """The same replica if tokens take ``token`` and first tokens ``first`` times as long."""
     load = replace(
         found.load,
         requests_per_s=found.load.requests_per_s / token,

@@ -1,14 +1,17 @@
-"""First tokens of prompts that share steps with decoding: mean and spread, in closed form.
+"""Time to first token of prompts that share steps with decoding: mean and variance, in closed form.
 
-Continuous batching lets every prompt that arrived during a step into the next one, with the decoding of
-those in flight (Orca, OSDI'22; Sarathi-Serve, OSDI'24). Steps are then the cycles of a gated server with
-vacations: of length S = s + N·w, s without prompts, N those that came during the step before. With arrivals
-at rate λ, ρ = λ·w and c the coefficient of variation of a prompt's work
+Continuous batching admits every prompt that arrived during a step to the next one, together with decoding
+(Orca, OSDI'22; Sarathi-Serve, OSDI'24). Steps are then the cycles of a gated server with vacations, of length
+S = s + N·w, where
 
-    E[S] = s/(1 − ρ),  E[S²]/E[S] = s/(1 − ρ) + w·ρ·(1 + c²)/(1 − ρ²) =: X
+  s: length of a step without prompts
+  N: prompts that arrived during the previous step, at rate λ
+  w: work of a prompt, c its coefficient of variation, ρ = λ·w
 
-A prompt waits for the rest of its step, X/2, and then shares a step with what came beside it, ρ·X. Arrays
-broadcast over cases; times are seconds, rates requests/s.
+  E[S] = s/(1 − ρ),  E[S²]/E[S] = s/(1 − ρ) + w·ρ·(1 + c²)/(1 − ρ²) =: X
+
+A prompt waits X/2 for the end of the current step, and then shares a step with other prompts of total work
+ρ·X. Arrays broadcast over cases; times are seconds, rates requests/s.
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ FEWEST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """A mean prompt of the load, without what the prefix cache holds of it.
+    """A mean prompt of the load, without the part in the prefix cache.
 
-    ``latency`` alone on an idle replica and its standard deviation over prompts; ``work`` that it takes from
-    decoding where many prompts share a step, and its coefficient of variation; ``lone_overhead``: what a
-    prompt takes beyond when it joins a step alone; ``rank_wait``: what the other ranks of attention data
-    parallelism wait for besides where only one of them has a prompt; ``steps``: share of a step's token
-    budget (above 1: chunks); ``ranks`` take prompts side by side, for which one waits ``gather_steps``
-    decode steps.
+    - ``latency``, ``latency_sd``: on an idle replica, and its standard deviation over prompts.
+    - ``work``, ``work_cv``: time taken from decoding if many prompts share a step, and its coefficient of
+      variation.
+    - ``lone_overhead``: additional time of a prompt that is the only one in its step.
+    - ``rank_wait``: additional time of the other attention ranks if only one of them has a prompt.
+    - ``steps``: share of a step's token budget (above 1: chunks).
+    - ``ranks``: attention ranks, which take prompts in parallel; a prompt waits ``gather_steps`` decode steps
+      for the others.
     """
 
     latency: Array
@@ -45,9 +50,12 @@ class Prompts:
     gather_steps: Array
 
     def batched(self, together: Array) -> Prompts:
-        """The same where ``together`` prompts share a step: their tiles fill one another's. Ranks step
-        together: of k Poisson prompts at once one in k/(1 − e^(−k)) is waited for by all. Those that gather
-        come as many as there are ranks."""
+        """The mean prompt if ``together`` prompts share a step, so that they share the cost of partly filled
+        tiles.
+
+        Attention ranks step together: of k Poisson prompts at once, k/(1 − e^(−k)) share one wait. If prompts
+        are gathered, there are at least as many as ranks.
+        """
         if not xp.any(self.ranks > 1.0):
             return self._costing(self.work + self.lone_overhead / xp.maximum(together, 1.0))
         together = xp.where(self.gather_steps > 0.0, xp.maximum(together, self.ranks), together)
@@ -56,21 +64,21 @@ class Prompts:
         return self._costing(self.work + self.lone_overhead / xp.maximum(together, 1.0) + waited)
 
     def _costing(self, work: Array) -> Prompts:
-        """The same that take ``work``, and nothing more when alone."""
+        """The same prompt with other ``work`` and no additional cost when alone."""
         none, waits = 0.0 * self.lone_overhead, 0.0 * self.rank_wait
         spread = self.latency_sd, work, self.work_cv, none, waits
         return Prompts(self.latency, *spread, self.steps, self.ranks, self.gather_steps)
 
     def in_a_step(self, waiting: Array) -> Array:
-        """Of so many waiting prompts, those that one step of every rank takes."""
+        """How many of the waiting prompts one step of all ranks takes."""
         return xp.minimum(self.ranks / xp.minimum(self.steps, 1.0), waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A positive quantity over requests: its mean and squared coefficient of variation.
+    """A positive random quantity over requests: its mean and squared coefficient of variation.
 
-    Read as lognormal, which MLPerf's and AccelMark's p90, p95 and p99 over p50 follow with one width.
+    It is treated as lognormal: the p90, p95 and p99 over p50 of MLPerf and AccelMark fit a single width.
     """
 
     mean: Array
@@ -82,21 +90,28 @@ class Spread:
         return self.mean / xp.sqrt(1.0 + self.cv2)
 
     def times(self, factor: Array) -> Spread:
-        """The same shape, every value ``factor`` times as large."""
+        """The same distribution with every value multiplied by ``factor``."""
         return Spread(self.mean * factor, self.cv2)
 
     def at_least(self, least: Array, jitter: float) -> Spread:
-        """The same mean, no wider than a median of ``least`` allows (and a CV of ``jitter``)."""
+        """The same mean with a width limited so that the median is at least ``least`` (the CV stays at least
+        ``jitter``).
+        """
         room = xp.maximum((self.mean / least) ** 2 - 1.0, xp.full_like(self.mean, jitter**2))
         return Spread(self.mean, xp.minimum(self.cv2, room))
 
     def quantile(self, normal: float) -> Array:
-        """Where the standard normal has ``normal``: median·exp(normal·√ln(1 + CV²))."""
+        """The quantile of a standard normal value: median·exp(normal·√ln(1 + CV²))."""
         return self.p50 * xp.near_exp(normal * xp.sqrt(xp.log1p(self.cv2)))
 
 
 def budget_load(prompts: Prompts, rate: Array, step_s: Array) -> Array:
-    """Load of prefill under the token budget, λ·(w + s·n/M): each full step also decodes."""
+    """Utilization by prefill under the token budget, since each full step also decodes.
+
+      λ·(w + s·n/M)
+
+    with n prompt tokens and a budget of M tokens per step.
+    """
     return rate * (prompts.work + step_s * prompts.steps)
 
 
@@ -108,13 +123,14 @@ def first_token(
     fixed: Spread,
     polled_steps: Array | float = 0.0,
 ) -> Spread:
-    """Time to first token under arrivals at ``rate`` beside decode steps of ``step_s``.
+    """Time to first token with arrivals at ``rate``, between decode steps of ``step_s``.
 
-    ``busy``: chance that others decode when a prompt comes; ``fixed``: what comes on top, whatever the load;
-    ``polled_steps``: decode steps between two looks at the queue, half of which a prompt waits.
-    Own step: the larger of the prefill alone and of its work beside decoding. Prompts of a whole budget or
-    more are served one by one: there the wait is M/G/1 with service w + s·n/M, between the two a mean by
-    share of the budget.
+    ``busy``: probability that others decode when a prompt arrives; ``fixed``: an additional time, independent
+    of the load; ``polled_steps``: decode steps between two polls of the queue, half of which a prompt waits.
+
+    The prompt's own step takes the larger of its latency alone and its work beside decoding. Prompts of a
+    whole token budget or more are served one by one, so that the wait is that of M/G/1 with service w +
+    s·n/M. For shorter prompts the two waits are averaged by their share of the budget.
     """
     rho = xp.minimum(rate * prompts.work, SATURATED)
     load = xp.minimum(budget_load(prompts, rate, step_s), SATURATED)
@@ -131,11 +147,15 @@ def first_token(
 
 
 def _gated_wait(prompts: Prompts, rho: Array, step_s: Array) -> tuple[Array, Array]:
-    """Mean and variance of the wait for one's own step: its rest, and what is taken into it beside one.
+    """Mean and variance of the wait for one's own step: the residual cycle, and the other prompts of the
+    step.
 
-    Rest of a cycle S: mean E[S²]/2E[S] = X/2, second moment E[S³]/3E[S]; with N Poisson of mean ρ·E[S]/w the
-    third moment is m³ + 3m·σ² + ν·w³(1 + c²)³ (lognormal work), and never below E[S²]²/E[S]. Those beside are
-    Poisson of mean ρ·X/w.
+    The residual of a cycle S has the mean E[S²]/2E[S] = X/2 and the second moment E[S³]/3E[S]. With m = E[S],
+    N Poisson of mean ν = ρ·m/w and lognormal work, the third moment is
+
+      E[S³] = m³ + 3m·σ² + ν·w³(1 + c²)³
+
+    and never below E[S²]²/E[S]. The other prompts are Poisson of mean ρ·X/w.
     """
     work, uneven = prompts.work, 1.0 + prompts.work_cv**2
     mean = step_s / (1.0 - rho)
@@ -146,8 +166,14 @@ def _gated_wait(prompts: Prompts, rho: Array, step_s: Array) -> tuple[Array, Arr
 
 
 def _single_wait(prompts: Prompts, load: Array, step_s: Array) -> tuple[Array, Array]:
-    """M/G/1 with service D = w + s·n/M (mean λE[D²]/2(1 − U), variance λE[D³]/3(1 − U) + mean²), the rest of
-    a decode step where it is idle, and half a budget that the next prompt fills the last step with."""
+    """Mean and variance of the wait if prompts are served one by one: M/G/1 with service D = w + s·n/M and
+    utilization U.
+
+      mean = λE[D²]/2(1 − U),  variance = λE[D³]/3(1 − U) + mean²
+
+    Added are the residual of a decode step if the server is idle, and half a budget, with which the next
+    prompt fills the last step.
+    """
     uneven = 1.0 + prompts.work_cv**2
     service = prompts.work + step_s * prompts.steps
     queue = load * service * uneven / (2.0 * (1.0 - load))
@@ -158,5 +184,5 @@ def _single_wait(prompts: Prompts, load: Array, step_s: Array) -> tuple[Array, A
 
 
 def beside_decoding(prompts: Prompts, step_s: Array) -> Array:
-    """Time of the steps that carry a prompt beside decoding: its work and a decode step for each chunk."""
+    """Time of the steps that carry a prompt beside decoding: its work, and a decode step for each chunk."""
     return xp.maximum(prompts.steps, 1.0) * step_s + prompts.work

@@ -1,6 +1,6 @@
-"""Traffic between the GPUs of a replica: all-reduces of tensor groups, dispatch to experts.
+"""Traffic between the GPUs of a replica: all-reduces of tensor groups, and dispatch to experts.
 
-Times in seconds; tokens are those of one step on a rank.
+Times in seconds; ``tokens`` are those of one step on a rank.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from optimizer.performance.serving.served_model import ServedModel, once
 
 
 def traffic_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
-    """Starts and bytes of a step's two all-reduces a layer, of tokens·h·2 bytes over tp ranks, and of its
-    dispatch and combine between dp ranks: 4·h bytes for each other rank that has an expert of a token.
+    """Start time and transfer time of a step's communication.
 
-    Up to ``one_shot_tokens`` engines exchange whole messages in one shot, (tp − 1)·bytes a rank; more go in
-    two (``_once_s``).
+    A layer has two all-reduces of tokens·h·2 bytes over tp ranks. Dispatch and combine between dp ranks move
+    4·h bytes for each other rank that holds an expert of the token. Up to ``one_shot_tokens`` tokens engines
+    exchange whole messages in one shot, (tp − 1)·bytes per rank; larger ones take two phases (``_once_s``).
     """
     starts, whole, halves, dispatched = _once_s(served)
     few = xp.minimum(tokens, served.engine.one_shot_tokens)
@@ -23,19 +23,19 @@ def traffic_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
 
 
 def shared_token_s(served: ServedModel) -> Array:
-    """What one token of many in a step adds to its bytes' time."""
+    """Transfer time that one more token adds to a step with many."""
     _, _, halves, dispatched = _once_s(served)
     return halves + dispatched
 
 
 @once
 def _once_s(served: ServedModel) -> tuple[Array, Array, Array, Array]:
-    """Starts of a step's all-reduces, and a token's bytes in all layers: all-reduced in one shot; as
-    reduce-scatter and all-gather, 2(tp − 1)/tp of them, or in a switch that adds up, (1 + 1/tp), whichever
-    ends first; and dispatched to experts.
+    """Start time of a step's all-reduces, and transfer times of a token in all layers: in one shot, in two
+    phases, and of expert dispatch.
 
-    Starts grow by a power of log2(tp), hardly at all where ranks read each other's memory at once. Groups
-    wider than the link's domain also meet the fabric (``_between_s``).
+    Two phases are reduce-scatter and all-gather, 2(tp − 1)/tp of the bytes, or (1 + 1/tp) if a switch does
+    the addition; the faster is used. Starts grow with a power of log2(tp), hardly at all if ranks read each
+    other's memory. Groups wider than the link domain also use the fabric (``_between_s``).
     """
     shapes, hw, tp, dp = served.shapes, served.hw, served.replica.tp, served.replica.dp
     inside = xp.minimum(tp, hw.link_domain)
@@ -55,8 +55,11 @@ def _once_s(served: ServedModel) -> tuple[Array, Array, Array, Array]:
 
 
 def _between_s(served: ServedModel) -> tuple[Array, Array]:
-    """Hops of a step's all-reduces over the fabric, there and back for each doubling of domains, and the time
-    of a byte: every rank of a domain carries its share to the others, 2(k − 1)/k of it."""
+    """Start time of a step's all-reduces over the fabric (there and back for each doubling of domains), and
+    time of a byte.
+
+    Every rank of a domain exchanges its share with the k domains: 2(k − 1)/k of it.
+    """
     hw = served.hw
     domains = xp.maximum(served.replica.tp / hw.link_domain, 1.0)
     hops = 2.0 * served.shapes.layers * 2.0 * xp.log2(domains) * hw.fabric_hop_s
@@ -64,8 +67,11 @@ def _between_s(served: ServedModel) -> tuple[Array, Array]:
 
 
 def _dispatched_s(served: ServedModel) -> Array:
-    """A token's bytes to the ranks that hold its experts and back, in all layers; those beyond the link's
-    domain go over the fabric. Where ranks hold slices of experts, a token goes to all that share one."""
+    """Time of a token's bytes to the ranks that hold its experts and back, in all layers.
+
+    Bytes beyond the link domain use the fabric. If ranks hold slices of experts, a token goes to all ranks
+    that share one.
+    """
     shapes, hw, dp = served.shapes, served.hw, served.replica.dp
     owners = xp.minimum(served.replica.ep, dp)
     reached = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / owners, shapes.active_experts))

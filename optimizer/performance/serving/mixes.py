@@ -1,9 +1,12 @@
-"""Services whose requests have several sizes: every replica serves them in the same shares.
+"""Services with several request sizes: every replica serves them in the same proportions.
 
-A replica that serves ``r_i`` requests/s of size ``i`` alone is busy for ``s_i / r_i`` of a second with its
-share of one request, so of the mix it serves 1 / Σ s_i / r_i: load adds up, as in Mélange (arXiv 2404.14527).
-It holds the objective where it holds it for each size; latencies are those of the slowest size.
-W workloads, S SKUs, C configurations.
+A replica that serves r_i requests/s of size i alone is busy for s_i/r_i seconds with the share s_i of one
+request. Loads add up, as in Mélange (arXiv 2404.14527), so the rate of the mix is
+
+  1 / Σ_i s_i/r_i
+
+The objective holds if it holds for each size; latencies are those of the slowest size. W workloads, S SKUs, C
+configurations.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def is_mixed(workload: Serving | Batch) -> bool:
 
 
 def parts_of(workload: Serving | Batch) -> tuple[Part, ...]:
-    """The workload for each of its sizes alone, with their shares."""
+    """The workload with each of its sizes alone, and their shares."""
     if not isinstance(workload, Serving) or not workload.traffic.mix:
         return ((1.0, workload),)
     traffic = workload.traffic
@@ -51,7 +54,9 @@ def parts_of(workload: Serving | Batch) -> tuple[Part, ...]:
 
 
 class MixedTable(ServingTable):
-    """The same where some workloads have several sizes of request: over a table with a row for each size."""
+    """A serving table for workloads with several request sizes, built on a table with one row for each
+    size.
+    """
 
     def __init__(self, core: ServingCore, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> None:
         self._parts = [parts_of(workload) for workload in workloads]
@@ -71,7 +76,7 @@ class MixedTable(ServingTable):
         return slice(int(self._first[w]), int(self._first[w + 1]))
 
     def _together(self, rates: Array, w: int) -> Array:
-        """Requests/s of the mix [S, C] from those of each size alone; 0 where one of them is not served."""
+        """Requests/s of the mix [S, C] from those of each size alone; 0 if one of them is not served."""
         shares = np.array([share for share, _ in self._parts[w]])[:, None, None]
         with np.errstate(divide="ignore"):
             found: Array = 1.0 / (shares / rates).sum(axis=0) if len(shares) > 1 else rates[0]
@@ -79,22 +84,24 @@ class MixedTable(ServingTable):
 
     @property
     def candidates(self) -> NDArray[np.int64]:
-        """Configurations [W, S] that were compared."""
+        """Number of configurations [W, S] that were compared."""
         tried = [self._table.candidates[self._rows(w)].sum(axis=0) for w in range(len(self._parts))]
         return np.array(tried, dtype=np.int64)
 
     def layout(self, w: int, s: int, c: int) -> Parallelism:
-        """The degrees of configuration ``c``, the same for every workload and SKU."""
+        """The parallel degrees of configuration ``c``, equal for every workload and SKU."""
         return self._table.layout(w, s, c)
 
     def estimate(self, w: int, s: int, c: int, usd_per_replica_hour: float) -> Estimate:
-        """Metrics of the contract with their interval. Raises ValueError where the configuration is unfit."""
+        """The contract's metrics with their intervals. Raises ValueError if the configuration does not
+        fit.
+        """
         rows = range(int(self._first[w]), int(self._first[w + 1]))
         found = [self._table.estimate(row, s, c, usd_per_replica_hour) for row in rows]
         return mixed_estimate(self._parts[w], found)
 
     def bottleneck(self, w: int, s: int, c: int) -> str:
-        """What keeps the rate of the size from being higher that takes most of a replica's time."""
+        """What limits the rate of the size that takes most of a replica's time."""
         first = int(self._first[w])
         time = [
             share / self._table.requests_per_s[first + i, s, c] for i, (share, _) in enumerate(self._parts[w])
@@ -102,7 +109,7 @@ class MixedTable(ServingTable):
         return self._table.bottleneck(first + int(np.argmax(time)), s, c)
 
     def obstacle(self, w: int, s: int) -> Obstacle | None:
-        """Why no configuration fits, of the first size that has none; None when one fits all."""
+        """Why no configuration fits, for the first size without one; None if one fits all."""
         if bool(self.fits[w, s].any()):
             return None
         if self._without_room[w, s]:
@@ -113,7 +120,7 @@ class MixedTable(ServingTable):
 
 
 def mixed_estimate(parts: Sequence[Part], found: Sequence[Estimate]) -> Estimate:
-    """One estimate from those of each size alone."""
+    """Combines the estimates of each size."""
     if len(found) == 1:
         return found[0]
     return Estimate(

@@ -1,6 +1,6 @@
-"""Matrix products of a served model: which rate they run at, and what few tokens leave empty.
+"""Matrix products of a served model: their rates, and the loss with few tokens.
 
-Rates in FLOP/s, times in seconds on one GPU unless said otherwise.
+Rates in FLOP/s, times in seconds on one GPU unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ SMALL = frozenset({"int3", "int4", "fp4"})
 
 @once
 def product_rate(served: ServedModel) -> Array:
-    """Dense products of many tokens: a share of the best measured rate of the format, less where weights
-    are widened first."""
+    """Rate of dense products of many tokens: a share of the best measured rate of the format, lower if
+    weights are widened.
+    """
     return _usual_rate(served) * _kept(served, served.number_format.dense)
 
 
 @once
 def expert_product_rate(served: ServedModel) -> Array:
-    """The same of experts; FP4 ones beside 16-bit weights (MXFP4 checkpoints) meet 8-bit inputs where the GPU
-    multiplies FP4."""
+    """Rate of the experts' products.
+
+    FP4 experts with 16-bit dense weights (MXFP4 checkpoints) use 8-bit inputs where the GPU multiplies FP4.
+    """
     form, usual = served.number_format, _usual_rate(served)
     if form.experts == "fp4" and form.products in WIDE:
         narrow = served.hw.gemm["fp8"] * _share(served)
@@ -48,12 +51,14 @@ def _usual_rate(served: ServedModel) -> Array:
 
 @once
 def _share(served: ServedModel) -> Array:
-    """Share of the best measured rate that the engine's kernels reach; tuned ones lag on no card."""
+    """Share of the best measured rate that the engine's kernels reach; tuned kernels lose nothing on any
+    card.
+    """
     return served.rates.product_share * xp.maximum(served.hw.product_reach, served.engine.tuned)
 
 
 def _kept(served: ServedModel, stored: str) -> Array:
-    """Share of the rate that unpacking leaves."""
+    """Share of the rate that remains after unpacking weights."""
     rates = served.rates
     native = number(rates.quantised_compute.get(stored, 1.0))
     unpacked = rates.widened_share * (served.engine.widened if stored in SMALL else 1.0)
@@ -61,8 +66,11 @@ def _kept(served: ServedModel, stored: str) -> Array:
 
 
 def _widened(served: ServedModel, stored: str) -> Array:
-    """1 where weights of the format ``stored`` are unpacked to 16 bits before they are multiplied: packed
-    integers, and formats that the GPU has no units for; local engines multiply integers as they are."""
+    """1 if weights of the format ``stored`` are unpacked to 16 bits before products, else 0.
+
+    That is the case for packed integers and for formats without units on the GPU; local engines multiply
+    integers directly.
+    """
     if served.number_format.products == "int8":
         return xp.zeros_like(served.replica.tp)
     if stored in PACKED:
@@ -73,8 +81,11 @@ def _widened(served: ServedModel, stored: str) -> Array:
 
 
 def filling_tokens(served: ServedModel, tokens: Array) -> Array:
-    """Tokens whose dense products take as long as those of ``tokens`` that leave tiles empty:
-    √(n·(n + half))."""
+    """Tokens in full tiles whose dense products take as long as those of ``tokens`` tokens in partly filled
+    ones:
+
+      √(n·(n + half))
+    """
     return xp.sqrt(tokens * (tokens + _dense_half(served)))
 
 
@@ -89,8 +100,11 @@ def _expert_half(served: ServedModel) -> Array:
 
 
 def _tokens_half(served: ServedModel, stored: str) -> Array:
-    """Tokens that leave half of a unit empty; they grow with its balance of FLOPs (the best measured) over
-    bytes/s, here over that of an H100 in BF16. Kernels that widen weights use the smallest tiles."""
+    """Number of tokens that fill half of a unit.
+
+    It grows with the GPU's ratio of (best measured) FLOP/s to bytes/s, relative to an H100 in BF16. Kernels
+    that widen weights use the smallest tiles.
+    """
     balance = served.product_best / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
     smaller = xp.where(_widened(served, stored) > 0.0, served.rates.widened_tile, 1.0)
     return served.rates.tokens_half * balance * smaller
@@ -99,11 +113,12 @@ def _tokens_half(served: ServedModel, stored: str) -> Array:
 def layer_products_s(
     served: ServedModel, tokens: Array, together: Array, filled: Array, *, lone: bool = False
 ) -> Array:
-    """Products of ``tokens`` tokens in all layers, as one GPU would do them; ``together`` share a step and
-    take as long as ``filled`` (``filling_tokens``).
+    """Time of the products of ``tokens`` tokens in all layers on one GPU.
 
-    Dense weights meet all tokens of a step, an expert its own: n·k of them over the experts touched, so that
-    ``half`` grows with E′/k. ``lone``: no other attention rank has tokens, and all share the experts' work.
+    ``together``: tokens that share a step; they take as long as ``filled`` tokens in full tiles
+    (``filling_tokens``). Dense weights are multiplied with all tokens of a step, an expert only with its own:
+    n·k over the experts touched, so that ``half`` grows with E′/k. ``lone``: no other attention rank has
+    tokens, and all share the experts' work.
     """
     shapes, ranks, alone = served.shapes, served.replica.dp, number(1.0)
     busy, shared_by = (alone, ranks) if lone else (ranks, alone)
@@ -118,7 +133,7 @@ def layer_products_s(
 
 @once
 def _layer_token_s(served: ServedModel) -> tuple[Array, Array]:
-    """Dense and expert products of one token of many in all layers, on one GPU."""
+    """Time of the dense and expert products of one token among many in all layers, on one GPU."""
     shapes, replica = served.shapes, served.replica
     scale = 2.0 * shapes.layers
     dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
@@ -128,19 +143,21 @@ def _layer_token_s(served: ServedModel) -> tuple[Array, Array]:
 
 
 def _narrow(served: ServedModel, width: Array) -> Array:
-    """Factor on products of a slice of ``width``: 1 + half/width, tiles and waves left empty."""
+    """Factor on the time of products of a slice of ``width``, for partly filled tiles and waves: 1 +
+    half/width.
+    """
     return 1.0 + served.rates.width_half / xp.maximum(width, 1.0)
 
 
 @once
 def head_token_s(served: ServedModel) -> Array:
-    """Products of the head for one token of many, on one GPU."""
+    """Time of the output head's products for one token among many, on one GPU."""
     return 2.0 * served.shapes.head_params / product_rate(served)
 
 
 @once
 def decode_attention_s(served: ServedModel) -> Array:
-    """Time of one query that meets one cached token, in all layers."""
+    """Time of one query attending to one cached token, in all layers."""
     shapes = served.shapes
     rate = wide_best(served.hw) * served.rates.decode_attention_share
     return 4.0 * shapes.decode_width * shapes.layers / rate
@@ -148,16 +165,20 @@ def decode_attention_s(served: ServedModel) -> Array:
 
 @once
 def prefill_attention_s(served: ServedModel) -> Array:
-    """Time of one prompt token that meets one of those before it, in all layers; half of them, causal."""
+    """Time of one prompt token attending to one earlier token, in all layers; half of the pairs, as attention
+    is causal.
+    """
     rate = wide_best(served.hw) * _share(served)
     return 2.0 * served.shapes.attention_width * served.shapes.layers * served.engine.attention / rate
 
 
 @once
 def small_token_s(served: ServedModel) -> Array:
-    """Small kernels of one token in all layers, on each GPU of its tensor group: ``small_share`` of what a
-    forward pass of training moves, as inference fuses otherwise. Tensors of the hidden width are whole on
-    every rank."""
+    """Time of one token's small kernels in all layers, on each GPU of its tensor group.
+
+    It is ``small_share`` of the bytes that a forward pass of training moves, since inference fuses kernels
+    differently. Every rank works on whole tensors of the hidden width.
+    """
     shapes, compute, tp = served.shapes, served.calibration.compute, served.replica.tp
     routed = shapes.active_experts * shapes.moe_layers / shapes.layers
     eight_bit = served.number_format.products not in WIDE
@@ -167,13 +188,13 @@ def small_token_s(served: ServedModel) -> Array:
 
 @once
 def packed_dense_token_s(served: ServedModel) -> Array:
-    """Dense products of one token in a full step of prompts."""
+    """Time of one token's dense products in a full step of prompts."""
     full = xp.full_like(served.replica.tp, served.engine.chunk_tokens)
     return _layer_token_s(served)[0] * (filling_tokens(served, full) / full)
 
 
 @once
 def packed_token_s(served: ServedModel) -> Array:
-    """Products of one token in a full step of prompts."""
+    """Time of one token's products in a full step of prompts."""
     full = xp.full_like(served.replica.tp, served.engine.chunk_tokens)
     return layer_products_s(served, xp.ones_like(full), full, filling_tokens(served, full))

@@ -1,4 +1,5 @@
-"""Load: occupancy, waiting, percentiles, and the rate at which a latency objective still holds.
+"""Latency under load: sequences in flight, waiting, percentiles, and the highest rate within a latency
+objective.
 
 Arguments broadcast over cases; rates are requests/s of one replica, times are seconds.
 """
@@ -24,8 +25,11 @@ TOLERANCE = 1e-13
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Mean tokens in and out of a request, their coefficients of variation, and the share of a prompt that
-    the prefix cache holds. None: real traffic's usual spread, nothing cached."""
+    """Mean tokens in and out of a request, their coefficients of variation, and the prompt's share in the
+    prefix cache.
+
+    None: the usual variation of real traffic, and nothing cached.
+    """
 
     input_tokens: Array
     output_tokens: Array
@@ -35,21 +39,20 @@ class Lengths:
 
     @property
     def new_tokens(self) -> Array:
-        """Prompt tokens that prefill computes; the last one always."""
+        """Prompt tokens that prefill computes; always at least the last one."""
         if self.cached_share is None:
             return self.input_tokens
         return xp.maximum(self.input_tokens * (1.0 - self.cached_share), 1.0)
 
 
 def met_output_tokens(served: ServedModel, lengths: Lengths) -> Array:
-    """Mean length of the answers that are in flight at any time, output·(1 + c²): long ones stay longer."""
+    """Mean length of the answers in flight, output·(1 + c²), since long answers stay longer."""
     cv = served.calibration.queueing.output_cv if lengths.output_cv is None else lengths.output_cv
     return lengths.output_tokens * (1.0 + cv**2)
 
 
 def mean_context(served: ServedModel, lengths: Lengths) -> Array:
-    """Tokens that a sequence in flight has in the cache: its prompt and half of its answer; cached prefixes
-    count, they are read too."""
+    """Cached tokens of a sequence in flight: its prompt, cached prefixes included, and half of its answer."""
     return lengths.input_tokens + met_output_tokens(served, lengths) / 2.0
 
 
@@ -57,7 +60,7 @@ def mean_context(served: ServedModel, lengths: Lengths) -> Array:
 class Load:
     """State of a replica at a mean number of sequences in flight.
 
-    ``itl``/``ttft``: time between tokens (a request's mean) and to the first one, over requests.
+    ``itl``, ``ttft``: inter-token latency (mean of a request) and time to first token, over requests.
     ``prefill_load``: share of time that prefills take.
     """
 
@@ -70,12 +73,12 @@ class Load:
 
     @property
     def itl_mean_s(self) -> Array:
-        """Mean time between tokens."""
+        """Mean inter-token latency."""
         return self.itl.mean
 
     @property
     def itl_p95_s(self) -> Array:
-        """95th percentile over requests of their mean time between tokens."""
+        """95th percentile over requests of their mean inter-token latency."""
         return self.itl.quantile(P95)
 
     @property
@@ -86,7 +89,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """95th percentiles that must hold; inf where nobody asks."""
+    """Limits on the 95th percentiles; inf without a limit."""
 
     ttft_p95_s: Array
     itl_p95_s: Array
@@ -94,7 +97,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What does not change with the load: prompts, answers' spread, a lone sequence's step."""
+    """What does not depend on the load: prompts, variation of answers, the step of a lone sequence."""
 
     prompts: Prompts
     output_tokens: Array
@@ -102,12 +105,16 @@ class Arrivals:
     alone_s: Array
 
     def batched(self, batch: Array) -> Prompts:
-        """Prompts where ``batch`` sequences are in flight: batch/output of them come to each step."""
+        """The mean prompt with ``batch`` sequences in flight, of which batch/output prompts join each
+        step.
+        """
         return self.prompts.batched(batch / self.output_tokens)
 
 
 def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
-    """Prompts and answers of ``lengths`` on ``served``; a prompt's spread by prefills one CV either side."""
+    """Prompts and answers of ``lengths``; a prompt's variation comes from prefills one CV above and below the
+    mean.
+    """
     constants = served.calibration.queueing
     input_cv = number(constants.input_cv) if lengths.input_cv is None else lengths.input_cv
     output_cv = number(constants.output_cv) if lengths.output_cv is None else lengths.output_cv
@@ -149,11 +156,13 @@ def load_at(
     client_overhead_s: Array,
     known: Arrivals | None = None,
 ) -> Load:
-    """The replica with ``batch`` sequences in flight, new prompts taking the place of finished ones.
+    """The replica with ``batch`` sequences in flight, where new prompts replace finished sequences.
 
-    Time between tokens = step(B) + B·prefill/output: each step carries B/output prefills. Under random
-    arrivals a request also decodes beside the prompts that came during its own first token F: ρ·F/(1 − ρ)
-    of time in all. (Too much where answers end before those prompts do, at ρ near 0.85.)
+      inter-token latency = step(B) + B·prefill/output
+
+    because each step carries B/output prefills. With random arrivals a request also decodes beside the
+    prompts that arrived during its own time to first token F, which adds ρ·F/(1 − ρ) in total. (This is too
+    much if answers end before those prompts do, at ρ near 0.85.)
     """
     known = known or arrivals(served, lengths)
     step = decode_step(served, batch, mean_context(served, lengths))
@@ -177,8 +186,11 @@ def load_at(
 
 
 def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals, work: Array) -> Array:
-    """Squared CV over requests of their mean time between tokens, under Poisson arrivals: of the prompts that
-    they meet, in short answers more than in long ones, and of the sequences in flight."""
+    """Squared CV over requests of their mean inter-token latency, with Poisson arrivals.
+
+    It adds the variation of the prompts that a request meets (larger for short answers) and of the sequences
+    in flight.
+    """
     rho = xp.minimum(batch * work / (known.output_tokens * itl), SATURATED)
     met = met_cv2(rho, work, known.prompts.work_cv, known.output_tokens * itl) * (1.0 + known.output_cv**2)
     jitter: Array = met + crowd_cv2(batch, itl, known) + served.calibration.queueing.itl_jitter**2
@@ -186,22 +198,28 @@ def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals, work
 
 
 def met_cv2(rho: Array, work: Array, work_cv: Array, stay_s: Array) -> Array:
-    """What the prompts add that an answer meets in ``stay_s``: Poisson, of variance ρ·w·(1 + c²)/stay."""
+    """Contribution of the prompts that an answer meets in ``stay_s``: Poisson, with variance ρ·w·(1 +
+    c²)/stay.
+    """
     met: Array = rho * work * (1.0 + work_cv**2) / stay_s
     return met
 
 
 def crowd_cv2(batch: Array, itl: Array, known: Arrivals) -> Array:
-    """What the sequences in flight add: with e = (itl − itl₁)/itl, what of the time grows with them, their
-    variance is B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a
-    request's life."""
+    """Contribution of the sequences in flight.
+
+    Let e = (itl − itl₁)/itl be the share of the latency that grows with them. Their variance is B/(1 − e) (a
+    birth-death process linearized at its mean), of which ⅔ persists over a request's life.
+    """
     grows = xp.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
     crowd: Array = grows**2 / xp.maximum(batch, 1.0) / (1.0 - grows) * (2.0 / 3.0)
     return crowd
 
 
 def batch_limit(served: ServedModel, lengths: Lengths, engine_most: Array | float) -> Array:
-    """Sequences in flight at most: what the cache holds and what the engine takes a rank; 0 unfit."""
+    """Limit of sequences in flight: what the cache holds and what the engine takes per rank; 0 if none
+    fits.
+    """
     met = met_output_tokens(served, lengths)
     held = concurrency(served, lengths.input_tokens, lengths.output_tokens, met)
     return xp.minimum(held, engine_most * served.replica.dp * served.replica.pp)
@@ -210,9 +228,9 @@ def batch_limit(served: ServedModel, lengths: Lengths, engine_most: Array | floa
 def load_at_rate(
     served: ServedModel, lengths: Lengths, rate: Array, batch_most: Array, client_overhead_s: Array
 ) -> tuple[Load, Mask]:
-    """The replica under ``rate`` arrivals/s, and whether it keeps up: B = λ·output·itl(B).
+    """The replica with ``rate`` arrivals/s, and whether it is stable: B = λ·output·itl(B).
 
-    Over capacity the state at the limit is returned.
+    Beyond capacity, the state at the limit is returned.
     """
     known = arrivals(served, lengths)
     high = xp.maximum(batch_most, LEAST_BATCH)
@@ -227,7 +245,7 @@ def load_at_rate(
 
 
 def rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
-    """Requests/s with ``batch`` in flight: B/(output·step(B) + B·prefill)."""
+    """Requests/s with ``batch`` sequences in flight: B/(output·step(B) + B·prefill)."""
     step = decode_step(served, batch, mean_context(served, lengths)).total
     rate: Array = batch / (lengths.output_tokens * step + batch * known.batched(batch).work)
     return rate
@@ -241,9 +259,9 @@ def most_under(
     load_most: float,
     client_overhead_s: Array,
 ) -> tuple[Load, Mask]:
-    """The largest load that meets ``objective``, at most ``load_most`` of the limit; and where one exists.
+    """The largest load within ``objective`` and ``load_most`` of the limit, and whether one exists.
 
-    Both percentiles grow with the sequences in flight, and so does the rate.
+    Both percentiles and the rate increase with the sequences in flight.
     """
     known = arrivals(served, lengths)
     low = xp.full_like(batch_most, LEAST_BATCH)
@@ -268,17 +286,17 @@ def most_under(
 
 
 def client_overhead(served: ServedModel) -> Array:
-    """Time before the engine sees a request."""
+    """Time before the engine receives a request."""
     return number(served.engine.client_overhead_s)
 
 
 def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
-    """``x`` in [low, high], both positive, where ``function`` is 0 to ``TOLERANCE``: ``high`` where it stays
-    at or below 0, ``low`` where it is above throughout.
+    """Root x of ``function`` in [low, high], both positive, to ``TOLERANCE``.
 
-    Regula falsi in log x. The value of an end that stays twice is shrunk, so that the other end moves too: by
-    1 − f(new)/f(replaced), or a half where that is not positive (Anderson and Björck, BIT 13, 1973): order
-    1.7, never outside the bracket.
+    It is ``high`` if the function is at most 0 throughout, and ``low`` if it is above 0 throughout. The
+    method is regula falsi in log x. If an end of the bracket stays twice, its value is multiplied by 1 −
+    f(new)/f(replaced), or by one half if that is not positive, so that the other end moves too (Anderson and
+    Björck, BIT 13, 1973). The order is 1.7, and iterates stay inside the bracket.
     """
     at_high = function(high)
     below = at_high <= 0.0

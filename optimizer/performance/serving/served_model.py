@@ -1,6 +1,6 @@
-"""What is served, on what: formats, degrees, weights and cache of one replica.
+"""A served model on hardware: formats, parallel degrees, weights and cache of one replica.
 
-Arguments broadcast; bytes are per GPU unless said otherwise. A replica is tp × pp × dp GPUs; dp ranks
+Arguments broadcast; bytes are per GPU unless stated otherwise. A replica is tp × pp × dp GPUs; dp ranks
 (attention data parallelism) share the experts but not the cache.
 """
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Draft and acceptance, one entry a case.
+    """Speculative decoding, one entry per case.
 
-    ``drafted``: tokens k that a step drafts; ``acceptance``: chance a in [0, 1] that a drafted token is
-    kept, given that those before it were; ``draft_share``: time of one drafted token over a plain step's
-    (a multi-token prediction layer about 1/L and the head, a small model by its size).
+    ``drafted``: tokens k that a step drafts; ``acceptance``: probability a in [0, 1] that a drafted token is
+    accepted if those before it were; ``draft_share``: time of one drafted token relative to a plain step
+    (about 1/L and the head for a multi-token prediction layer; by size for a small model).
     """
 
     drafted: Array
@@ -36,7 +36,9 @@ class Speculation:
 
     @property
     def tokens_per_step(self) -> Array:
-        """Tokens that a step yields on average, (1 − a^(k+1))/(1 − a): the kept ones and one of its own.
+        """Expected tokens per step, the accepted ones and one of its own:
+
+          (1 − a^(k+1))/(1 − a)
 
         Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv 2211.17192, eq. 1.
         """
@@ -46,9 +48,9 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Number formats of a served model: of dense weights, experts and cache, and of the products.
+    """Number formats of a served model: of dense weights, experts, cache, and products.
 
-    ``expert_bytes``: of one weight of an expert, where a checkpoint says; None: as the format has it.
+    ``expert_bytes``: bytes of an expert's weight if the checkpoint states it; None: those of the format.
     """
 
     dense: str
@@ -60,7 +62,9 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Degrees of one model copy, one entry a case; ``ep`` groups of its ranks hold whole experts."""
+    """Parallel degrees of one replica, one entry per case; each of ``ep`` groups of its ranks holds whole
+    experts.
+    """
 
     tp: Array
     pp: Array
@@ -69,7 +73,7 @@ class Replica:
 
     @property
     def gpus(self) -> Array:
-        """GPUs of the copy."""
+        """GPUs of the replica."""
         return self.tp * self.pp * self.dp
 
 
@@ -77,13 +81,16 @@ class Replica:
 class ServedModel:
     """Everything that prefill and decode need of a model on a replica on its hardware.
 
-    What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
-    engine takes, its usual share where None. ``memory_told`` and ``sequences_told``: share, and sequences in
-    flight on a rank at most, that it is told; 0 where it is not.
-    ``inside``: 1 where clients run in the engine's own process. ``early_prompts``: factor on the prompts of
-    a release that was among the first for such a model, ``early_layer_s``: what a layer of its decode steps
-    takes more; ``buffered``: 0 in releases that keep no buffers of states. ``beams``: sequences that search
-    for one answer: a request decodes as so many, each with an answer of its own behind the same prompt.
+    What does not depend on the load is computed once (``once``).
+
+    - ``memory_share``: share of the card that the engine takes; None: its usual share. ``memory_told``,
+      ``sequences_told``: configured share, and configured limit of sequences in flight per rank; 0 if not
+      configured.
+    - ``inside`` 1: clients run in the engine's own process.
+    - ``early_prompts``, ``early_layer_s``: factor on prompts, and additional time per layer of a decode step,
+      in the first releases that supported such a model. ``buffered`` 0: releases without buffers of recurrent
+      states.
+    - ``beams``: sequences of a beam search: a request decodes as many answers behind one prompt.
     """
 
     shapes: Shapes
@@ -104,7 +111,7 @@ class ServedModel:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine's factors; the default class where none is named."""
+        """The engine's constants; those of the default class if none is named."""
         return self.calibration.engines[self.engine_class or self.calibration.default_engine]
 
     @cached_property
@@ -114,26 +121,29 @@ class ServedModel:
 
     @cached_property
     def product_best(self) -> Array:
-        """The best measured rate of the products' format, or of 16 bit where the GPU lacks it, FLOP/s; less
-        where the engine's kernels use no instruction of the GPU's own."""
+        """Best measured rate of the products' format, or of 16 bits if the GPU lacks it, in FLOP/s.
+
+        It is lower if the engine's kernels use no instructions of the specific GPU.
+        """
         own = self.hw.gemm[self.number_format.products]
         best = xp.where(own > 0, own, wide_best(self.hw))
         return best * self.hw.generic_kernel_share if self.engine.generic_kernels else best
 
 
 def expert_slices(replica: Replica) -> Array:
-    """Ranks that an expert is cut over: tensor and attention-parallel ranks share the experts, of which each
-    of ``ep`` groups holds whole ones."""
+    """Ranks over which an expert is sliced: tensor and attention ranks share the experts, and each of ``ep``
+    groups holds whole ones.
+    """
     ranks = replica.tp * replica.dp
     return ranks / xp.minimum(replica.ep, ranks)
 
 
-RANKS_RESERVED = 8.0  # beyond a node's worth of attention ranks, users set the share themselves
+RANKS_RESERVED = 8.0  # with more attention ranks than a node has GPUs, users set the share themselves
 WIDE = frozenset({"bf16", "fp16"})
 
 
 def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
-    """``work`` on a served model, remembered with it: loads are searched, what they meet stays the same."""
+    """Caches the result of ``work`` with the served model, as it does not depend on the load."""
     name = f"_{work.__name__}"
 
     @wraps(work)
@@ -150,12 +160,14 @@ def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
 
 @once
 def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
-    """Dense and routed-expert weights of the whole model, bytes; embeddings stay in 16 bit."""
+    """Bytes of the dense and of the routed experts' weights of the whole model; embeddings stay in 16
+    bits.
+    """
     return stored_bytes(served.shapes, served.number_format, served.rates)
 
 
 def stored_bytes(shapes: Shapes, form: Format, rates: ServingRates) -> tuple[Array, Array]:
-    """The same of a model in a format, wherever it is served."""
+    """The same for a model in a format, independent of a replica."""
     dense, experts = rates.weight_bytes[form.dense], form.expert_bytes
     experts = rates.weight_bytes[form.experts] if experts is None else experts
     embedding = shapes.embedding_params * max(dense, rates.embedding_bytes)
@@ -165,16 +177,16 @@ def stored_bytes(shapes: Shapes, form: Format, rates: ServingRates) -> tuple[Arr
 
 @once
 def weight_bytes_per_gpu(served: ServedModel) -> Array:
-    """Weights of one GPU: dense over tp·pp, experts over all."""
+    """Weights per GPU: dense ones over tp·pp GPUs, experts over all."""
     dense, experts = weight_bytes(served)
     return dense / (served.replica.tp * served.replica.pp) + experts / served.replica.gpus
 
 
 @once
 def cache_bytes_per_token(served: ServedModel) -> Array:
-    """Bytes that a cached token takes on each GPU of its tensor group.
+    """Bytes of a cached token on each GPU of its tensor group.
 
-    Heads share out up to the count of key-value heads; a latent cache (MLA) is copied to every rank.
+    Heads are divided up to the number of key-value heads; a latent cache (MLA) is copied to every rank.
     """
     kept = served.shapes.kv_elements * served.number_format.kv_bytes
     return (kept + served.shapes.index_bytes) / (served.replica.pp * _cache_shares(served))
@@ -182,13 +194,16 @@ def cache_bytes_per_token(served: ServedModel) -> Array:
 
 @once
 def _cache_shares(served: ServedModel) -> Array:
-    """Ranks of a tensor group that share a cached token."""
+    """Ranks of a tensor group over which a cached token is divided."""
     return xp.minimum(served.replica.tp, served.shapes.cache_groups)
 
 
 def read_bytes(served: ServedModel, context: Array) -> Array:
-    """Bytes that a decode step reads, and writes, of a sequence of ``context`` tokens on each GPU that works
-    on it: its cache as far as an index lets through, the index, and its states there and back."""
+    """Bytes that a decode step reads and writes for a sequence of ``context`` tokens, on each GPU that works
+    on it.
+
+    That is the cache as far as an index selects it, the index, and recurrent states in both directions.
+    """
     shapes = served.shapes
     seen = read_context(shapes, context) * shapes.kv_elements * served.number_format.kv_bytes
     shared = (seen + context * shapes.index_bytes) / _cache_shares(served)
@@ -197,27 +212,30 @@ def read_bytes(served: ServedModel, context: Array) -> Array:
 
 @once
 def cache_tokens(served: ServedModel) -> Array:
-    """Tokens that the replica can cache; 0 or less where the weights leave no room.
+    """Tokens that the replica can cache; at most 0 if the weights leave no room.
 
-    cache share·(memory share·memory − workspace − weights) / bytes per token; states of sequences take theirs
-    of it (``concurrency``). vLLM takes a share of the card
-    and fills it [blis], TensorRT-LLM a share of what the weights leave [trt]. A workspace has room for
-    sampling all sequences that the engine may have in flight: their logits, sorted, with sums; SGLang sets
-    more aside for each attention rank, unless it is told its share.
+      cache share·(memory share·memory − workspace − weights) / bytes per token
+
+    Recurrent states take part of it (``concurrency``). vLLM takes a share of the card and fills it [blis];
+    TensorRT-LLM takes a share of what the weights leave [trt]. The workspace includes sampling for all
+    possible sequences in flight: their logits, sorted, with sums. SGLang reserves more for each attention
+    rank unless its share is configured.
     """
     return cache_room(served) / cache_bytes_per_token(served) * served.replica.dp
 
 
 @once
 def cache_room(served: ServedModel) -> Array:
-    """Bytes of each GPU that hold keys, values and states."""
+    """Bytes of each GPU for keys, values and recurrent states."""
     return served.engine.cache_share * (_engine_bytes(served) - _set_aside(served))
 
 
 def holds_one(served: ServedModel, tokens: Array, margin: float) -> Mask:
-    """Whether a rank has room for one sequence of ``tokens`` where all that stands beside the cache takes
-    ``margin`` times as much as is predicted, and the engine is then given the most of the card that it can
-    be."""
+    """Whether a rank can hold one sequence of ``tokens`` tokens if all other memory is ``margin`` times the
+    prediction.
+
+    The engine then gets the largest share of the card that it can be given.
+    """
     most = xp.maximum(_engine_bytes(served), served.rates.memory_share_most * served.hw.memory_bytes)
     room = most - margin * _set_aside(served)
     return served.engine.cache_share * room >= held_bytes(served, tokens)
@@ -233,7 +251,7 @@ def _engine_bytes(served: ServedModel) -> Array:
 
 @once
 def _set_aside(served: ServedModel) -> Array:
-    """Bytes of each GPU beside the cache: weights, workspace, room for sampling."""
+    """Bytes of each GPU besides the cache: weights, workspace, sampling."""
     engine = served.engine
     told = served.memory_told > 0.0
     sampling = engine.sampling_bytes * served.shapes.vocab * sequences_most(served)
@@ -246,10 +264,12 @@ def _set_aside(served: ServedModel) -> Array:
 def concurrency(
     served: ServedModel, input_tokens: Array, output_tokens: Array, met_output_tokens: Array
 ) -> Array:
-    """Sequences that the cache holds, through windows where the engine caches no more: the prompt and half of
-    the answer, or what the engine sets aside for one when it starts (``kept_output``).
-    ``met_output_tokens``: mean answer of those in flight, as long as ``output_tokens`` or, where answers
-    vary, longer. The beams of a request share its prompt."""
+    """Sequences that the cache holds, windows included if the engine caches no more than these.
+
+    A sequence needs its prompt and half of its answer, or what the engine reserves at its start
+    (``kept_output``). ``met_output_tokens``: mean answer of those in flight, which exceeds ``output_tokens``
+    if lengths vary. The beams of a request share its prompt.
+    """
     kept = served.beams * served.engine.kept_output * met_output_tokens
     at_most = _sequences(served, input_tokens + kept)
     fits_one = _sequences(served, input_tokens + served.beams * output_tokens) >= 1.0
@@ -257,8 +277,9 @@ def concurrency(
 
 
 def _sequences(served: ServedModel, context: Array) -> Array:
-    """Sequences of ``context`` tokens that a rank has room for: in one pool, or in two where the engine keeps
-    states apart and the fuller one decides."""
+    """Sequences of ``context`` tokens that fit a rank: in one pool, or in the fuller of two if the engine
+    keeps recurrent states separately.
+    """
     room, share = cache_room(served), served.engine.state_share
     together = room / held_bytes(served, context)
     if share == 0.0:
@@ -269,7 +290,7 @@ def _sequences(served: ServedModel, context: Array) -> Array:
 
 
 def held_bytes(served: ServedModel, context: Array) -> Array:
-    """Bytes that a sequence of ``context`` tokens holds on each GPU of its rank: cache, states."""
+    """Bytes that a sequence of ``context`` tokens holds on each GPU of its rank: cache and states."""
     return _cached_bytes(served, context) + _states_held(served)
 
 
@@ -281,7 +302,7 @@ def _cached_bytes(served: ServedModel, context: Array) -> Array:
 
 @once
 def _states_held(served: ServedModel) -> Array:
-    """Bytes of the states that a sequence takes on each GPU of its tensor group: heads share out."""
+    """Bytes of a sequence's recurrent states on each GPU of its tensor group; heads are divided."""
     state = served.shapes.state_bytes / (served.replica.pp * served.replica.tp)
     engine, buffers = served.engine, served.hw.state_buffers * served.buffered
     return (engine.state_copies + engine.state_buffers * buffers) * state
@@ -289,7 +310,7 @@ def _states_held(served: ServedModel) -> Array:
 
 @once
 def sequences_most(served: ServedModel) -> Array:
-    """Sequences that the engine takes on a rank at most, where latency does not matter."""
+    """The engine's limit of sequences per rank if latency does not matter."""
     engine = served.engine
     usual = engine.batch_most * xp.where(served.hw.large > 0.0, 1.0, engine.batch_share_small)
     fewer = xp.minimum(usual, engine.batch_most_compressed / served.replica.dp)
@@ -299,15 +320,16 @@ def sequences_most(served: ServedModel) -> Array:
 
 @once
 def slowdown(served: ServedModel) -> Array:
-    """Factor of the vendor's software, of engines that are guests on a GPU and of virtualisation on every
-    time."""
+    """Factor on every time: vendor software, engines with third-party kernels on the GPU, and
+    virtualization.
+    """
     foreign = served.hw.non_native_slowdown if served.engine.non_native_backend else number(1.0)
     return served.hw.serving_slowdown * foreign * (1.0 + served.hw.vm_slowdown)
 
 
 @once
 def expert_reach(served: ServedModel) -> Array:
-    """What an expert's reads, products and launches reach of those elsewhere."""
+    """Relative efficiency of an expert's reads, products and launches."""
     reach = number(1.0) if served.number_format.experts in WIDE else served.hw.narrow_experts
     return reach + xp.zeros_like(served.replica.tp)
 

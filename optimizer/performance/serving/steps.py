@@ -1,4 +1,4 @@
-"""One replica of a served model: how long a decode step and a prefill take.
+"""One replica of a served model: time of a decode step and of a prefill.
 
 Arguments broadcast; times are seconds.
 """
@@ -34,7 +34,7 @@ from optimizer.performance.shapes import experts_touched, seen_context
 
 @dataclass(frozen=True, slots=True)
 class DecodeStep:
-    """One decode step by part; ``total`` is the time between tokens without prefills."""
+    """One decode step by part; ``total`` is the inter-token latency without prefills."""
 
     total: Array
     weights: Array
@@ -46,8 +46,11 @@ class DecodeStep:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """First tokens of one prompt: ``latency`` on an idle replica, ``work`` it takes from decoding where every
-    attention rank has one, ``rank_wait``: what the other ranks wait for besides while it is the only one."""
+    """Prefill of one prompt.
+
+    ``latency``: on an idle replica; ``work``: taken from decoding if every attention rank has a prompt;
+    ``rank_wait``: additional time of the other ranks if it is the only one.
+    """
 
     latency: Array
     work: Array
@@ -55,10 +58,10 @@ class Prefill:
 
 
 def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
-    """A step of ``batch`` requests at mean ``context`` tokens, each as many sequences as it has beams.
+    """A step of ``batch`` requests at mean ``context`` tokens, each with as many sequences as beams.
 
-    With speculation the time for each token kept: the step that verifies all drafted tokens and the drafts,
-    over the tokens that it yields.
+    With speculative decoding it is the time per accepted token: the verification step and the drafts, over
+    the expected tokens per step.
     """
     batch, speculation = batch * served.beams, served.speculation
     if speculation is None:
@@ -78,11 +81,11 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
 
 
 def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> DecodeStep:
-    """A step in which each sequence asks for ``queries`` tokens.
+    """A step in which each sequence decodes ``queries`` tokens.
 
-    Roofline of bytes and products (p-norm), bookkeeping of a rank's sequences partly beside it, then launches
-    and all-reduces. Pipelined replicas pass pp batches in turn, so that a sequence meets the whole model at
-    batch/pp. Drafted tokens of a sequence read its cache once.
+    It is the roofline of bytes and products (p-norm), partly overlapped with the host's bookkeeping of
+    sequences, plus launches and all-reduces. Pipelined replicas pass pp batches in turn, so a sequence sees
+    the whole model at batch/pp. The drafted tokens of a sequence read its cache once.
     """
     rates, replica = served.rates, served.replica
     here = xp.maximum(batch / replica.pp, 1.0)
@@ -106,8 +109,10 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
 
 @once
 def _same_each_step_s(served: ServedModel) -> tuple[Array, Array, Array]:
-    """Launches and hand-overs of a step; reading a byte of a cache; host time of a sequence: sampling,
-    bookkeeping, and handing its token to a client inside."""
+    """Launches and hand-overs of a step; time to read a byte of cache; host time of a sequence.
+
+    The host time covers sampling, bookkeeping, and handing a token to a client in the same process.
+    """
     engine, rates = served.engine, served.rates
     overhead = launch_s(served) + (served.replica.pp - 1.0) * rates.pipeline_hop_s
     byte = 1.0 / (served.hw.hbm_bytes_per_s * rates.hbm_share_kv)
@@ -116,7 +121,7 @@ def _same_each_step_s(served: ServedModel) -> tuple[Array, Array, Array]:
 
 
 def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:
-    """Products of a step of ``tokens`` tokens a rank that see ``keys`` cached tokens in all."""
+    """Products of a step with ``tokens`` tokens per rank that attend to ``keys`` cached tokens in total."""
     tokens = xp.maximum(tokens, 1.0 / served.replica.dp)
     filled = filling_tokens(served, tokens)
     others = head_token_s(served) * filled + decode_attention_s(served) * keys
@@ -139,11 +144,13 @@ def launch_s(served: ServedModel) -> Array:
 
 
 def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
-    """First pass over ``input_tokens``: 2·N·n + 2·n²·width·L FLOPs (causal), or the weights' read time.
+    """First pass over n = ``input_tokens`` tokens with N active parameters, width and L layers:
 
-    The engine works in pieces of ``chunk_tokens``, each of which reads the weights and is launched. What a
-    prompt takes from decoding is counted in full steps: prompts share them. Attention ranks step together: a
-    lone prompt's experts are spread over all of them, everything else is its own rank's.
+      2·N·n + 2·n²·width·L FLOPs (causal), or the time to read the weights
+
+    The engine works in chunks of ``chunk_tokens``; each reads the weights and is launched. What a prompt
+    takes from decoding is counted in full steps, which prompts share. Attention ranks step together: a lone
+    prompt's experts are spread over all of them, everything else stays on its own rank.
     """
     rates, replica, chunk = served.rates, served.replica, served.engine.chunk_tokens
     attended = input_tokens * seen_context(served.shapes, input_tokens)
@@ -177,7 +184,7 @@ def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
 
 @once
 def _whole_read_s(served: ServedModel) -> tuple[Array, Array]:
-    """Time of reading the dense weights on each GPU, and one routed expert of every layer."""
+    """Time to read the dense weights on each GPU, and one routed expert of every layer."""
     shapes, replica, form = served.shapes, served.replica, served.number_format
     dense, experts = weight_bytes(served)
     lookup = (shapes.embedding_params - shapes.head_params) * served.rates.embedding_bytes
@@ -189,7 +196,9 @@ def _whole_read_s(served: ServedModel) -> tuple[Array, Array]:
 
 
 def _read_at(served: ServedModel, number_format: str, bytes_per_s: Array) -> Array:
-    """Bytes/s at which weights are read: what memory gives, packed ones as fast as they are unpacked."""
+    """Bytes/s at which weights are read: the memory bandwidth, or the unpacking rate of packed weights if
+    that is lower.
+    """
     if number_format not in PACKED | {"int8"}:
         return bytes_per_s
     return xp.minimum(bytes_per_s, served.engine.unpacked_bytes_per_s)

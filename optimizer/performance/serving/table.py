@@ -1,4 +1,4 @@
-"""Serving over every workload, SKU and configuration at once.
+"""Serving estimates of every workload, SKU and configuration at once.
 
 W workloads, S SKUs, C configurations (number format × tensor × pipeline degree × attention ranks).
 """
@@ -45,7 +45,7 @@ CELLS_AT_ONCE = 6_000
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Cases [M] of one number format: places of the workload among those asked, of kind and configuration."""
+    """Cases [M] of one number format: indices of workload, kind of SKU and configuration."""
 
     asked: Places
     kind: Places
@@ -56,7 +56,9 @@ class _Cells:
 
 
 class ServingTable:
-    """Estimates of W×S×C; ``requests_per_s`` is the most at which the objective holds, 0 where unfit."""
+    """Estimates of W×S×C; ``requests_per_s`` is the highest rate within the objective, 0 if a case does not
+    fit.
+    """
 
     def __init__(self, core: ServingCore, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> None:
         self._core, self._workloads, self._skus = core, tuple(workloads), tuple(skus)
@@ -96,19 +98,21 @@ class ServingTable:
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 
     def withhold(self, without_room: Mask) -> None:
-        """Takes away configurations [W, S, C] for which hosts have no room."""
+        """Removes configurations [W, S, C] for which hosts have too little disk or memory."""
         self._without_room |= (self.fits & without_room).any(axis=2)
         self.requests_per_s = np.where(without_room, 0.0, self.requests_per_s)
         self.fits = self.requests_per_s > 0
 
     @property
     def candidates(self) -> NDArray[np.int64]:
-        """Configurations [W, S] that were compared."""
+        """Number of configurations [W, S] that were compared."""
         return self._tried[:, self._kind]
 
     def _alike(self, asked: Sequence[int], precision: Precision) -> list[list[int]]:
-        """Workloads whose physics can be asked together: services or batches, with drafts or without, with
-        experts or without, of one engine and one way of packing weights."""
+        """Groups of workloads that can be evaluated together.
+
+        They agree in service or batch, speculative decoding, experts, engine, and packing of weights.
+        """
         groups: dict[Hashable, list[int]] = {}
         for w in asked:
             one = self._workloads[w]
@@ -117,7 +121,7 @@ class ServingTable:
         return list(groups.values())
 
     def _by_engine(self, engine: ServingEngine, cells: _Cells) -> Iterator[tuple[str, _Cells]]:
-        """The cells of GPUs for which the engine is made, by its class of constants there."""
+        """The cells of GPUs that the engine supports, by its class of constants there."""
         specs = [self._core.gpus.get(kind.gpu) for kind in self._kinds]
         classes = [engine_on(spec, engine.value) if runs_engine(spec, engine) else "" for spec in specs]
         named = np.asarray(classes)[cells.kind]
@@ -125,7 +129,7 @@ class ServingTable:
             yield name, cells.at(np.flatnonzero(named == name))
 
     def _cells(self, precision: Precision, packed: PackedExperts | None) -> _Cells:
-        """The configurations that kinds allow which compute in ``precision`` (of one workload)."""
+        """The configurations of kinds of SKU that compute in ``precision`` (for one workload)."""
         gpus, rates = self._core.gpus, self._core.calibration.serving
         able = [has_format(gpus.get(kind.gpu), precision, rates, packed) for kind in self._kinds]
         mine = [c for c, config in enumerate(self.configs) if config.precision is precision]
@@ -138,7 +142,7 @@ class ServingTable:
         return _Cells(np.zeros_like(kind), kind, np.asarray(mine, dtype=np.intp)[place])
 
     def _tensor_groups(self, cells: _Cells) -> _Cells:
-        """The cells without attention ranks, which have nothing to share where a model has no experts."""
+        """The cells without attention ranks, which are useless in a model without experts."""
         return cells.at(np.flatnonzero(~self._has_ranks[cells.config]))
 
     def _fill(
@@ -150,7 +154,9 @@ class ServingTable:
         rates: Array,
         starts: Array,
     ) -> None:
-        """Memory of every case first; then the most of those that it allows, one workload a question."""
+        """Memory of every case first, then the highest rate of those that fit; equal workloads are evaluated
+        once.
+        """
         same: dict[Hashable, list[int]] = {}
         for w in asked:
             same.setdefault(_physics_of(self._core, self._workloads[w]), []).append(w)
@@ -178,8 +184,10 @@ class ServingTable:
                 array[group[1:]] = array[group[0]]
 
     def _overlay_measured(self, rates: Array) -> None:
-        """The user's own rates in place of the model's, wherever format and degrees are allowed; they are one
-        tensor group's, whatever the model makes of attention ranks."""
+        """Replaces the model's rates by the user's own where format and degrees are possible.
+
+        A measurement is that of one tensor group, so configurations with attention ranks get 0.
+        """
         for w, workload in enumerate(self._workloads):
             gpus = {measured.gpu for measured in workload.measured}
             for k in (k for k, kind in enumerate(self._kinds) if kind.gpu in gpus):
@@ -194,15 +202,19 @@ class ServingTable:
                         self._fits_memory[w, k, c] |= not self._has_ranks[c]
 
     def _drop_needless_pipelines(self, rates: Array) -> None:
-        """A pipeline is a way for models larger than a node: not where one tensor group holds the model."""
+        """Drops pipelines where one tensor group holds the model; pipelines are for models larger than a
+        node.
+        """
         rates[self._fits_memory[:, :, self._single] & self._pipelined] = 0.0
 
     def layout(self, w: int, s: int, c: int) -> Parallelism:
-        """The degrees of configuration ``c``, the same for every workload and SKU."""
+        """The parallel degrees of configuration ``c``, equal for every workload and SKU."""
         return self.configs[c].layout
 
     def estimate(self, w: int, s: int, c: int, usd_per_replica_hour: float) -> Estimate:
-        """Metrics of the contract with their interval. Raises ValueError where the configuration is unfit."""
+        """The contract's metrics with their intervals. Raises ValueError if the configuration does not
+        fit.
+        """
         config = self.configs[c]
         found = self._core.estimate(
             self._workloads[w], self._skus[s], config.precision, self.layout(w, s, c), usd_per_replica_hour
@@ -212,13 +224,13 @@ class ServingTable:
         return found
 
     def bottleneck(self, w: int, s: int, c: int) -> str:
-        """What keeps the rate from being higher, in plain words."""
+        """What limits the rate, in plain words."""
         config = self.configs[c]
         replica = replica_of(config.layout)
         return self._core.bottleneck(self._workloads[w], self._skus[s], config.precision, replica)
 
     def obstacle(self, w: int, s: int) -> Obstacle | None:
-        """Why no configuration fits; None when one does."""
+        """Why no configuration fits; None if one does."""
         kind = self._kind[s]
         if bool(self.fits[w, s].any()):
             return None
@@ -232,8 +244,10 @@ class ServingTable:
 
 
 class _Cases:
-    """The physics of cells of some workloads in one number format and class of engine, all services or all
-    batch work, and all or none with drafts."""
+    """The physics of cells of workloads with a common number format and class of engine.
+
+    All are services or all batch work, and all or none use speculative decoding.
+    """
 
     def __init__(
         self,
@@ -262,7 +276,7 @@ class _Cases:
         self._dp, self._ep = as_array([d.dp for d in layouts]), as_array([d.ep for d in layouts])
 
     def memory(self, cells: _Cells) -> tuple[Array, Array]:
-        """Sequences in flight at most, under 1 where memory forbids even one; and the cold start."""
+        """Limit of sequences in flight, below 1 if memory cannot hold one; and the cold start."""
         served = self._served(cells)
         return self._core.limit(served, self._lengths_at(cells)), self._core.cold_start(served)
 
@@ -279,7 +293,9 @@ class _Cases:
         return rates
 
     def _stretch(self, asked: int, cells: _Cells, batch: Array) -> tuple[Array, Array] | None:
-        """Factors of own measurements nearby on tokens and first tokens of one workload; None without any."""
+        """Factors of own measurements nearby on tokens and first tokens of one workload; None if there are
+        none.
+        """
         own, workload = self._core.own, self._workloads[asked]
         if own is None or not own.moves(workload):
             return None
@@ -288,7 +304,7 @@ class _Cases:
         return np.exp(token), np.exp(first)
 
     def _stretched(self, cells: _Cells, limit: Array, token: Array, first: Array) -> Array:
-        """Requests/s where tokens take ``token`` times and first tokens ``first`` times as long."""
+        """Requests/s if tokens take ``token`` and first tokens ``first`` times as long."""
         objective = within(stacked(self._objectives, cells.asked), token, first)
         lengths = self._lengths_at(cells)
         found = self._core.most_of(self._served(cells), lengths, objective, limit, self._batch)
@@ -320,7 +336,7 @@ def _format(workload: Serving | Batch, precision: Precision, core: ServingCore) 
 
 
 def _physics_of(core: ServingCore, workload: Serving | Batch) -> Hashable:
-    """What a replica's rate depends on: services that differ in demand or policy are computed once."""
+    """Cache key of a replica's rate: services that differ only in demand or policy are computed once."""
     slo = workload.slo if isinstance(workload, Serving) else None
     lengths = lengths_of(workload)
     tokens = float(lengths.input_tokens), float(lengths.output_tokens)

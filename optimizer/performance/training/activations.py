@@ -1,4 +1,4 @@
-"""Activations on the fullest pipeline stage, and which pipelines a stack can start. Shapes broadcast."""
+"""Activation memory of the fullest pipeline stage, and which pipelines a stack supports. Shapes broadcast."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ HALF = 2.0
 def stage_layers(scenario: Scenario) -> tuple[Array, Array]:
     """Layers of the first and of the last stage.
 
-    Shared out evenly the first has ⌈L/p⌉ and the last ⌊L/p⌋. Stacks that balance cost count the head as
-    layers: every stage gets (L + head/layer)/p, the last so much less.
+    Divided evenly, the first stage has ⌈L/p⌉ and the last ⌊L/p⌋ layers. Stacks that balance cost count the
+    output head as layers: every stage gets (L + head/layer)/p, and the last one fewer layers accordingly.
     """
     layers, stages = scenario.shapes.layers, scenario.layouts.pp
     if not scenario.software.balanced_head:
@@ -25,10 +25,10 @@ def stage_layers(scenario: Scenario) -> tuple[Array, Array]:
 
 
 def can_start(scenario: Scenario, micro_batches: Array) -> Mask:
-    """Whether every stage has layers and the schedule enough micro-batches.
+    """Whether every stage has layers and the schedule has enough micro-batches.
 
-    Stacks that balance cost leave stages before the last empty when the head outweighs several of them, and
-    their 1F1B needs m ≥ p − 1. All others run, with a bubble.
+    In stacks that balance cost, stages before the last are empty if the head outweighs several of them, and
+    1F1B needs m ≥ p − 1 micro-batches. All other stacks run, with a bubble.
     """
     layouts, layers = scenario.layouts, scenario.shapes.layers
     if not scenario.software.balanced_head:
@@ -40,7 +40,7 @@ def can_start(scenario: Scenario, micro_batches: Array) -> Mask:
 
 
 def _cost_share(scenario: Scenario) -> Array:
-    """Layers a stage when the head counts by its parameters."""
+    """Layers per stage if the head counts by its parameters."""
     shapes = scenario.shapes
     share: Array = (shapes.layers + shapes.head_params / shapes.layer_params) / scenario.layouts.pp
     return share
@@ -49,12 +49,12 @@ def _cost_share(scenario: Scenario) -> Array:
 def activation_bytes(
     scenario: Scenario, micro_batches: Array, interleave: Array, room: Array
 ) -> tuple[Array, Array]:
-    """Kept for the backward pass on the fullest stage, with logits [korth, section 4], and the share of
-    layers that are rebuilt: under ``AS_NEEDED`` as many as ``room`` bytes ask for.
+    """Activations kept for the backward pass on the fullest stage, with logits [korth, section 4].
 
-    1F1B: the first stage holds min(p, m) micro-batches, p + (p−1)/v when interleaved; the last one
-    micro-batch, p − (p−1)/v when interleaved, and the logits. With full recompute a layer is rebuilt when
-    its logits are gone, so the larger of both counts.
+    Also returned is the share of layers that are recomputed: with ``AS_NEEDED`` as many as ``room`` bytes
+    require. In 1F1B the first stage holds min(p, m) micro-batches, p + (p − 1)/v if interleaved. The last
+    stage holds one micro-batch, p − (p − 1)/v if interleaved, and the logits. With full recomputation a layer
+    is rebuilt after its logits are freed, so the larger of the two counts.
     """
     layouts, shapes, memory = scenario.layouts, scenario.shapes, scenario.calibration.memory
     layer, least = layer_bytes(scenario), _checkpoint_bytes(scenario)
@@ -79,13 +79,16 @@ def activation_bytes(
 
 
 def layer_bytes(scenario: Scenario) -> Array:
-    """What one layer keeps of one micro-batch without recomputation.
+    """Activation bytes of one layer and micro-batch without recomputation.
 
-    Tensors of the hidden width (inputs of norms and products) are split over t with sequence parallelism
-    only; query, key, value and output of attention, the feed-forward and, without flash attention, the
-    scores always: s·b·(10h + 24h/t + 5·a·s/t) or s·b·(34h + 5·a·s)/t for F = 4h [korth, table 2].
-    FP8 keeps the inputs of products in eight bits where the stack does; frozen weights need no input of the
-    last one. Experts keep what each token sent to them.
+    Tensors of the hidden width (inputs of norms and products) are divided over t only with sequence
+    parallelism. Query, key, value and output of attention, the feed-forward and, without flash attention, the
+    scores are always divided. For F = 4h [korth, table 2]:
+
+      s·b·(10h + 24h/t + 5·a·s/t), or s·b·(34h + 5·a·s)/t with sequence parallelism
+
+    In FP8 the inputs of products are kept in eight bits if the stack does so; frozen weights need no input of
+    the last product. Experts keep what each token sent to them.
     """
     shapes, software, tokens = scenario.shapes, scenario.software, scenario.rank_tokens
     memory, layouts = scenario.calibration.memory, scenario.layouts
@@ -107,13 +110,13 @@ def layer_bytes(scenario: Scenario) -> Array:
 
 
 def _checkpoint_bytes(scenario: Scenario) -> Array:
-    """The input of a layer that full recomputation keeps: 2·s·b·h, over t with sequence parallelism."""
+    """The input of a layer, which full recomputation keeps: 2·s·b·h, over t with sequence parallelism."""
     hidden = scenario.calibration.memory.recompute_bytes_hidden * scenario.shapes.hidden
     kept: Array = hidden * scenario.rank_tokens / _slices(scenario)
     return kept
 
 
 def _slices(scenario: Scenario) -> Array:
-    """Ranks that share tensors of the hidden width."""
+    """Ranks over which tensors of the hidden width are divided."""
     whole = xp.ones_like(scenario.layouts.tp)
     return scenario.layouts.tp if scenario.software.sequence_parallel else whole

@@ -1,6 +1,6 @@
-"""Time of one transformer layer and of the head on one GPU: matrix products, attention, small kernels.
+"""Time of one transformer layer and of the output head on one GPU: matrix products, attention, small kernels.
 
-Times are seconds for one micro-batch, forward unless said otherwise; shapes broadcast.
+Times are seconds for one micro-batch, forward unless stated otherwise; shapes broadcast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ USUAL_HEAD = 128.0
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Forward time of one average layer: products, attention, and what only moves memory."""
+    """Forward time of one average layer: products, attention, and memory-bound kernels."""
 
     products: Array
     attention: Array
@@ -26,14 +26,17 @@ class LayerTime:
 
 
 def product_share(width: Array, rows: Array, compute: Compute) -> Array:
-    """Share of the matrix ceiling that a slice of ``width`` and ``rows`` reaches (tile and wave loss)."""
+    """Share of the best matrix rate reached by a slice of ``width`` and ``rows``, after losses to partly
+    filled tiles and waves.
+    """
     return compute.sustained_share / (1.0 + compute.width_half / width + compute.rows_half / rows)
 
 
 def layer_forward(scenario: Scenario) -> LayerTime:
     """Forward pass of an average layer.
 
-    Products: 2·tokens·N_layer/t FLOPs. Attention: 4·tokens·S·width/t, half of it with causal kernels.
+    products: 2·tokens·N_layer/t FLOPs
+    attention: 4·tokens·S·width/t FLOPs, half of it with causal kernels
     """
     shapes, compute = scenario.shapes, scenario.compute
     per_slice = scenario.rank_tokens / scenario.layouts.tp
@@ -48,7 +51,9 @@ def layer_forward(scenario: Scenario) -> LayerTime:
 
 
 def head_forward(scenario: Scenario) -> Array:
-    """Output head and loss on the last stage, always in 16 bit: 2·tokens·h·V/t FLOPs, logits in FP32."""
+    """Output head and loss on the last stage, always in 16 bits: 2·tokens·h·V/t FLOPs, with logits in
+    FP32.
+    """
     shapes, hw, compute = scenario.shapes, scenario.hw, scenario.compute
     per_slice = scenario.rank_tokens / scenario.layouts.tp
     rate = xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"]) * hw.long_run_share
@@ -60,7 +65,10 @@ def head_forward(scenario: Scenario) -> Array:
 
 
 def model_flops_per_token(shapes: Shapes, sequence_length: Array) -> Array:
-    """6·N + 12·L·S·width: training FLOPs of the PaLM convention (attention without the causal half)."""
+    """Training FLOPs per token in the PaLM convention, which ignores the causal half of attention:
+
+    6·N + 12·L·S·width
+    """
     attention = shapes.layers * seen_context(shapes, sequence_length) * shapes.attention_width
     return 6.0 * shapes.active_matrix_params + 12.0 * attention
 
@@ -70,7 +78,7 @@ def _expert_share(shapes: Shapes) -> Array:
 
 
 def _slice_width(scenario: Scenario) -> Array:
-    """Typical width of a matrix slice: harmonic mean of feed-forward and mixer slices."""
+    """Typical width of a matrix slice: harmonic mean of feed-forward and attention slices."""
     shapes, layouts = scenario.shapes, scenario.layouts
     experts_apart = (shapes.experts > 0) & (layouts.ep >= layouts.tp)
     one_expert = shapes.ffn / xp.maximum(shapes.active_experts, 1.0)
@@ -80,7 +88,7 @@ def _slice_width(scenario: Scenario) -> Array:
 
 
 def _slice_rows(scenario: Scenario) -> Array:
-    """Rows of the products: tokens, or for experts the tokens that one expert gets."""
+    """Rows of the products: tokens, or the tokens of one expert."""
     shapes, layouts, tokens = scenario.shapes, scenario.layouts, scenario.rank_tokens
     routed = tokens * layouts.ep * shapes.active_experts / xp.maximum(shapes.experts, 1.0)
     routed = routed / xp.where(layouts.ep >= layouts.tp, layouts.tp, 1.0)
@@ -106,14 +114,17 @@ def _attention(scenario: Scenario, per_slice: Array) -> Array:
 
 
 def _head_share(shapes: Shapes, compute: Compute) -> Array:
-    """Share of the rate at heads of 128 that fused kernels reach at this width: softmax costs the same a
-    score however few products it comes with."""
+    """Rate of fused attention at this head width relative to heads of 128; softmax costs the same per score
+    at any width.
+    """
     return (1.0 + compute.head_half / USUAL_HEAD) / (1.0 + compute.head_half / shapes.head_width)
 
 
 def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
-    """Small kernels: bytes a token over HBM bandwidth. Without sequence parallelism every tensor rank works
-    on whole tensors of the hidden width."""
+    """Time of small kernels: bytes per token over memory bandwidth.
+
+    Without sequence parallelism every tensor rank works on whole tensors of the hidden width.
+    """
     shapes, compute = scenario.shapes, scenario.compute
     routed = scenario.software.routed_share * shapes.active_experts * shapes.moe_layers / shapes.layers
     whole = 1.0 if scenario.software.sequence_parallel else scenario.layouts.tp

@@ -1,4 +1,6 @@
-"""Data-parallel traffic of a step: gradients, weights, sharded parameters, and what of it stays visible."""
+"""Data-parallel traffic of a step: gradients, weights and sharded parameters, and the part that is not
+hidden.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from optimizer.performance.training.scenario import Scenario
 
 
 def shard_ranks(scenario: Scenario, dp: Array) -> Array:
-    """Data-parallel ranks that share one copy of the states: those of a link domain when sharding is
-    hybrid (HSDP, MiCS), all of them otherwise."""
+    """Data-parallel ranks that share one copy of the states: those of a link domain with hybrid sharding
+    (HSDP, MiCS), otherwise all.
+    """
     layouts = scenario.layouts
     if not xp.any(layouts.sharding == HYBRID):
         return dp
@@ -21,11 +24,12 @@ def shard_ranks(scenario: Scenario, dp: Array) -> Array:
 
 
 def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: Array) -> Array:
-    """Visible traffic over ``dp`` ranks in a step of ``micro`` micro-batches.
+    """Exposed communication time over ``dp`` ranks in a step of ``micro`` micro-batches.
 
-    At the end it hides behind one micro-batch's time (``busy_s``) and the pipeline's fill and drain
-    (``idle_s``); sharded parameters travel with every micro-batch: max(compute, traffic) + a share of the
-    smaller. Hybrid sharding does both: weights inside the domain, gradients of the shards between domains.
+    At the end of a step it is hidden by one micro-batch's time (``busy_s``) and the pipeline's fill and drain
+    (``idle_s``). Sharded parameters are exchanged in every micro-batch, which takes max(compute, traffic)
+    plus a share of the smaller. Hybrid sharding does both: weights inside the domain, gradients of the shards
+    between domains.
     """
     if scenario.run.adapters:
         return xp.zeros_like(dp)
@@ -46,7 +50,7 @@ def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: A
 
 
 def _at_end_s(scenario: Scenario, traffic_s: Array, cover_s: Array) -> Array:
-    """What shows of an exchange at the end of a step, of which ``cover_s`` of computing can hide a share."""
+    """Exposed part of an exchange at the end of a step, of which ``cover_s`` of compute can hide a share."""
     hidden = scenario.network.backward_overlap * cover_s
     visible: Array = xp.maximum(scenario.software.dp_exposed * traffic_s, traffic_s - hidden)
     return visible
@@ -60,10 +64,10 @@ def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
 
 
 def _rings_s(scenario: Scenario, ranks: Array) -> Array:
-    """What exchanges layer by layer wait for the ranks of their rings.
+    """Waiting time of layer-by-layer exchanges for the ranks of their rings.
 
-    An optimizer that ranks share scatters gradients and gathers weights, two rings a layer; whole states take
-    one, ``pipeline_rings`` in pipelines, whose gradients travel tensor by tensor.
+    A sharded optimizer scatters gradients and gathers weights, which are two rings per layer. Unsharded
+    states need one, or ``pipeline_rings`` in pipelines, whose gradients are sent tensor by tensor.
     """
     software, layouts = scenario.software, scenario.layouts
     if software.ring_rank_s == 0.0:
@@ -77,14 +81,19 @@ def _rings_s(scenario: Scenario, ranks: Array) -> Array:
 
 
 def _sharded_s(scenario: Scenario, ranks: Array) -> Array:
-    """Time of sharded parameters in a micro-batch: weights gathered forward and again backward, gradients
-    scattered. Starts and hops count once: layers are fetched ahead, and weak scaling shows no more."""
+    """Time of sharded parameters in a micro-batch: weights gathered for the forward and the backward pass,
+    gradients scattered.
+
+    Starts and hops count once: layers are prefetched, and weak scaling shows no more.
+    """
     weights, gradients = _weight_bytes(scenario), scenario.network.gradient_bytes_per_param
     return _exchange_s(scenario, ranks, gradients + 2.0 * weights)
 
 
 def _exchange_s(scenario: Scenario, ranks: Array, bytes_per_param: Array | float) -> Array:
-    """Reduce-scatter or all-gather of so many bytes a parameter of the rank; experts among their copies."""
+    """Reduce-scatter or all-gather of ``bytes_per_param`` for the rank's parameters; experts among their
+    replicas.
+    """
     layouts = scenario.layouts
     dense, experts = rank_params(scenario.shapes, layouts)
     size = bytes_per_param * dense
@@ -98,13 +107,13 @@ def _exchange_s(scenario: Scenario, ranks: Array, bytes_per_param: Array | float
 
 
 def _weight_bytes(scenario: Scenario) -> float:
-    """Bytes a parameter that travel back: 8-bit recipes gather what the products read."""
+    """Bytes per parameter that are sent back; 8-bit recipes gather the format that products read."""
     eight = scenario.run.number_format in {"fp8", "fp4"}
     return scenario.network.fp8_parameter_bytes if eight else scenario.network.parameter_bytes_per_param
 
 
 def _between_s(scenario: Scenario, dp: Array, owners: Array) -> Array:
-    """All-reduce of the shards' gradients between link domains: 2·gradients/owners bytes a rank."""
+    """All-reduce of the shards' gradients between link domains: 2·gradients/owners bytes per rank."""
     layouts, network = scenario.layouts, scenario.network
     dense, experts = rank_params(scenario.shapes, layouts)
     size = 2.0 * network.gradient_bytes_per_param * (dense + experts) / owners

@@ -1,4 +1,6 @@
-"""From a step to held hours: goodput, headroom, start-up, the user's own figures; one estimate."""
+"""From a step to held hours: goodput, headroom, start-up and the user's own figures; the estimate of
+one run.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8, Precision.
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run on one SKU at one node count in one layout: its step in plain numbers, and true step time."""
+    """One run on one SKU at one node count in one layout: its modelled step, and its step time after
+    corrections.
+    """
 
     workload: Training
     shapes: Shapes
@@ -52,31 +56,33 @@ class Case:
 
 
 class StepShift(Protocol):
-    """What own measurements say about steps in plans; degrees are tp pp dp cp ep micro-batch recompute."""
+    """Corrections of training steps in plans; degrees are tp, pp, dp, cp, ep, micro-batch, recomputation."""
 
     def moves(self, workload: Training) -> bool:
-        """Whether anything was measured at all."""
+        """Whether there are any measurements."""
         ...
 
     def log_shift(
         self, workload: Training, gpus: Sequence[str], counts: Array, degrees: NDArray[np.int64]
     ) -> Array:
-        """Log of the factor on the step [M], on ``counts`` of ``gpus`` [M] in layouts ``degrees`` [M, 7]."""
+        """Log of the factor on the step time [M], on ``counts`` of ``gpus`` [M] in layouts ``degrees`` [M,
+        7].
+        """
         ...
 
     def closeness(self, workload: Training, gpu: str, count: float, degrees: NDArray[np.int64]) -> Closeness:
-        """How near the measurements are to one run; ``degrees`` [1, 7]."""
+        """How close the measurements are to one run; ``degrees`` [1, 7]."""
         ...
 
 
 def run_of(workload: Training) -> Run:
-    """Whole sequences a step, at least one."""
+    """The batch of a step in whole sequences, at least one."""
     sequences = max(1, round(workload.global_batch_tokens / workload.sequence_length))
     return Run(number(workload.sequence_length), number(sequences), workload.precision.value)
 
 
 def can_train(hw: Hardware, workload: Training) -> Mask:
-    """Where the run's products have units, and for FP4 a published recipe: NVFP4 on Blackwell."""
+    """Whether the GPU has units for the run's format and, for FP4, a published recipe: NVFP4 on Blackwell."""
     if workload.precision not in TRAINABLE:
         return np.zeros_like(hw.gpus_per_node, dtype=np.bool_)
     able: Mask = np.asarray(hw.peak[workload.precision.value]) > 0.0
@@ -84,14 +90,17 @@ def can_train(hw: Hardware, workload: Training) -> Mask:
 
 
 def software_of(workload: Training) -> str:
-    """The class of constants of a workload's stack; ZeRO counts as sharding, as published rows of it do."""
+    """The class of constants of a workload's stack; ZeRO counts as sharding, as in its published rows."""
     sharded = workload.software is TrainingStack.DEEPSPEED
     return (TrainingStack.FSDP if sharded else workload.software).value
 
 
 def has_layout(workload: Training, tp: ArrayLike, pp: ArrayLike) -> Mask:
-    """Which tensor and pipeline degrees the stack has: ZeRO shares states and data alone (DeepSpeed's
-    trainers; tensor and pipeline parallelism with it are Megatron-DeepSpeed's)."""
+    """Which tensor and pipeline degrees the stack supports.
+
+    DeepSpeed's ZeRO shards only states and data; tensor and pipeline parallelism with it belong to
+    Megatron-DeepSpeed.
+    """
     alone: Mask = (np.asarray(tp) == 1) & (np.asarray(pp) == 1)
     return alone | (workload.software is not TrainingStack.DEEPSPEED)
 
@@ -103,7 +112,7 @@ def step_tokens(workload: Training) -> float:
 
 
 def measurement_for(workload: Training, gpu: str, gpus: int) -> Measurement | None:
-    """The user's figure on that GPU, the nearest in GPU count; None without one."""
+    """The user's measurement on that GPU with the closest GPU count; None if there is none."""
     known = [m for m in workload.measured if m.gpu == gpu and m.tokens_per_s]
     return min(known, key=lambda m: (abs(math.log(gpus / m.gpus)), m.gpus), default=None)
 
@@ -116,7 +125,10 @@ def held_hours(
     interruptions: Array,
     calibration: Calibration,
 ) -> Array:
-    """Hours that nodes are held: tokens·(1 + headroom)/(tokens/s·goodput), and the start-up."""
+    """Hours for which nodes are held, start-up included:
+
+    tokens·(1 + headroom)/(tokens/s·goodput)
+    """
     goodput = _goodput(workload, nodes, gpus_per_node, interruptions, calibration)[0]
     rate = step_tokens(workload) / step_s * goodput
     with np.errstate(divide="ignore"):
@@ -127,7 +139,7 @@ def held_hours(
 def _goodput(
     workload: Training, nodes: Array, gpus_per_node: Array, interruptions: Array, calibration: Calibration
 ) -> tuple[Array, Array]:
-    """Useful share of held time, and the share that saves block."""
+    """Goodput, and the share of time for which checkpoints block."""
     failures = failures_per_hour(nodes, gpus_per_node, interruptions, calibration)
     plan = saving(
         number(workload.model.total_params),
@@ -141,7 +153,7 @@ def _goodput(
 
 
 class TrainingCore:
-    """Training physics bound to a GPU table and constants."""
+    """The training model with its GPU table and constants."""
 
     def __init__(
         self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: StepShift | None = None
@@ -154,14 +166,16 @@ class TrainingCore:
         return self.calibration.software[software_of(workload)]
 
     def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
-        """The workload's steps in ``layouts`` on ``hw``, which holds their memory at its upper quarter."""
+        """The workload's steps in ``layouts`` on ``hw``, whose memory must hold the upper quartile of the
+        prediction.
+        """
         shapes, run = build_shape(workload.model), run_of(workload)
         half_width = self.calibration.intervals.training_memory[memory_regime(software_of(workload))]
         margin = memory_margin(half_width)
         return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
-        """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
+        """The best way to run ``layout``; None if GPU, format, fabric, batch or memory forbid it."""
         if sku.gpu not in self.gpus:
             return None
         hw = self._hardware.of(sku)
@@ -191,7 +205,7 @@ class TrainingCore:
     def _shifted(
         self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
     ) -> tuple[float, Closeness]:
-        """The step moved by own measurements nearby, and how near they are."""
+        """The step time corrected by own measurements nearby, and how close these are."""
         if self.own is None or not self.own.moves(workload):
             return step_s, NO_ROWS
         degrees = degrees_of(layout)
@@ -199,7 +213,7 @@ class TrainingCore:
         return float(step_s * np.exp(shift)[0]), self.own.closeness(workload, gpu, float(gpus), degrees)
 
     def estimate(self, case: Case, interruptions_per_hour: float) -> Estimate:
-        """The metrics of the contract for one case."""
+        """The contract's metrics of one case."""
         workload, calibration, hw = case.workload, self.calibration, case.hw
         nodes, per_node = number(case.nodes), hw.gpus_per_node
         interruptions = number(interruptions_per_hour)
@@ -238,9 +252,9 @@ def degrees_of(layout: Parallelism) -> NDArray[np.int64]:
 
 
 def breakdown_of(case: Case) -> dict[str, float]:
-    """Seconds of a modelled step by what takes them; they add up to its total.
+    """Seconds of a modelled step by cause; they sum to its total.
 
-    What checkpoints block is no part of a step: ``checkpoint_share`` of the estimate.
+    Blocking checkpoints are not part of a step; see ``checkpoint_share`` of the estimate.
     """
     found, fabric = case.step, "fabric" if case.nodes > 1 else "links inside the node"
     parts = {
@@ -259,6 +273,6 @@ def breakdown_of(case: Case) -> dict[str, float]:
 
 
 def bottleneck_of(case: Case) -> str:
-    """The part that takes most of the step."""
+    """The cause that takes most of the step."""
     parts = breakdown_of(case)
     return max(parts, key=parts.__getitem__)

@@ -1,4 +1,4 @@
-"""Checkpoints, failures and restarts: the share of held time that moves the run forward.
+"""Checkpoints, failures and restarts: the share of held time that advances the run.
 
 Arguments broadcast; rates are per hour, times in seconds.
 """
@@ -16,7 +16,7 @@ EXPONENT_MOST = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Cost of checkpoints: blocking seconds of one, seconds between two, seconds to come back."""
+    """Cost of checkpoints: seconds for which one blocks, seconds between two, seconds to restart."""
 
     blocking_s: Array
     interval_s: Array
@@ -24,16 +24,16 @@ class Saving:
 
 
 def checkpoint_bytes(params: Array, calibration: Calibration) -> Array:
-    """Weights, master copy and moments: 12-14 B a parameter."""
+    """Weights, master copy and moments: 12-14 bytes per parameter."""
     return calibration.goodput.checkpoint_bytes_per_param * params
 
 
 def failures_per_hour(
     nodes: Array, gpus_per_node: Array, interruptions: Array, calibration: Calibration
 ) -> Array:
-    """Failures of a run: hardware by nodes of eight, software and people, spot by node.
+    """Failure rate of a run: hardware per eight GPUs, software and operators, spot interruptions per node.
 
-    Software fails with every node that joins, up to what the largest runs bear: min(s·n, most).
+    Software fails in proportion to nodes n up to the rate of the largest runs: min(s·n, most).
     """
     goodput = calibration.goodput
     eights = nodes * gpus_per_node / 8.0
@@ -44,7 +44,10 @@ def failures_per_hour(
 
 
 def daly_interval_s(blocking_s: Array, between_failures_s: Array) -> Array:
-    """Best time between saves: √(2CM)·(1 + √(C/2M)/3 + C/18M) − C for C < 2M, else M (Daly 2006)."""
+    """Optimal time between checkpoints for cost C and mean time between failures M (Daly 2006):
+
+    √(2CM)·(1 + √(C/2M)/3 + C/18M) − C for C < 2M, else M
+    """
     c, m = blocking_s, between_failures_s
     ratio = xp.minimum(c / (2.0 * m), 1.0)
     best = xp.sqrt(2.0 * c * m) * (1.0 + xp.sqrt(ratio) / 3.0 + ratio / 9.0) - c
@@ -59,8 +62,11 @@ def saving(
     failures: Array,
     calibration: Calibration,
 ) -> Saving:
-    """Checkpoints: the copy to host memory blocks, and of the write ``blocking_write_share`` (0 where saves
-    are asynchronous, 1 where they are not); the write limits how often."""
+    """The checkpoint schedule of a run.
+
+    The copy to host memory blocks, and so does ``blocking_write_share`` of the write (0 if saves are
+    asynchronous, else 1). The write limits how often checkpoints are possible.
+    """
     goodput = calibration.goodput
     size = checkpoint_bytes(params, calibration)
     rate = xp.minimum(goodput.storage_bytes_per_s_per_node * nodes, goodput.storage_bytes_per_s_most)
@@ -74,9 +80,11 @@ def saving(
 
 
 def goodput_share(plan: Saving, failures: Array) -> Array:
-    """Useful share of held time, failures as a Poisson process (Daly's complete form).
+    """Goodput with failures as a Poisson process (Daly's complete form):
 
-    τ / (M·e^(R/M)·(e^((τ+C)/M) − 1)); near 1 − C/τ − (τ/2 + R)/M when failures are rare.
+      τ / (M·e^(R/M)·(e^((τ+C)/M) − 1))
+
+    For rare failures it is close to 1 − C/τ − (τ/2 + R)/M.
     """
     mean = 3600.0 / failures
     segment, lost = (plan.interval_s + plan.blocking_s) / mean, plan.restart_s / mean
@@ -86,5 +94,5 @@ def goodput_share(plan: Saving, failures: Array) -> Array:
 
 
 def checkpoint_share(plan: Saving) -> Array:
-    """Share of running time that saves block."""
+    """Share of running time for which checkpoints block."""
     return plan.blocking_s / (plan.interval_s + plan.blocking_s)

@@ -1,10 +1,9 @@
-"""Parallel layouts as arrays, and the ones worth trying.
+"""Parallel layouts as arrays, and the enumeration of those worth trying.
 
-L layouts. ``sharding`` over the data-parallel ranks: 0 nothing, 1 the optimizer's states (ZeRO-1),
-2 gradients too (ZeRO-2), 3 parameters too (FSDP, ZeRO-3), 3.5 parameters inside a link domain with copies
-between (HSDP).
-``interleave`` 0: chosen from the layers of a stage. ``recompute`` indexes ``RECOMPUTE``; ``AS_NEEDED``
-rebuilds as many layers as memory asks for, and is "full" in words.
+L layouts. ``sharding`` over the data-parallel ranks: 0 none, 1 optimizer states (ZeRO-1), 2 also gradients
+(ZeRO-2), 3 also parameters (FSDP, ZeRO-3), 3.5 parameters within a link domain with replicas between domains
+(HSDP). ``interleave`` 0: derived from the layers of a stage. ``recompute`` indexes ``RECOMPUTE``;
+``AS_NEEDED`` recomputes as many layers as memory requires, and plans call it "full".
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ EXPERT_RANKS = (1, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """Parallel degrees, one entry a layout."""
+    """Parallel degrees, one entry per layout."""
 
     tp: Array
     pp: Array
@@ -47,7 +46,7 @@ class Layouts:
 
     @property
     def ranks_per_copy(self) -> Array:
-        """GPUs that hold one copy of a batch slice: tp × pp × cp."""
+        """GPUs of one model copy: tp × pp × cp."""
         return self.tp * self.pp * self.cp
 
     def take(self, indices: NDArray[np.intp]) -> Layouts:
@@ -56,7 +55,7 @@ class Layouts:
 
 
 def recompute_word(code: float) -> str:
-    """What a plan calls a code of ``Layouts.recompute``."""
+    """The name that plans use for a code of ``Layouts.recompute``."""
     return RECOMPUTE[int(min(code, FULL_RECOMPUTE))]
 
 
@@ -71,8 +70,9 @@ def stack_layouts(rows: Iterable[Row]) -> Layouts:
 
 @lru_cache(maxsize=4096)
 def ways_of(parallelism: Parallelism) -> tuple[Layouts, ...]:
-    """Every way to run a given layout, in plain numbers: its words leave open how states are sharded, and
-    "full" how many layers are rebuilt."""
+    """Every way to run a layout of a plan, in plain numbers, since it does not state how states are sharded
+    nor, for "full", how many layers are recomputed.
+    """
     p = parallelism
     recompute = float(RECOMPUTE.index(p.recompute))
     recompute = AS_NEEDED if recompute == FULL_RECOMPUTE else recompute
@@ -84,10 +84,10 @@ def ways_of(parallelism: Parallelism) -> tuple[Layouts, ...]:
 def enumerate_layouts(
     gpus_per_node: int, layers: int, heads: int, experts: int, sequence_length: int, stages_most: int
 ) -> Layouts:
-    """Layouts worth trying on nodes of ``gpus_per_node``: tensor groups stay inside a node.
+    """Layouts worth trying on nodes of ``gpus_per_node``; tensor groups stay inside a node.
 
-    Pipelines of up to ``stages_most`` stages, micro-batches of 1 to 8 sequences, recompute none or
-    as needed; parameter sharding is an alternative to pipelines, context groups to long sequences.
+    Pipelines have up to ``stages_most`` stages and micro-batches 1 to 8 sequences; recomputation is none or
+    as needed. Parameter sharding is an alternative to pipelines; context parallelism is for long sequences.
     """
     tensor = [
         t for t in _powers(min(gpus_per_node, TENSOR_MOST)) if gpus_per_node % t == 0 and heads % t == 0

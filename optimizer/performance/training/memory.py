@@ -1,4 +1,4 @@
-"""Bytes on one training rank: states, activations, buffers, and what a card holds. Shapes broadcast."""
+"""Memory of one training rank: states, activations, buffers, and the capacity of a card. Shapes broadcast."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ WEIGHT_BYTES, FROZEN_EIGHT_BIT = 2.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
-    """The fullest rank, bytes. ``peak``: what the stack's published peaks show, the allocator's or the
-    driver's; ``held``: what the card holds, with the allocator's cache, contexts and communicators.
-    ``again``: share of the layers that the backward pass rebuilds whole."""
+    """The fullest rank, in bytes.
+
+    ``peak``: what the stack's published peaks state, from allocator or driver; ``held``: what the card holds,
+    with the allocator's cache, contexts and communicators. ``again``: share of the layers that the backward
+    pass recomputes.
+    """
 
     peak: Array
     held: Array
@@ -30,7 +33,7 @@ class RankMemory:
 def rank_memory(
     scenario: Scenario, dp: Array, micro_batches: Array, interleave: Array, shards: Array | None = None
 ) -> RankMemory:
-    """Memory of a run over ``dp`` data-parallel ranks; ``shards``: ranks that share states (all)."""
+    """Memory of a run over ``dp`` data-parallel ranks; ``shards``: ranks that share states (default: all)."""
     memory, software, hw = scenario.calibration.memory, scenario.software, scenario.hw
     states = state_bytes(scenario, dp, shards)
     buffers = buffer_bytes(scenario.layouts, dp, memory)
@@ -45,9 +48,9 @@ def rank_memory(
 
 
 def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:
-    """Dense and expert parameters on the fullest rank: layers over t·p, experts over p·max(t, e).
+    """Dense and expert parameters of the fullest rank: layers over t·p, experts over p·max(t, e).
 
-    The first stage keeps the embedding, the last the head; one stage keeps both.
+    The first stage holds the embedding and the last the head; a single stage holds both.
     """
     ends = xp.where(layouts.pp > 1.0, shapes.head_params, shapes.embedding_params) / layouts.tp
     inner = (shapes.dense_params - shapes.embedding_params) / (layouts.tp * layouts.pp)
@@ -56,16 +59,17 @@ def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:
 
 
 def expert_replicas(layouts: Layouts, dp: Array) -> Array:
-    """Ranks that hold copies of the same experts: what expert groups leave of t·c·d."""
+    """Ranks that hold replicas of the same experts: t·c·d over the expert group."""
     return xp.maximum(layouts.tp * layouts.cp * dp / xp.maximum(layouts.tp, layouts.ep), 1.0)
 
 
 def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> Array:
-    """Weights (2 B a parameter), gradients (2-4, and FP32 sums beside 16-bit ones) and optimizer (12-16).
+    """Weights (2 bytes per parameter), gradients (2-4, and FP32 sums of 16-bit ones) and optimizer states
+    (12-16).
 
-    Sharded over ``shards`` ranks (all data-parallel ones without it): the optimizer from ZeRO-1 on,
-    gradients from ZeRO-2 on, weights under ZeRO-3 or FSDP, which gathers a layer ahead. Frozen weights
-    take 2 B, 1 B where products are in 8 bits; adapters beside them are few, with states of their own.
+    Over ``shards`` ranks (default: all data-parallel ones) are sharded: optimizer states from ZeRO-1 on,
+    gradients from ZeRO-2 on, weights with ZeRO-3 or FSDP, which gathers one layer ahead. Frozen weights take
+    2 bytes, or 1 if products use 8 bits; adapters have few parameters, with states of their own.
     """
     memory, software, sharding = scenario.calibration.memory, scenario.software, scenario.layouts.sharding
     layer, whole, mine = _params(scenario, dp, shards)
@@ -86,7 +90,7 @@ def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> A
 
 
 def _params(scenario: Scenario, dp: Array, shards: Array | None) -> tuple[Array, Array, Array]:
-    """Parameters of one layer (or of the head, if larger), of the fullest rank, and of its share of them."""
+    """Parameters of one layer (or the head if larger), of the fullest rank, and of its shard."""
     shapes, layouts = scenario.shapes, scenario.layouts
     dense, experts = rank_params(shapes, layouts)
     ends = xp.where(layouts.pp > 1.0, shapes.head_params, shapes.embedding_params) / layouts.tp

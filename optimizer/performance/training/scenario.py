@@ -1,4 +1,4 @@
-"""What a training step is computed from: the model, the batch, the layouts, the hardware, the constants."""
+"""Inputs of a training step: model, batch, layouts, hardware and constants."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from optimizer.performance.training.layouts import Layouts
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a step is made of: tokens a sequence, sequences a step, the format of the products.
+    """The batch of a step: tokens per sequence, sequences per step, format of the products.
 
     ``adapters``: only small adapters are trained (LoRA), so weights have no gradients and no states.
-    ``zero_bubble``: pipelines run weight gradients in the gaps of 1F1B. ``hides_dispatch``: tokens travel to
-    their experts while another micro-batch computes on what multiprocessors are left (DualPipe).
-    ``dispatches_once``: a token crosses the fabric once a node, however many experts it has there (DeepEP).
+    ``zero_bubble``: pipelines run weight gradients in the gaps of 1F1B. ``hides_dispatch``: tokens are sent
+    to their experts while another micro-batch computes on the remaining multiprocessors (DualPipe).
+    ``dispatches_once``: a token crosses the fabric once per node, however many of its experts are there
+    (DeepEP).
     """
 
     sequence_length: Array
@@ -33,9 +34,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One or many training steps; the arrays of the parts broadcast against each other.
+    """One or many training steps; the arrays of its parts broadcast against each other.
 
-    ``memory_margin``: what a card must hold over the predicted memory; 1 where a layout is known to run.
+    ``memory_margin``: factor on the predicted memory that a card must hold; 1 if a layout is known to run.
     """
 
     shapes: Shapes

@@ -1,6 +1,7 @@
-"""Step time of a training run: compute, tensor, context, expert, pipeline and data-parallel traffic.
+"""Step time of a training run: compute, and tensor, context, expert, pipeline and data-parallel
+communication.
 
-Everything broadcasts over models, kinds of SKU, node counts and layouts alike.
+Everything broadcasts over models, kinds of SKU, node counts and layouts.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from optimizer.performance.training.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One optimizer step, seconds. The parts add up to ``total`` (less the straggler and VM factor).
+    """One optimizer step in seconds. The parts sum to ``total``, except for the factor of stragglers and
+    virtualization.
 
-    ``compute``: products and attention; ``memory_bound``: small kernels and launches; then what stays
-    visible of tensor (and context), expert, pipeline and data-parallel traffic; ``bubble``; ``optimizer``:
-    Adam over the states; ``between``: gradient norm, loss synchronisation, the next batch's input.
-    ``peak_bytes`` is what published peaks show, ``held_bytes`` what the card holds, ``divides`` whether the
-    layout makes sense at all.
+    ``compute``: products and attention; ``memory_bound``: small kernels and launches; ``tensor`` (with
+    context), ``expert``, ``pipeline`` and ``data``: exposed communication; ``bubble``: of the pipeline;
+    ``optimizer``: Adam over the states; ``between``: gradient norm, loss synchronization, input of the next
+    batch. ``peak_bytes``: as published peaks state; ``held_bytes``: what the card holds; ``divides``: whether
+    the layout is possible at all.
     """
 
     total: Array
@@ -51,13 +53,13 @@ class Step:
 
     @property
     def communication(self) -> Array:
-        """Visible traffic of all kinds."""
+        """Exposed communication of all kinds."""
         return self.tensor + self.expert + self.pipeline + self.data
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A batch over ranks: data-parallel ranks, micro-batches a pipeline, chunks a stage."""
+    """A batch over ranks: data-parallel ranks, micro-batches per pipeline, chunks per stage."""
 
     dp: Array
     micro: Array
@@ -67,7 +69,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """One micro-batch forward and backward on one stage, by part."""
+    """Forward and backward pass of one micro-batch on one stage, by part."""
 
     compute: Array
     memory_bound: Array
@@ -81,9 +83,12 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
-    """What a step takes from its layout however states are sharded: hand-over, what it waits where it stalls
-    (``stalls``), and stage times that fill and drain cost (``bubble``) or leave idle (``filled``); ``drag``:
-    slow nodes and virtualisation."""
+    """What does not depend on how states are sharded.
+
+    ``pipeline``: hand-over time; ``stalls``: waiting time if hand-overs stall; ``bubble``: stage times of
+    fill and drain; ``filled``: idle stage times that can hide communication; ``drag``: factor of slow nodes
+    and virtualization.
+    """
 
     split: Split
     nodes: Array
@@ -95,10 +100,10 @@ class _Schedule:
 
 
 def step(scenario: Scenario, gpus: Array) -> Step:
-    """Time and memory of a step on ``gpus`` GPUs in all.
+    """Time and memory of a step on ``gpus`` GPUs in total.
 
-    Fill and drain: (m + (p−1)/v) stage times; gradient and parameter traffic hides behind the end of
-    the backward pass; sharded parameters travel with every micro-batch.
+    The pipeline takes m + (p − 1)/v stage times, fill and drain included. Gradient and parameter traffic is
+    hidden by the end of the backward pass; sharded parameters are exchanged in every micro-batch.
     """
     schedule = _schedule(scenario, gpus)
     held = _footprint(scenario, schedule.split)
@@ -106,7 +111,7 @@ def step(scenario: Scenario, gpus: Array) -> Step:
 
 
 def steps_by_sharding(scenarios: Sequence[Scenario], gpus: Array) -> list[Step]:
-    """The steps of scenarios in plain numbers that differ in how states are sharded only."""
+    """The steps of scenarios in plain numbers that differ only in how states are sharded."""
     schedule = _schedule(scenarios[0], gpus)
     stages: dict[float, tuple[_Stage, _Stage]] = {}
     found = []
@@ -161,7 +166,9 @@ def _timed(
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a layout asks for before anything is timed: see ``Step``. ``again``: share of layers rebuilt."""
+    """Memory and validity of a layout, before anything is timed: see ``Step``. ``again``: share of layers
+    recomputed.
+    """
 
     peak_bytes: Array
     held_bytes: Array
@@ -171,7 +178,7 @@ class Footprint:
 
 
 def footprint(scenario: Scenario, gpus: Array) -> Footprint:
-    """Memory of a step and whether its layout makes sense, without its time."""
+    """Memory of a step and whether its layout is possible, without its time."""
     return _footprint(scenario, split_batch(scenario, gpus))
 
 
@@ -182,9 +189,9 @@ def _footprint(scenario: Scenario, split: Split) -> Footprint:
 
 
 def split_batch(scenario: Scenario, gpus: Array) -> Split:
-    """How the batch falls onto ranks, and whether that makes sense.
+    """How the batch is divided over ranks, and whether that is possible.
 
-    Sequences that do not divide leave ranks idle at the end of a step: micro-batches round up.
+    If sequences do not divide evenly, ranks idle at the end of a step: micro-batches are rounded up.
     """
     shapes, layouts, sequences = scenario.shapes, scenario.layouts, scenario.run.sequences
     dp = gpus / layouts.ranks_per_copy
@@ -198,7 +205,9 @@ def split_batch(scenario: Scenario, gpus: Array) -> Split:
 
 
 def _interleave(scenario: Scenario, micro: Array) -> Array:
-    """Chunks a stage: as given, else the most that divide its layers when micro-batches fill the pipeline."""
+    """Chunks per stage: as given, else the largest divisor of its layers if micro-batches fill the
+    pipeline.
+    """
     layouts = scenario.layouts
     if not xp.any(layouts.pp > 1.0):
         return xp.maximum(layouts.interleave, xp.ones_like(micro))
@@ -213,8 +222,8 @@ def _interleave(scenario: Scenario, micro: Array) -> Array:
 def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _Stage]:
     """An average stage (for fill and drain) and the fullest one, which sets the pace.
 
-    The last stage also has the head: it leads where layers divide evenly. While a pipeline fills or drains
-    hand-overs go one way only, and ``ramp_waits`` of what the host waits for them shows.
+    The last stage also has the head, so it is the fullest if layers divide evenly. During fill and drain
+    hand-overs go one way only, and ``ramp_waits`` of the host's wait for them is exposed.
     """
     compute, small = _forward_backward(scenario, layer_forward(scenario), again)
     host = scenario.software.host_s_per_layer * _host_factor(scenario) + _expert_host(scenario)
@@ -239,8 +248,8 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
 def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array]:
     """Layers of the stage that sets the pace, and the head's time in it.
 
-    Layers shared out evenly leave the head on top of the last stage, which hands over on one side only and
-    so has slack: ``head_leads`` of the head counts. Stacks that balance cost give that stage fewer layers.
+    With evenly divided layers the last stage has the head in addition. It hands over on one side only and so
+    has slack: ``head_leads`` of the head counts. Stacks that balance cost give that stage fewer layers.
     """
     layers, stages = scenario.shapes.layers, scenario.layouts.pp
     alone = stages == 1.0
@@ -255,9 +264,10 @@ def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array
 
 
 def _forward_backward(scenario: Scenario, forward: LayerTime, rebuilt: Array) -> tuple[Array, Array]:
-    """Compute and memory-bound time of a layer, backward twice the forward, plus the share ``rebuilt``.
+    """Compute and memory-bound time of a layer: the backward pass takes twice the forward one, plus the share
+    ``rebuilt``.
 
-    Adapters need gradients of inputs only: the backward pass then costs one forward.
+    Adapters need gradients of inputs only, so the backward pass takes one forward.
     """
     software, recompute = scenario.software, scenario.layouts.recompute
     passes = 2.0 if scenario.run.adapters else 3.0
@@ -281,9 +291,9 @@ def _expert_host(scenario: Scenario) -> Array:
 
 
 def _host_floor(scenario: Scenario, nodes: Array) -> Array:
-    """Least time of a layer and micro-batch where the host waits for the ranks of a tensor group.
+    """Least time of a layer and micro-batch in which the host waits for the ranks of a tensor group.
 
-    Hand-over between nodes holds up every rank's collectives: such pipelines add their own share a rank.
+    Pipeline hand-over between nodes delays every rank's collectives, which adds a share per rank.
     """
     software, layouts = scenario.software, scenario.layouts
     alone = xp.where(layouts.tp > scenario.hw.link_domain, 0.0, software.tensor_floor_s)
@@ -292,13 +302,17 @@ def _host_floor(scenario: Scenario, nodes: Array) -> Array:
 
 
 def _far_ranks_s(scenario: Scenario) -> Array:
-    """What a layer and micro-batch waits for the ranks of a tensor group over nodes, beside its traffic."""
+    """Waiting time of a layer and micro-batch for the ranks of a tensor group that spans nodes, besides its
+    traffic.
+    """
     ranks = scenario.layouts.tp
     return xp.where(ranks > scenario.hw.link_domain, scenario.software.far_rank_s * ranks, 0.0)
 
 
 def _tensor(scenario: Scenario, again: Array) -> Array:
-    """Visible tensor and context traffic of a layer: 4 all-reduces of b·S·h·2 bytes, 6 if recomputed."""
+    """Exposed tensor and context communication of a layer: 4 all-reduces of b·S·h·2 bytes, 6 with
+    recomputation.
+    """
     shapes, layouts, tokens = scenario.shapes, scenario.layouts, scenario.rank_tokens
     times = 4.0 + 2.0 * again
     one = xp.ones_like(layouts.tp)
@@ -312,8 +326,12 @@ def _tensor(scenario: Scenario, again: Array) -> Array:
 
 
 def _expert(scenario: Scenario, again: Array) -> Array:
-    """Dispatch and combine of an average layer, forward and backward: 4·tokens·k·h·2 bytes (e−1)/e, where h
-    is the width of tokens that experts meet."""
+    """Dispatch and combine of an average layer, forward and backward:
+
+      4·tokens·k·h·2 bytes·(e − 1)/e
+
+    where h is the width of the tokens that enter experts.
+    """
     shapes, layouts = scenario.shapes, scenario.layouts
     if not xp.any(layouts.ep > 1.0):
         return xp.zeros_like(layouts.ep)
@@ -329,7 +347,9 @@ def _expert(scenario: Scenario, again: Array) -> Array:
 
 
 def _pipeline(scenario: Scenario, split: Split) -> Array:
-    """Visible hand-over between stages: b·S·h·2/t bytes each way, per chunk; ramps show in full."""
+    """Exposed hand-over between stages: b·S·h·2/t bytes each way per chunk; fully exposed during fill and
+    drain.
+    """
     layouts = scenario.layouts
     if not xp.any(layouts.pp > 1.0):
         return xp.zeros_like(layouts.pp)
@@ -340,24 +360,29 @@ def _pipeline(scenario: Scenario, split: Split) -> Array:
 
 
 def _bubble(scenario: Scenario, split: Split) -> Array:
-    """Stage times that fill and drain cost: (p−1)/v for 1F1B, (p−1)/3 for zero-bubble schedules, which run
-    weight gradients in the gaps [Qi et al., Zero Bubble Pipeline Parallelism, 2024]."""
+    """Pipeline bubble in stage times: (p − 1)/v for 1F1B, (p − 1)/3 for zero-bubble schedules, which run
+    weight gradients in the gaps [Qi et al., Zero Bubble Pipeline Parallelism, 2024].
+    """
     ramp = scenario.layouts.pp - 1.0
     return ramp / 3.0 if scenario.run.zero_bubble else ramp / split.interleave
 
 
 def _filled(scenario: Scenario, split: Split) -> Array:
-    """Stage times during which interleaved chunks whose gradients are ready wait for the others: the last
-    min(p, m) micro-batches pass chunk after chunk, so that (v−1)/v of their time covers traffic."""
+    """Stage times during which interleaved chunks with finished gradients wait for the others.
+
+    The last min(p, m) micro-batches pass chunk after chunk, so (v − 1)/v of their time can hide
+    communication.
+    """
     layouts = scenario.layouts
     rounds = xp.minimum(layouts.pp, split.micro)
     return xp.where(layouts.pp > 1.0, rounds * (1.0 - 1.0 / split.interleave), 0.0)
 
 
 def _stalls(scenario: Scenario, split: Split) -> Array:
-    """Hand-overs that wait for ``stall_s`` each, all of them together.
+    """Total waiting time of hand-overs that stall for ``stall_s`` each.
 
-    A micro-batch passes two blocking hand-overs with two stages, four with more; ramps show ``ramp_stalls``.
+    A micro-batch has two blocking hand-overs with two stages, four with more; fill and drain add
+    ``ramp_stalls``.
     """
     stages = scenario.layouts.pp
     ramps = scenario.compute.ramp_stalls * (stages - 1.0)
@@ -366,9 +391,13 @@ def _stalls(scenario: Scenario, split: Split) -> Array:
 
 
 def _stalled(scenario: Scenario, schedule: _Schedule, held: Footprint) -> Array:
-    """What stalls cost where they are seen between nodes: from ``stall_nodes`` of them on, in tensor groups
-    of ``stall_ranks``, with an optimizer that as many ranks share on as many nodes, and on cards that are
-    more than full, whose allocator frees and asks again at every hand-over."""
+    """Cost of stalls between nodes, where they are observed:
+
+    - on at least ``stall_nodes`` nodes with data parallelism;
+    - in tensor groups of at least ``stall_ranks`` ranks;
+    - with an optimizer that is shared by at least ``stall_ranks`` ranks on as many nodes;
+    - on cards that are overfull, whose allocator frees and reallocates at every hand-over.
+    """
     software, layouts, nodes = scenario.software, scenario.layouts, schedule.nodes
     if software.stall_s == 0.0:
         return xp.zeros_like(schedule.stalls)
@@ -380,7 +409,7 @@ def _stalled(scenario: Scenario, schedule: _Schedule, held: Footprint) -> Array:
 
 
 def _optimizer(scenario: Scenario, dp: Array) -> Array:
-    """Adam over the rank's share of the states: reads and writes of HBM. Adapters have next to none."""
+    """Adam over the rank's share of the states, limited by memory bandwidth; adapters have almost none."""
     if scenario.run.adapters:
         return xp.zeros_like(dp)
     layouts, compute = scenario.layouts, scenario.compute

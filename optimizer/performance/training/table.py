@@ -1,6 +1,6 @@
-"""Training over every workload, SKU and node count at once, the best layout of each.
+"""Training estimates of every workload, SKU and node count at once, each in its best layout.
 
-W workloads, S SKUs, N node counts, L layouts. SKUs that the physics cannot tell apart are computed once.
+W workloads, S SKUs, N node counts, L layouts. SKUs that the physics cannot distinguish are computed once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ DEGREES = 7
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Best step [S, N], its degrees [S, N, 7] (tp pp dp cp ep micro-batch recompute), whether each node count
-    [S, N] would fit were there a fabric, and how many layouts [S] were compared."""
+    """Best step time [S, N] and its degrees [S, N, 7] (tp, pp, dp, cp, ep, micro-batch, recomputation).
+
+    ``fits_joined`` [S, N]: whether it would fit with a fabric; ``tried`` [S]: number of layouts compared.
+    """
 
     step_s: Array
     degrees: NDArray[np.int64]
@@ -46,12 +48,12 @@ class _Found:
     tried: NDArray[np.int64]
 
     def copied(self) -> _Found:
-        """One whose steps and degrees can change."""
+        """A copy whose step times and degrees may be changed."""
         return replace(self, step_s=self.step_s.copy(), degrees=self.degrees.copy())
 
 
 class TrainingTable:
-    """Estimates of W×S×N; ``hours`` (no spot interruptions) is inf where the run does not fit."""
+    """Estimates of W×S×N; ``hours`` (without spot interruptions) is inf if the run does not fit."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class TrainingTable:
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 
     def withhold(self, without_room: Mask) -> None:
-        """Takes away node counts [W, S, N] for which hosts have no room."""
+        """Removes node counts [W, S, N] for which hosts have too little disk or memory."""
         self._without_room |= (self.fits & without_room).any(axis=2)
         self.hours = np.where(without_room, np.inf, self.hours)
         self.fits = np.isfinite(self.hours)
@@ -113,16 +115,16 @@ class TrainingTable:
 
     @property
     def candidates(self) -> NDArray[np.int64]:
-        """Layouts [W, S] that were compared, over all node counts that the fabric joins."""
+        """Number of layouts [W, S] that were compared, over all node counts that the fabric connects."""
         return self._tried[:, self._kind]
 
     @property
     def startup_hours(self) -> float:
-        """Held hours of each start of a run, in ``hours`` once."""
+        """Held hours of each start of a run; ``hours`` contain one."""
         return self._core.calibration.goodput.startup_s / 3600.0
 
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> Array:
-        """Held hours at spot interruptions per NODE-hour; the shape of the rates."""
+        """Held hours with spot interruptions per NODE-hour, in the shape of the rates."""
         return held_hours(
             self._workloads[w],
             as_array(self._step_s[w, self._kind[s], n]),
@@ -133,7 +135,7 @@ class TrainingTable:
         )
 
     def hours_at_each(self, w: int, s: Places, n: Places, interruptions_per_hour: Array) -> Array:
-        """Held hours [M] of pairs of SKU and node count, each at its own interruptions per node-hour."""
+        """Held hours [M] of pairs of SKU and node count, each with its own interruptions per node-hour."""
         per_node = as_array([sku.gpus_per_node for sku in self._skus])
         return held_hours(
             self._workloads[w],
@@ -145,21 +147,21 @@ class TrainingTable:
         )
 
     def layout(self, w: int, s: int, n: int) -> Parallelism:
-        """The layout of the least step time."""
+        """The layout with the least step time."""
         tp, pp, dp, cp, ep, micro, recompute = (int(d) for d in self._degrees[w, self._kind[s], n])
         word = recompute_word(recompute)
         return Parallelism(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro, recompute=word)
 
     def estimate(self, w: int, s: int, n: int, interruptions_per_hour: float = 0.0) -> Estimate:
-        """Metrics of the contract with their interval. Raises ValueError where the run does not fit."""
+        """The contract's metrics with their intervals. Raises ValueError if the run does not fit."""
         return self._core.estimate(self._case(w, s, n), interruptions_per_hour)
 
     def bottleneck(self, w: int, s: int, n: int) -> str:
-        """The part that takes most of a step, in plain words."""
+        """The cause that takes most of a step, in plain words."""
         return bottleneck_of(self._case(w, s, n))
 
     def obstacle(self, w: int, s: int, among: Mask | None = None) -> Obstacle | None:
-        """Why none of the node counts ``among`` [N] fits (all, where nothing is said); None when one does."""
+        """Why none of the node counts ``among`` [N] fits (default: all); None if one does."""
         counts = np.ones(len(self.node_counts), dtype=np.bool_) if among is None else among
         if bool(self.fits[w, s, counts].any()):
             return None
@@ -183,7 +185,7 @@ class TrainingTable:
 
 
 def _physics_of(workload: Training) -> Hashable:
-    """What a step depends on: runs that differ in tokens, dates or policy share their search."""
+    """Cache key of a step: runs that differ only in tokens, dates or policy share their search."""
     sequences = float(run_of(workload).sequences)
     return workload.model, workload.sequence_length, sequences, workload.precision, workload.software
 
@@ -191,8 +193,9 @@ def _physics_of(workload: Training) -> Hashable:
 def search(
     core: TrainingCore, workload: Training, kinds: Sequence[Sku], hw: Hardware, nodes: Array
 ) -> _Found:
-    """The best layout of each kind and node count. Kinds that share a node size, and whether there is a
-    fabric, are searched together."""
+    """The best layout of each kind and node count. Kinds with equal node size and equal presence of a fabric
+    are searched together.
+    """
     found = _Found(
         np.full((len(kinds), nodes.size), np.inf),
         np.ones((len(kinds), nodes.size, DEGREES), dtype=np.int64),
@@ -215,7 +218,7 @@ def search(
 
 
 def _shift(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: Array, found: _Found) -> None:
-    """Own measurements move the steps near them, after the layouts are chosen."""
+    """Corrects step times by own measurements nearby, after the layouts are chosen."""
     if core.own is None or not core.own.moves(workload):
         return
     s, n = np.nonzero(np.isfinite(found.step_s))
@@ -229,7 +232,7 @@ def _shift(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: 
 def _deepest_pipelines(
     workload: Training, per_node: int, memory_bytes: Array, core: TrainingCore
 ) -> NDArray[np.int64]:
-    """Stages worth trying on each kind: as many as weights and gradients may ask, and twice that.
+    """Largest number of pipeline stages to try on each kind: twice what weights and gradients require.
 
     Memory is rounded down to a power of two.
     """
@@ -264,7 +267,7 @@ class _Block:
 def _search_block(
     core: TrainingCore, workload: Training, block: _Block, members: Places, found: _Found
 ) -> None:
-    """Memory first, which hardly depends on the kind; times only of layouts that fit somewhere."""
+    """Memory first, which hardly depends on the kind; then times, only of layouts that fit somewhere."""
     hw, layouts = block.hw.across(2), block.layouts
     gpus = (block.nodes * block.per_node)[:, None]
     held = footprint(core.scenario(workload, layouts, hw), gpus)
@@ -301,7 +304,9 @@ def _degrees(layouts: Layouts, best: Places, gpus: Array) -> NDArray[np.int64]:
 def _overlay_measured(
     workload: Training, kind: Sku, nodes: Array, nodes_most: float, index: int, found: _Found
 ) -> None:
-    """The user's own rate in place of the model's; it also shows that the run fits from that size on."""
+    """Replaces the model's step time by the user's; a measurement also shows that the run fits from that size
+    on.
+    """
     for n, count in enumerate(nodes):
         gpus = int(count) * kind.gpus_per_node
         measured = measurement_for(workload, kind.gpu, gpus)

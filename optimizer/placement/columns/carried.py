@@ -62,8 +62,7 @@ def carried_bound_usd(
             return ZERO
         ratio = min(ratio, _ratio(old.price_usd_per_node_hour, offer.price_usd_per_node_hour))
         ratio = min(ratio, _ratio(old.upfront_usd or ZERO, offer.upfront_usd or ZERO))
-    # Every placement is rounded to cents: half a cent for each of 64 placements of a workload bounds the
-    # error.
+    # Every placement is rounded to cents: a cent for each of 32 placements of a workload bounds the error.
     rounding = Decimal("0.32") * len(request.workloads)
     return max(ZERO, to_cents(plan.bound_usd * ratio - rounding)) if ratio < 1 else plan.bound_usd
 

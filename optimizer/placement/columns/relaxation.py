@@ -128,8 +128,8 @@ class _Program:
         """Adds rows of stock and quotas to the program."""
         problem = self.pool.problem
         for row in rows:
-            # The duals of a degenerate optimum are not unique. A slightly larger limit selects those that
-            # value more stock.
+            # The duals of a degenerate optimum are not unique. A slightly larger limit selects the prices
+            # at which slightly more would be used.
             most = limit_of(problem, row) * (1 + A_LITTLE)
             self.stock[row] = self.solver.Constraint(-self.solver.infinity(), most)
         for offer, mine in rows_by_offer(problem, tuple(rows)).items():
