@@ -29,8 +29,8 @@ from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 class JointPlanner:
     """Places training, serving and batch workloads jointly on one market.
 
-    ``terms``: prices of data transfer. Results are cached by all their inputs, so planning again over a market
-    with few changes computes only what changed. ``wall``: the clock of guards, in seconds.
+    ``terms``: prices of data transfer. Results are cached by all their inputs, so planning again over a
+    market with few changes computes only what changed. ``wall``: the clock of guards, in seconds.
     """
 
     def __init__(

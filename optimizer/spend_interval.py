@@ -1,7 +1,7 @@
 """Intervals of projected spend by Monte Carlo simulation; fulfils ``broker.ports.spend.SpendSimulator``.
 
-P paths, D days from today on, G periods. Durations are lognormal with the given 10th and 90th percentiles. A run
-that takes longer continues at its mean daily cost; one that takes less ends earlier. Growth of traffic is
+P paths, D days from today on, G periods. Durations are lognormal with the given 10th and 90th percentiles. A
+run that takes longer continues at its mean daily cost; one that takes less ends earlier. Growth of traffic is
 lognormal and compounds daily. Runs and services are independent; prices follow the given futures, which are
 correlated where their histories were.
 """
