@@ -1,4 +1,4 @@
-"""Who may do and see what."""
+"""Permission checks: scopes of a key, and which team's objects it sees."""
 
 from __future__ import annotations
 

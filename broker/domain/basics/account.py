@@ -1,4 +1,4 @@
-"""Who acts: keys, sessions, scopes, the audit trail, and remembered answers."""
+"""Accounts: API keys, sessions, scopes, the audit trail, and stored answers to idempotent requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A bearer key: only its SHA-256 is kept. ``expires_at`` None: it lasts until it is revoked."""
+    """A bearer key; only its SHA-256 is stored. ``expires_at`` None means valid until revoked."""
 
     key_id: str
     name: str
@@ -32,13 +32,13 @@ class ApiKey:
     expires_at: datetime | None = None
 
     def opens(self, now: datetime) -> bool:
-        """Whether it may be used at ``now``."""
+        """Whether the key is valid at ``now``: neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A sign-in on the pages with a key: only the SHA-256 of its token is kept."""
+    """A browser session that was opened with a key. Only the SHA-256 of its token is stored."""
 
     sha256: str
     key_id: str
@@ -48,7 +48,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """One request under an ``Idempotency-Key``: everything that it stores is stored under this name."""
+    """An ``Idempotency-Key`` of a team on one route. Ids that the request creates are recorded under it."""
 
     team: str
     key: str
@@ -57,7 +57,10 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the key, its team and scopes; ``claim``: under which idempotency key, if any."""
+    """The caller of a use case: the key, its team and its scopes.
+
+    ``claim`` is the idempotency key of the request, if it has one.
+    """
 
     key_id: str
     team: str
@@ -67,7 +70,7 @@ class Caller:
 
     @property
     def called(self) -> str:
-        """What people know the key by."""
+        """The key's name, or its id if it has no name."""
         return self.name or self.key_id
 
     def may(self, scope: Scope) -> bool:
@@ -75,7 +78,7 @@ class Caller:
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def sees(self, team: str) -> bool:
-        """Whether objects of ``team`` exist for this caller."""
+        """Whether the caller may see objects of ``team``."""
         return Scope.ADMIN in self.scopes or team == self.team
 
 
@@ -95,7 +98,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class RememberedAnswer:
-    """The first answer under an idempotency key; ``status`` None: still being made."""
+    """The first answer to an idempotency key. ``status`` is None while the request is still running."""
 
     team: str
     key: str

@@ -1,4 +1,4 @@
-"""Copies of frozen dataclasses with slots: what ``dataclasses.replace`` gives, several times faster. Pure."""
+"""A faster ``dataclasses.replace`` for frozen dataclasses with slots. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Setter = Callable[[object, object], None]
 
 
 def copy_with(value: Value, **changes: object) -> Value:
-    """``value`` with other values in some fields; KeyError for a field that it does not have.
+    """A copy of ``value`` with some fields changed. Raises KeyError for an unknown field.
 
-    Neither ``__init__`` nor ``__post_init__`` runs: every other field is already what they made of it.
+    Neither ``__init__`` nor ``__post_init__`` runs, so the changed fields are not validated.
     """
     values_of, setters, setter_of = _parts(cast("Hashable", type(value)))
     copied = object.__new__(type(value))
@@ -28,7 +28,7 @@ def copy_with(value: Value, **changes: object) -> Value:
 
 @cache
 def _parts(kind: Any) -> tuple[Callable[[object], tuple[object, ...]], tuple[Setter, ...], dict[str, Setter]]:
-    """How the fields of ``kind`` are read and written; ``kind`` has slots and two fields or more."""
+    """A getter of all fields of ``kind``, and their setters. ``kind`` needs slots and at least two fields."""
     names = [field.name for field in fields(kind)]
     setter_of: dict[str, Setter] = {name: getattr(kind, name).__set__ for name in names}
     return attrgetter(*names), tuple(setter_of.values()), setter_of

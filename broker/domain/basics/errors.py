@@ -3,25 +3,25 @@
 BrokerError
 ├── InputError                 bad input; carries one or more FieldProblem
 ├── NotFound                   the named thing does not exist (for this team)
-├── Conflict                   the state of the thing forbids the wish
-│   ├── StalePlan              prices moved past the tolerance, or an offer went away
-│   ├── TooManyPlans           a team has as much on its way as it may
-│   ├── OverQuota              more of a provider would be held than a quota allows
-│   ├── ConcurrentChange       somebody else wrote the row first
-│   ├── IdempotencyMismatch    one key, two bodies
-│   └── StillAtWork            the first request under a key has not answered yet
-├── ApprovalRequired           a policy asks for finance's word first
-│   ├── ApprovalLapsed         it was given, and the plan costs more since
-│   └── PlanRejected           it was refused
+├── Conflict                   the object's current state forbids the request
+│   ├── StalePlan              prices moved beyond the tolerance, or an offer is no longer on sale
+│   ├── TooManyPlans           the team has reached its limit of queued and running plans
+│   ├── OverQuota              the order would exceed a quota at a provider
+│   ├── ConcurrentChange       another writer changed the row first
+│   ├── IdempotencyMismatch    one idempotency key came with two different bodies
+│   └── StillAtWork            the first request with this idempotency key is still running
+├── ApprovalRequired           a policy requires finance to approve first
+│   ├── ApprovalLapsed         the plan was approved, but it has changed or costs more since
+│   └── PlanRejected           finance rejected the plan
 ├── OverBudget                 the plan costs more than the budget allows
 ├── NotAuthenticated           no key, or an unknown one
 ├── NotPermitted               the key lacks a scope
 ├── StoreTooNew                the database was written by a newer version
 ├── StoreUnavailable           the database does not answer, or is locked by another program
 ├── PlanInvalid                the planner's own result failed the independent check: a defect
-├── PlannerDied                the process that made a plan ended before it was done
-│   └── PlannerOutOfMemory     it needed more memory than it may use
-└── ProviderError              a provider failed; ``retryable`` says whether waiting may help
+├── PlannerDied                the planner's process ended before the plan was finished
+│   └── PlannerOutOfMemory     the planner needed more memory than it may use
+└── ProviderError              a provider failed; ``retryable`` says whether a later try may succeed
 ├── ProviderUnavailable    timeout, connection, 5xx, breaker open
 ├── RateLimited            carries ``retry_after_s``
 ├── PayloadUnreadable      the answer is not what the provider documents
@@ -29,11 +29,11 @@ BrokerError
 ├── InsufficientCapacity   no stock for the order
 ├── QuotaExceeded          our account's limit
 ├── OrderRejected          the provider refuses the order as it stands
-├── PriceAboveLimit        it asks, or charges, more than the order allows
-├── ReleaseRefused         not now (still provisioning) or never (a block)
-├── LeaseNotFound          already gone: success of a release
-├── LeasesUnreadable       the list of what we hold cannot be read: nothing is known of it
-└── OutcomeUnknown         a buy may or may not have happened
+├── PriceAboveLimit        the provider's price is above the order's limit
+├── ReleaseRefused         not possible now (still provisioning) or ever (a prepaid block)
+├── LeaseNotFound          the lease is already gone; for a release this is success
+├── LeasesUnreadable       the provider's list of our leases cannot be read
+└── OutcomeUnknown         the order may or may not have been carried out
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from typing import Self
 
 
 class BrokerError(Exception):
-    """Root of every error that the product raises on purpose.
+    """Base class of every error that the product raises on purpose.
 
-    ``facts``: what else its problem document says, by member name. ``problems``: the fields at fault.
+    ``facts`` are extra members of the RFC 9457 problem document. ``problems`` are the fields at fault.
     """
 
     facts: Mapping[str, object] = MappingProxyType({})
     problems: tuple[FieldProblem, ...] = ()
 
     def naming(self, *problems: FieldProblem) -> Self:
-        """The same error, which names fields."""
+        """Sets the fields at fault, and returns the error."""
         self.problems = problems
         return self
 
     def __reduce__(self) -> tuple[Callable[..., BrokerError], tuple[object, ...]]:
-        """Comes back whole from another process, whatever its constructor asks for."""
+        """Pickles the error without calling its constructor again, whose parameters differ by class."""
         return _whole, (type(self), self.args, self.__dict__)
 
 
@@ -73,10 +73,10 @@ def _whole(kind: type[BrokerError], args: tuple[object, ...], members: Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One wrong field: where it is, what stood there, what was expected.
+    """One wrong field: where it is, the value found, and the value expected.
 
-    ``pointer`` is a JSON pointer into the input (``/workloads/0/deadline``); ``line`` and
-    ``column`` are 1-based places in the source text when it was text.
+    ``pointer`` is a JSON pointer into the input (``/workloads/0/deadline``). ``line`` and ``column`` count
+    from 1 in the source text; they are None if the input was not text.
     """
 
     pointer: str
@@ -91,7 +91,7 @@ class FieldProblem:
 
 
 class InputError(BrokerError):
-    """Input that cannot be used, with every problem that was found."""
+    """The input is invalid. The error carries every problem that was found."""
 
     def __init__(self, source: str, problems: tuple[FieldProblem, ...]) -> None:
         self.source = source
@@ -100,7 +100,7 @@ class InputError(BrokerError):
 
 
 class NotFound(BrokerError):
-    """Nothing of that kind and name exists, or it belongs to another team."""
+    """No object of that kind and name exists, or it belongs to another team."""
 
     def __init__(self, kind: str, name: str, hint: str = "") -> None:
         self.kind = kind
@@ -109,17 +109,17 @@ class NotFound(BrokerError):
 
 
 class Conflict(BrokerError):
-    """The wish is well formed, but the state of the thing forbids it."""
+    """The request is valid, but the object's current state forbids it."""
 
 
 class StalePlan(Conflict):
-    """The market moved past the plan's tolerance since it was made."""
+    """The market moved beyond the plan's price tolerance after the plan was made."""
 
 
 class TooManyPlans(Conflict):
-    """A team has as many plans, or as many workloads in them, queued or running as ``setting`` allows.
+    """The request would exceed the team's limit of queued and running plans, or of workloads in them.
 
-    ``found`` in ``unit`` with what was asked for; ``retry_after_s``: when it is worth while to ask again.
+    ``found`` is the count in ``unit``, this request included. ``retry_after_s`` says when to try again.
     """
 
     def __init__(
@@ -135,15 +135,15 @@ class TooManyPlans(Conflict):
             "retry_after_s": retry_after_s,
         }
         super().__init__(
-            f"team {team} would have {found:,} {unit} queued or running, and {setting} allows {allowed:,}: "
-            "wait until a plan is made, or cancel one"
+            f"team {team} would have {found:,} {unit} queued or running, but {setting} allows {allowed:,}; "
+            "wait until a plan is finished, or cancel one"
         )
 
 
 class OverQuota(Conflict):
-    """More of a provider would be held at an instant than a quota of ours allows; nothing was bought.
+    """The order would exceed one of our quotas at a provider at some instant; nothing was bought.
 
-    ``found`` and ``allowed`` in ``unit`` (GPUs or nodes), what is held already included.
+    ``found`` and ``allowed`` are in ``unit`` (GPUs or nodes) and include what is held already.
     """
 
     def __init__(self, provider: str, unit: str, found: int, allowed: int, words: str) -> None:
@@ -156,44 +156,44 @@ class OverQuota(Conflict):
 
 
 class ConcurrentChange(Conflict):
-    """The row's version is not the one that was read."""
+    """Another writer changed the row after it was read."""
 
 
 class LeadershipLost(BrokerError):
-    """Another process leads now: what this one was about to write as the leader is not written."""
+    """Another process has become the leader, so this process's write was refused."""
 
 
 class IdempotencyMismatch(Conflict):
-    """An idempotency key came again with another body."""
+    """An idempotency key was sent again with a different body."""
 
 
 class StillAtWork(Conflict):
-    """The first request under an idempotency key has not answered yet; ask again shortly."""
+    """The first request with this idempotency key is still running; try again shortly."""
 
 
 class ApprovalRequired(BrokerError):
-    """A plan over the policy's limit waits for ``spend:approve``."""
+    """The plan is above the approval limit and must be approved by a key with ``spend:approve``."""
 
 
 class ApprovalLapsed(ApprovalRequired):
-    """What was approved is not what would be bought now; ``why`` says what changed."""
+    """The plan was approved, but it is no longer what would be bought. ``why`` says what changed."""
 
     def __init__(self, plan_id: str, why: str) -> None:
         self.plan_id = plan_id
         self.why = why
-        super().__init__(f"plan {plan_id} was approved, but {why}: it has to be approved again")
+        super().__init__(f"plan {plan_id} was approved, but {why}; it must be approved again")
 
 
 class PlanRejected(ApprovalRequired):
-    """Finance said no to the plan."""
+    """Finance rejected the plan."""
 
 
 class OverBudget(BrokerError):
-    """The plan costs more than the team's budget leaves."""
+    """The plan costs more than what is left of the team's budget."""
 
 
 class NotAuthenticated(BrokerError):
-    """No bearer key, or one that is unknown, expired or revoked."""
+    """The request has no bearer key, or its key is unknown, expired or revoked."""
 
 
 class NotPermitted(BrokerError):
@@ -205,42 +205,45 @@ class StoreTooNew(BrokerError):
 
 
 class StoreUnavailable(BrokerError):
-    """The database does not answer, or stays locked; trying again later may help."""
+    """The database does not answer, or another program locks it; a later try may succeed."""
 
 
 class PlanInvalid(BrokerError):
-    """A plan that was just made fails the independent check; carries every violation."""
+    """A new plan fails the independent check. The error carries every violation."""
 
     def __init__(self, violations: tuple[str, ...]) -> None:
         self.violations = violations
-        super().__init__("the plan fails its own check: " + "; ".join(violations))
+        super().__init__("the plan fails the independent check: " + "; ".join(violations))
 
 
 class PlannerDied(BrokerError):
-    """The process that made a plan ended before it was done; the next plan has a new one."""
+    """The planner's process ended before the plan was finished. The next plan starts a new process."""
 
 
 class PlannerOutOfMemory(PlannerDied):
-    """A plan needs more memory than its process may use. ``found`` says what was seen; ``limit_gib``."""
+    """Planning needs more memory than its process may use.
+
+    ``found`` describes the memory use that was observed; ``limit_gib`` is the limit in GiB.
+    """
 
     def __init__(self, found: str, limit_gib: float) -> None:
         self.found = found
         self.limit_gib = limit_gib
         self.facts = {"limit_gib": limit_gib, "setting": "BROKER_PLANNER_MEMORY_GIB"}
         super().__init__(
-            f"planning needs more memory than a process may use: {found}, the limit is {limit_gib:g} GiB; "
+            f"planning needs more memory than its process may use: {found}, the limit is {limit_gib:g} GiB; "
             "plan fewer workloads in one document, or raise BROKER_PLANNER_MEMORY_GIB"
         )
 
 
 class ProviderError(BrokerError):
-    """A provider failed or refused. ``provider`` names it; ``retryable`` says if waiting may help."""
+    """A provider failed or refused. ``retryable`` says whether a later try may succeed."""
 
     retryable = False
     endpoint: str | None = None
-    """Method and path of the call that failed, where an answer of it says so."""
+    """Method and path of the call that failed; None if there was no HTTP answer."""
     status: int | None = None
-    """Its HTTP status."""
+    """HTTP status of that call."""
 
     def __init__(self, provider: str, message: str, *, request_id: str | None = None) -> None:
         self.provider = provider
@@ -248,7 +251,7 @@ class ProviderError(BrokerError):
         super().__init__(f"{provider}: {message}")
 
     def saying(self, message: str, facts: Mapping[str, object]) -> Self:
-        """The same error in other words, with other facts."""
+        """A copy of the error with another message and other facts."""
         same = type(self).__new__(type(self))
         same.__dict__.update(self.__dict__)
         same.args = (f"{self.provider}: {message}",)
@@ -257,9 +260,9 @@ class ProviderError(BrokerError):
 
 
 class ProviderUnavailable(ProviderError):
-    """Timeout, refused or reset connection, 5xx, or an open breaker, on a call without effect.
+    """A call failed without effect: timeout, refused or reset connection, 5xx, or an open circuit breaker.
 
-    ``until``: before then an open breaker sends nothing; None where only the provider knows.
+    ``until`` is when an open circuit breaker lets calls through again; None for other failures.
     """
 
     retryable = True
@@ -272,7 +275,7 @@ class ProviderUnavailable(ProviderError):
 
 
 class RateLimited(ProviderError):
-    """Too many calls. ``retry_after_s`` is the provider's own wish, or None."""
+    """Too many calls. ``retry_after_s`` is the wait that the provider asked for, or None."""
 
     retryable = True
 
@@ -282,7 +285,7 @@ class RateLimited(ProviderError):
 
 
 class PayloadUnreadable(ProviderError):
-    """The answer as a whole is not what the provider documents (single rows are *rejected* instead)."""
+    """The whole answer does not have the documented form. (Single unreadable rows are *rejected* instead.)"""
 
 
 class CredentialsRejected(ProviderError):
@@ -290,11 +293,11 @@ class CredentialsRejected(ProviderError):
 
 
 class InsufficientCapacity(ProviderError):
-    """No stock for this order now."""
+    """The provider has no stock for this order now."""
 
 
 class QuotaExceeded(ProviderError):
-    """Our account may not hold more."""
+    """The order exceeds the provider's limit for our account."""
 
 
 class OrderRejected(ProviderError):
@@ -302,9 +305,9 @@ class OrderRejected(ProviderError):
 
 
 class PriceAboveLimit(ProviderError):
-    """The provider asks, or charges, more per node-hour than the order allows.
+    """The provider's price per node-hour, quoted or charged, is above the order's limit.
 
-    ``asks_usd_per_node_hour`` is that price, None where the provider does not say it.
+    ``asks_usd_per_node_hour`` is that price; None if the provider does not state it.
     """
 
     def __init__(
@@ -320,7 +323,7 @@ class PriceAboveLimit(ProviderError):
 
 
 class ReleaseRefused(ProviderError):
-    """The provider will not end it now. ``forever`` when it never will (a block that ends by itself)."""
+    """The provider refuses to end the lease: not yet or, with ``forever``, never (a prepaid block)."""
 
     def __init__(self, provider: str, message: str, *, forever: bool) -> None:
         self.forever = forever
@@ -329,17 +332,17 @@ class ReleaseRefused(ProviderError):
 
 
 class LeaseNotFound(ProviderError):
-    """The provider knows no such lease (any more)."""
+    """The provider does not know this lease, or no longer knows it."""
 
 
 class LeasesUnreadable(ProviderError):
-    """The list of what is held there cannot be read, so that nobody knows what is there and what is gone.
+    """The provider's list of our leases cannot be read, so it is unknown which of them still exist.
 
-    Its endpoint is not there (404), is retired (410), refuses the question, or answers in another form.
+    Its endpoint is missing (404) or retired (410), refuses the request, or answers in an unknown form.
     """
 
 
 class OutcomeUnknown(ProviderError):
-    """The order was sent and the answer was lost: look before you act again."""
+    """The order was sent but its answer was lost. Look whether it was carried out before you repeat it."""
 
     retryable = True

@@ -1,4 +1,4 @@
-"""What the performance core expects of a workload on a SKU."""
+"""The predicted performance of a workload on a SKU."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Estimate:
 
     Training: ``step_s mfu tokens_per_s hours memory_gb_per_gpu communication_share
     checkpoint_share goodput``. Serving and batch: ``requests_per_s_per_replica ttft_p95_ms
-    itl_p95_ms tokens_per_s memory_gb_per_gpu kv_tokens usd_per_million_tokens cold_start_s``; without
-    ``itl_p95_ms`` where answers are one token.
+    itl_p95_ms tokens_per_s memory_gb_per_gpu kv_tokens usd_per_million_tokens cold_start_s``. If every
+    answer is a single token, ``itl_p95_ms`` is absent.
     """
 
     value: Mapping[str, float] = field(hash=False)

@@ -1,4 +1,4 @@
-"""Files of spend that take a while to write: asked for, written in the background, fetched when done."""
+"""Spend exports that are written in the background and downloaded when they are done."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 LONGEST = timedelta(minutes=15)
-"""After this much nobody writes it any more: the process that did has ended."""
+"""A job that runs longer than this has failed: its process has ended."""
 KEPT = timedelta(days=1)
 
 
 class ExportState(StrEnum):
-    """Whether a file is there."""
+    """State of an export job."""
 
     RUNNING = "running"
     DONE = "done"
@@ -21,7 +21,7 @@ class ExportState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExportJob:
-    """One file, of one team's view. ``manifest``: what it is, as JSON text, once it is there."""
+    """One exported file with one team's data. ``manifest`` describes the finished file as JSON text."""
 
     export_id: str
     team: str
@@ -33,7 +33,7 @@ class ExportJob:
     problem: str | None = None
 
     def state_at(self, now: datetime) -> ExportState:
-        """Its state; a file that is written for longer than LONGEST is not written any more."""
+        """The state at ``now``; a job that has run for longer than LONGEST has failed."""
         if self.state is ExportState.RUNNING and now - self.started_at > LONGEST:
             return ExportState.FAILED
         return self.state

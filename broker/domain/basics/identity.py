@@ -1,4 +1,4 @@
-"""Names that the broker makes: ids that sort by time, and the tags that its leases carry."""
+"""Ids that sort by time, and the tags by which the broker recognises its leases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH = 26
 _ROOM_FOR_STEPS = len("-999-99")
 _FEWEST_LETTERS = 9
-"""Of a short name: 45 bits, so that of 100,000 reservations two share one with a chance of 0.01 %."""
+"""Shortest digest: 45 bits. Among 100,000 reservations two collide with a probability of 0.01 %."""
 
 
 def make_id(prefix: str, at: datetime, entropy: bytes) -> str:
@@ -23,7 +23,7 @@ def make_id(prefix: str, at: datetime, entropy: bytes) -> str:
 
 
 def made_at(made_id: str) -> datetime | None:
-    """When ``make_id`` made it; None for what it did not make."""
+    """When ``make_id`` made this id; None for any other text."""
     letters = made_id.rpartition("-")[2]
     try:
         found = ULID.from_str(letters)
@@ -37,8 +37,9 @@ def make_tag(
 ) -> str:
     """The tag of one provider call: ``broker-<install>-<reservation>-<ordinal>-<attempt>``.
 
-    ``longest``: how many characters the provider keeps of it. Where unit 999 at attempt 99 would have more,
-    a digest stands for the reservation in the tags of all its units. ValueError where even that has no room.
+    ``longest`` is the number of characters that the provider keeps. If the tag of unit 999 at attempt 99
+    would be longer, the tags of all units carry a digest of the reservation id. Raises ValueError if even
+    the digest does not fit.
     """
     mine = f"broker-{install_id}-"
     if longest is not None and len(mine + reservation_id) + _ROOM_FOR_STEPS > longest:
@@ -47,14 +48,16 @@ def make_tag(
 
 
 def stands_for(name: str, reservation_id: str) -> bool:
-    """Whether ``name``, out of a tag, means that reservation: its id, or a digest of it."""
+    """Whether ``name``, taken from a tag, is the id of this reservation or a digest of that id."""
     return name in (reservation_id, _short_name(reservation_id, max(len(name), _FEWEST_LETTERS)))
 
 
 def _short_name(reservation_id: str, letters: int) -> str:
     """A digest of at most ``letters`` letters and digits."""
     if letters < _FEWEST_LETTERS:
-        raise ValueError(f"{letters} characters cannot tell reservations apart, {_FEWEST_LETTERS} can")
+        raise ValueError(
+            f"a tag has room for {letters} characters of the reservation id, but needs {_FEWEST_LETTERS}"
+        )
     number = int.from_bytes(hashlib.sha256(reservation_id.encode()).digest(), "big")
     digits = []
     for _ in range(min(letters, _LENGTH)):
@@ -64,18 +67,18 @@ def _short_name(reservation_id: str, letters: int) -> str:
 
 
 def next_tag(tag: str) -> str:
-    """The tag of the next attempt at what ``tag`` was for; a used token may give a dead lease back."""
+    """The tag of the next attempt. An attempt needs a new tag: the old one may return a dead lease."""
     stem, attempt = tag.rsplit("-", 1)
     return f"{stem}-{int(attempt) + 1}"
 
 
 def stem_of(tag: str) -> str:
-    """What the tags of all units and attempts of one reservation begin with."""
+    """The prefix that the tags of all units and attempts of one reservation share."""
     return tag.rsplit("-", 2)[0] + "-"
 
 
 def reservation_of(tag: str, install_id: str) -> str:
-    """The id of the reservation that a tag of ours was made for, or what stands for it in a short tag."""
+    """The reservation id in one of our tags, or its digest in a short tag."""
     return tag.removeprefix(f"broker-{install_id}-").rsplit("-", 2)[0]
 
 

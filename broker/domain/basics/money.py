@@ -1,4 +1,4 @@
-"""Money: exact decimals in memory, integer micro-dollars at rest, cents in a bill."""
+"""Money: exact decimals in memory, integer micro-dollars in the database, whole cents on a bill."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ def split_cents(total_usd: Decimal, weights: Sequence[Decimal] | Sequence[int]) 
 
 
 def split_whole(total: int, weights: Sequence[Decimal] | Sequence[int]) -> tuple[int, ...]:
-    """``total`` split by ``weights`` into whole numbers that sum to it exactly, as ``split_cents`` does."""
+    """``total`` split by ``weights`` into integers that sum to it exactly, by largest remainder.
+
+    Raises ValueError without weights.
+    """
     if not weights:
-        raise ValueError("a sum is split over at least one weight")
+        raise ValueError("splitting a total needs at least one weight")
     wholes = _as_whole(weights)
     divisor = sum(wholes)
     if divisor == 0:
@@ -51,7 +54,7 @@ def split_whole(total: int, weights: Sequence[Decimal] | Sequence[int]) -> tuple
 
 
 def _as_whole(weights: Sequence[Decimal] | Sequence[int]) -> list[int]:
-    """Whole numbers in the same proportions: many times faster to divide by than decimals."""
+    """Integers in the proportions of ``weights``: dividing by them is many times faster than by decimals."""
     if all(isinstance(weight, int) for weight in weights):
         return [int(weight) for weight in weights]
     exact = [Decimal(weight) for weight in weights]
@@ -71,12 +74,12 @@ def usd_words(usd: Decimal) -> str:
 
 
 def price_words(usd_per_hour: Decimal) -> str:
-    """A price as people read it: four significant digits, and never less than the cent (``$2.906``)."""
+    """A price as people read it: four significant digits, and at least whole cents (``$2.906``)."""
     return f"${price_figure(usd_per_hour)}"
 
 
 def price_figure(usd_per_hour: Decimal) -> str:
-    """``price_words`` where a column's head says that it is USD (``2.906``)."""
+    """``price_words`` without the dollar sign (``2.906``), for columns in USD."""
     places = max(2, 3 - usd_per_hour.adjusted()) if usd_per_hour else 2
     whole, _, part = f"{usd_per_hour:,.{places}f}".partition(".")
     return f"{whole}.{part[:2]}{part[2:].rstrip('0')}"

@@ -1,4 +1,4 @@
-"""The cold start of an ordered replica, part by part: pure."""
+"""The parts of a replica's cold start, from the order to the first token. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLD_START = "cold_start_s"
 
 
 class LaunchBasis(StrEnum):
-    """Whence the time of a launch: our own launches, the seller's word, or an assumption."""
+    """Source of a launch time: measured on our own launches, stated by the provider, or assumed."""
 
     MEASURED = "measured"
     STATED = "stated"
@@ -21,11 +21,11 @@ class LaunchBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeLaunch:
-    """``launch_s``: seconds from the order to a node that runs, the median.
+    """How long a node takes from the order until weights can be loaded.
 
-    ``image_s``: seconds until the engine's image is on it; None where nobody looked that up yet.
-    ``weights_gbyte_s``: gigabytes (10⁹ bytes) of weights a second that come to it over the network; None:
-    they lie there already.
+    ``launch_s`` is the median time in seconds from the order to a running node. ``image_s`` is the time in
+    seconds to pull the engine's image; None if it is not known yet. ``weights_gbyte_s`` is the download rate
+    of weights in GB (10⁹ bytes) per second; None if the weights are on the node already.
     """
 
     launch_s: float
@@ -35,24 +35,27 @@ class NodeLaunch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it tells of image and weights too, as a market document may."""
+        """Whether the image and weights are known too, as in some market documents."""
         return self.image_s is not None
 
     @property
     def before_weights_s(self) -> float:
-        """Seconds until weights can be fetched."""
+        """Seconds from the order until the download of weights can begin."""
         return self.launch_s + (self.image_s or 0.0)
 
     @property
     def weights_s_per_gb(self) -> float:
-        """Seconds that a gigabyte of weights takes to come."""
+        """Seconds to download a gigabyte of weights; 0 if they are on the node already."""
         return 1 / self.weights_gbyte_s if self.weights_gbyte_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """Seconds from the order to the first token: the node runs, has the image, has the weights on its disk,
-    and the engine has loaded them and answers. ``basis``: whence ``launch_s``."""
+    """Seconds from the order to the first token, in four parts.
+
+    The node starts (``launch_s``), pulls the image (``image_s``) and downloads the weights (``weights_s``);
+    then the engine loads them (``engine_s``). ``basis`` is the source of ``launch_s``.
+    """
 
     launch_s: float
     image_s: float
@@ -62,12 +65,12 @@ class ColdStart:
 
     @property
     def whole_s(self) -> float:
-        """All of it."""
+        """The sum of the four parts, in seconds."""
         return self.launch_s + self.image_s + self.weights_s + self.engine_s
 
 
 def cold_start_of(launch: NodeLaunch | None, weights_gb: float, engine_s: float) -> ColdStart | None:
-    """The parts for a replica whose model has ``weights_gb``; None where nothing is known of the launch."""
+    """The cold start of a replica whose weights are ``weights_gb``; None if the launch time is unknown."""
     if launch is None:
         return None
     weights_s = weights_gb * launch.weights_s_per_gb
@@ -75,8 +78,10 @@ def cold_start_of(launch: NodeLaunch | None, weights_gb: float, engine_s: float)
 
 
 def with_launch(estimate: Estimate, cold: ColdStart | None) -> Estimate:
-    """The engine's ``estimate`` with the whole cold start in it. Its interval is as wide as the engine's:
-    nobody tells how far launches scatter."""
+    """``estimate`` with the time before the engine starts added to its cold start.
+
+    The interval keeps the width of the engine's interval, since the spread of launch times is unknown.
+    """
     if cold is None:
         return estimate
     before_s = cold.whole_s - cold.engine_s

@@ -1,4 +1,4 @@
-"""Lists that are read part by part."""
+"""Pages of long lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A part of a list, and the cursor of the next part (None: the end)."""
+    """One page of a list, and the cursor of the next page; None on the last page."""
 
     items: tuple[T, ...]
     next_cursor: str | None

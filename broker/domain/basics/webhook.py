@@ -1,7 +1,7 @@
-"""Webhooks: where a team wants to be told, what is told, and how it is signed and tried again.
+"""Webhooks: addresses, events, signatures and retries.
 
-Form and signature: Standard Webhooks 1.0 (standardwebhooks.com). Delivery is at least once; ``webhook-id``
-stays the same over all tries of an event.
+Form and signature follow Standard Webhooks 1.0 (standardwebhooks.com). Delivery is at least once;
+``webhook-id`` is the same for all attempts at one event.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ FAMILIES = (
     "spend",
     "webhook",
 )
-"""What stands before the dot in the name of an event."""
+"""The part of an event's name before the dot."""
 TRIES_AFTER = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
-"""Waits before the second try and later ones; after the last the event is given up."""
+"""Waits before the second attempt and each later one. After the last attempt the event is given up."""
 
 
 def can_match(pattern: str) -> bool:
-    """Whether some event may have a name of this pattern."""
+    """Whether ``pattern`` can match the name of any event."""
     head = pattern.split(".", 1)[0]
     return any(fnmatchcase(family, head) for family in FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An address of a team (an administrator's: of ALL_TEAMS).
+    """A webhook of a team. An administrator's webhook has the team ALL_TEAMS.
 
-    ``events``: patterns such as ``plan.*``. ``disabled_at``: it answered 410.
+    ``events`` are name patterns such as ``plan.*``. ``disabled_at`` is when the address answered 410 (gone).
     """
 
     webhook_id: str
@@ -61,7 +61,7 @@ class Webhook:
     disabled_at: datetime | None = None
 
     def wants(self, event: OutboxEvent) -> bool:
-        """Whether an event is to be sent: of a name that was asked for, and not of before."""
+        """Whether to send ``event``: its name matches, and the webhook existed and was not disabled."""
         if self.disabled_at is not None or event.at < self.created_at:
             return False
         return any(fnmatchcase(event.event, pattern) for pattern in self.events)
@@ -69,7 +69,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """One change, stored with it. ``event_id`` counts up."""
+    """One change of an object, stored in the same transaction as the change. ``event_id`` increases."""
 
     event_id: int
     at: datetime
@@ -82,7 +82,7 @@ class OutboxEvent:
 
 
 class DeliveryState(StrEnum):
-    """Where the sending of one event to one webhook stands."""
+    """State of the delivery of one event to one webhook."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -91,7 +91,7 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event for one webhook: the text that is signed and sent, and when it is tried next."""
+    """The delivery of one event to one webhook: the text to sign and send, and when to try next."""
 
     event_id: int
     webhook_id: str
@@ -105,7 +105,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class MoneyChange:
-    """What an object is expected to cost altogether, before and after; ``owed_usd``: of it, so far."""
+    """The expected total cost of an object before and after a change.
+
+    ``owed_usd`` is the cost that has accrued so far.
+    """
 
     before_usd: Decimal | None
     after_usd: Decimal
@@ -113,20 +116,20 @@ class MoneyChange:
 
     @property
     def change_usd(self) -> Decimal:
-        """After less before; all of it where there was nothing before."""
+        """``after_usd`` minus ``before_usd``; a missing ``before_usd`` counts as zero."""
         return self.after_usd - (self.before_usd or Decimal(0))
 
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """What came of a try: the status (None: no answer), and what is wrong with it (empty: nothing)."""
+    """The result of one attempt: the HTTP status (None without an answer), and the error (empty if none)."""
 
     status: int | None
     error: str
 
 
 def make_secret(entropy: bytes) -> str:
-    """A signing secret of SECRET_BYTES random bytes."""
+    """The text form of a signing secret. ``entropy`` is SECRET_BYTES random bytes."""
     return SECRET_PREFIX + base64.b64encode(entropy).decode()
 
 
@@ -140,5 +143,5 @@ def sign(secret: str, message_id: str, at: datetime, body: str) -> dict[str, str
 
 
 def next_try(attempts: int, now: datetime) -> datetime | None:
-    """When to try again after ``attempts`` failures; None: given up."""
+    """When to try again after ``attempts`` failures; None if the delivery is given up."""
     return now + TRIES_AFTER[attempts - 1] if attempts <= len(TRIES_AFTER) else None

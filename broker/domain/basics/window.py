@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 
 def require_utc(instant: datetime, name: str) -> datetime:
-    """``instant`` in UTC; naive times are refused by name."""
+    """``instant`` in UTC. Raises ValueError with ``name`` for a time without a time zone."""
     if instant.tzinfo is UTC:
         return instant
     if instant.tzinfo is None:
-        raise ValueError(f"{name} must carry a time zone, found naive {instant.isoformat()}")
+        raise ValueError(f"{name} must have a time zone, but {instant.isoformat()} has none")
     return instant.astimezone(UTC)
 
 
@@ -26,11 +26,10 @@ class Window:
         object.__setattr__(self, "start", require_utc(self.start, "start"))
         object.__setattr__(self, "end", require_utc(self.end, "end"))
         if self.end <= self.start:
-            raise ValueError(f"a window must end after it starts, found {self.start} to {self.end}")
+            raise ValueError(f"a window must end after it starts; this one is {self.start} to {self.end}")
 
     @property
     def duration(self) -> timedelta:
-        """Length of the window."""
         return self.end - self.start
 
     @property
@@ -39,22 +38,22 @@ class Window:
         return self.duration / timedelta(hours=1)
 
     def contains(self, instant: datetime) -> bool:
-        """Whether ``instant`` lies in ``[start, end)``."""
+        """Whether ``instant`` is in ``[start, end)``."""
         return self.start <= instant < self.end
 
     def overlaps(self, other: Window) -> bool:
-        """Whether both share an instant."""
+        """Whether both windows share an instant."""
         return self.start < other.end and other.start < self.end
 
     def intersection(self, other: Window) -> Window | None:
-        """The shared part, or None."""
+        """The window that both share; None if they do not overlap."""
         start, end = max(self.start, other.start), min(self.end, other.end)
         return Window(start, end) if start < end else None
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Time as somebody asked for it; ``end`` None: until released."""
+    """The time that was requested. ``end`` None means until released."""
 
     start: datetime
     end: datetime | None
@@ -66,7 +65,7 @@ class Wish:
 
     @property
     def window(self) -> Window | None:
-        """The wish as a window; None without an end."""
+        """The requested time as a window; None without an end, or if the end is not after the start."""
         return Window(self.start, self.end) if self.end is not None and self.start < self.end else None
 
 
@@ -82,13 +81,12 @@ class Segment:
         object.__setattr__(self, "start", require_utc(self.start, "start"))
         object.__setattr__(self, "end", require_utc(self.end, "end"))
         if self.end <= self.start:
-            raise ValueError(f"a segment must end after it starts, found {self.start} to {self.end}")
+            raise ValueError(f"a segment must end after it starts; this one is {self.start} to {self.end}")
         if self.nodes <= 0:
-            raise ValueError(f"a segment holds at least one node, found {self.nodes}")
+            raise ValueError(f"a segment must hold at least one node; this one holds {self.nodes}")
 
     @property
     def window(self) -> Window:
-        """The time that the segment covers."""
         return Window(self.start, self.end)
 
     @property

@@ -1,4 +1,4 @@
-"""What is held: reservations, the orders behind them, quotas, and what sellers answered.
+"""Reservations: their state machine, orders, quotas, prices, and launch statistics.
 
 It imports ``planning`` and the rooms below it. Begin with ``reservation``, then ``holding_orders``.
 """

@@ -1,4 +1,4 @@
-"""From placements to what must be bought: intents, their order, their units, and what forbids them."""
+"""From a plan's placements to orders: intents, the order of buying, units, price limits and free stock."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FOREVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """``nodes`` nodes of ``offer`` wanted over ``[start, end)``; ``end`` None: until released.
+    """``nodes`` nodes of ``offer`` to buy for ``[start, end)``; ``end`` None means until released.
 
-    ``requested``: what was asked for before it was snapped to the seller's grid; None: the same.
-    ``limit_usd_per_node_hour``: the most that the seller may charge; None: whatever it asks.
+    ``requested`` is the time asked for, if snapping to the provider's grid changed it.
+    ``limit_usd_per_node_hour`` is the highest price to accept; None sets no limit.
     """
 
     offer: Offer
@@ -38,36 +38,36 @@ class Intent:
 
 
 def leaves_cheaply(offer: Offer) -> bool:
-    """Whether giving back what was just bought costs an hour at most."""
+    """Whether an immediate release costs at most one hour."""
     return offer.window is None and offer.min_hours <= 1
 
 
 def ends_by_itself(offer: Offer) -> bool:
-    """Whether nobody can end what is bought of ``offer`` before its time."""
+    """Whether ``offer`` is a window that cannot be ended early."""
     return offer.window is not None and offer.window.cancel is CancelRule.NEVER
 
 
 def order_at(offer: Offer, start: datetime) -> datetime:
-    """When what starts at ``start`` is to be ordered, if it is not sold ahead."""
+    """When to order capacity that starts at ``start`` and is not sold in advance."""
     return start if offer.window is None else start - offer.window.longest_wait
 
 
 def bought_later(offer: Offer, start: datetime, created_at: datetime) -> bool:
-    """Whether capacity is bought only when its time comes: windows are sold ahead, the rest is not.
+    """Whether the order must wait: windows are bought in advance, other capacity only when it starts.
 
-    A window that begins when capacity appears is ordered its longest wait before its start, not sooner:
-    else it could begin before it is of use.
+    A window that begins when capacity appears is ordered its longest wait before its start. An earlier order
+    could make it begin before it is needed.
     """
     sold_ahead = offer.window is not None and not offer.window.waits
     return not sold_ahead and order_at(offer, start) > created_at
 
 
 def buying_rank(offer: Offer, *, begins_at_once: bool = False) -> int:
-    """Place in the order of buying: 0 first.
+    """Rank in the order of buying, 0 first; what is hard to give back is bought last.
 
-    Windows that can be given back come first, as they are scarce; then what costs at most a minimum
-    term to leave; windows that only a buyer takes back, and at last those that nobody does. What may be
-    cancelled until its start belongs to the last when it ``begins_at_once``.
+    0: windows that can be cancelled (with CancelRule.UNTIL only if they do not begin at once), as they are
+    scarce. 1: hourly capacity with a minimum term of at most an hour. 2: capacity with a longer minimum
+    term. 3: windows that can only be resold. 4: windows that cannot be given back.
     """
     if offer.window is None:
         return 1 if leaves_cheaply(offer) else 2
@@ -78,7 +78,7 @@ def buying_rank(offer: Offer, *, begins_at_once: bool = False) -> int:
 
 
 def buying_order(intents: Iterable[Intent], now: datetime | None = None) -> tuple[Intent, ...]:
-    """Intents by rank, then scarcest stock, then time: what fails, fails while leaving is cheap."""
+    """Intents by rank, then scarcest stock, then start, so that a failure comes while release is cheap."""
 
     def key(intent: Intent) -> tuple[int, int, datetime, str]:
         nodes = intent.offer.stock.nodes
@@ -89,7 +89,7 @@ def buying_order(intents: Iterable[Intent], now: datetime | None = None) -> tupl
 
 
 def rank_of(reservation: Reservation) -> int:
-    """The place of ``reservation`` in the order of buying."""
+    """The rank of ``reservation`` in the order of buying."""
     at_once = reservation.start <= reservation.created_at
     return buying_rank(reservation.offer, begins_at_once=at_once)
 
@@ -101,11 +101,11 @@ def intents_of(
     patience: timedelta,
     tolerance: float | None = None,
 ) -> tuple[Intent, ...]:
-    """Every holding of ``plan`` from ``now`` on, in the order of buying.
+    """Intents for every holding of ``plan`` from ``now`` on, in the order of buying.
 
-    A node-hour may cost ``tolerance`` (a share) more than planned, whenever it is bought; None sets no limit.
-    A run whose start has just passed keeps its length and moves by the delay, at most ``patience``; a fleet
-    begins now. Raises StalePlan for what can no longer begin.
+    ``tolerance`` is the share by which the price of a node-hour may exceed the planned one; None sets no
+    limit. A run whose start has passed by at most ``patience`` is shifted by that delay and keeps its length;
+    a serving fleet starts now. Raises StalePlan if a placement can no longer start.
     """
     found = []
     for ordinal, placement in enumerate(plan.placements):
@@ -120,10 +120,10 @@ def intents_of(
 
 
 def limit_usd_per_node_hour(placement: Placement, offer: Offer, tolerance: float) -> Decimal:
-    """The most that a node-hour of ``placement`` may cost: what it was planned at, and ``tolerance`` of it.
+    """The highest price of a node-hour of ``placement``: the planned price plus the share ``tolerance``.
 
-    It comes from the ratio of its planned cost to what it costs at the offer's price. Planned costs are whole
-    cents, so that the plan may have been made at up to half a cent more.
+    The planned price is the offer's price times the planned cost over the cost at the offer's price. Half a
+    cent is added to the planned cost because it was rounded to whole cents.
     """
     now_usd = holding_cost_usd(offer, placement.segments)
     price = offer.price_usd_per_node_hour
@@ -132,7 +132,7 @@ def limit_usd_per_node_hour(placement: Placement, offer: Offer, tolerance: float
 
 
 def _wish(placement: Placement, window: Window) -> Wish | None:
-    """The part of a window in which the placement's work runs."""
+    """The part of a window that the placement uses; None outside windows."""
     use = placement.window_use
     wanted = use.wanted.intersection(window) if use is not None else None
     return Wish(wanted.start, wanted.end) if wanted is not None else None
@@ -157,8 +157,8 @@ def _begun(
     delay = now - window.start
     if offer.window is not None or delay > patience:
         raise StalePlan(
-            f"{placement.workload} was to begin at {window.start.isoformat()} on offer {offer.offer_id}, "
-            f"which has passed (now {now.isoformat()}); plan again"
+            f"{placement.workload} should have started at {window.start.isoformat()} on offer "
+            f"{offer.offer_id}, but it is {now.isoformat()} now; plan again"
         ).naming(
             FieldProblem(
                 f"/placements/{ordinal}/segments/0/start",
@@ -172,9 +172,9 @@ def _begun(
 def units_of(
     install_id: str, reservation_id: str, nodes: int, per_order: int | None, longest_tag: int | None = None
 ) -> tuple[Unit, ...]:
-    """One unit a provider call: ``nodes`` in parts of at most ``per_order`` (None: all in one).
+    """One unit per provider call, of at most ``per_order`` nodes (None: all nodes in one call).
 
-    ``longest_tag``: characters that the provider keeps of a name (None: as many as we want).
+    ``longest_tag`` is the number of characters that the provider keeps of a name; None sets no limit.
     """
     part = nodes if per_order is None else max(1, per_order)
     sizes = [part] * (nodes // part) + ([nodes % part] if nodes % part else [])
@@ -190,16 +190,16 @@ def units_of(
 
 
 def opening_state(intent: Intent, now: datetime) -> ReservationState:
-    """``scheduled`` for what is bought when its time comes, else ``pending``."""
+    """``scheduled`` if the order must wait for its time, else ``pending``."""
     later = bought_later(intent.offer, intent.start, now)
     return ReservationState.SCHEDULED if later else ReservationState.PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A placement whose price moved, or whose offer went away (``now_usd`` None).
+    """A placement whose price rose beyond the tolerance, or whose offer is gone (``now_usd`` None).
 
-    ``ordinal``: its place in the plan; ``most_usd``: what it may cost.
+    ``ordinal`` is its index in the plan; ``most_usd`` is the highest cost that the tolerance allows.
     """
 
     ordinal: int
@@ -210,7 +210,7 @@ class Drift:
     most_usd: Decimal
 
     def as_problem(self) -> FieldProblem:
-        """The placement's field that the market has left behind."""
+        """The field of the placement that no longer holds."""
         place = f"/placements/{self.ordinal}"
         if self.now_usd is None:
             return FieldProblem(f"{place}/offer_id", repr(self.offer_id), "an offer on sale; plan again")
@@ -220,7 +220,7 @@ class Drift:
     def __str__(self) -> str:
         planned = usd_words(self.planned_usd)
         if self.now_usd is None:
-            return f"offer {self.offer_id} ({self.workload}, planned at {planned}) is gone"
+            return f"offer {self.offer_id} ({self.workload}, planned at {planned}) is no longer on sale"
         return (
             f"offer {self.offer_id} ({self.workload}) was planned at {planned} "
             f"and costs {usd_words(self.now_usd)} now"
@@ -228,12 +228,15 @@ class Drift:
 
 
 def placement_cost_usd(placement: Placement, offer: Offer) -> Decimal:
-    """What ``placement`` costs at the prices of ``offer``, its transfers with it, in whole cents."""
+    """Cost of ``placement`` at the prices of ``offer``, including transfers, in whole cents."""
     return to_cents(holding_cost_usd(offer, placement.segments)) + placement.transfer_usd
 
 
 def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tuple[Drift, ...]:
-    """Placements that cost more than ``tolerance`` (a share) above plan at the prices of ``offers``."""
+    """Placements whose cost at the prices of ``offers`` is more than the share ``tolerance`` above plan.
+
+    A placement whose offer is not in ``offers`` is included.
+    """
     found = []
     for ordinal, placement in enumerate(plan.placements):
         offer = offers.get(placement.offer_id)
@@ -246,10 +249,10 @@ def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tu
 
 
 def free_nodes(intent: Intent, reservations: Sequence[Reservation]) -> int | None:
-    """Nodes that are left for ``intent`` on its offer; None when the provider does not count.
+    """Nodes that are left for ``intent`` on its offer; None if the provider states no stock.
 
-    The provider's count already lacks what it had sold when it was asked, so only what is ordered
-    since then, or not yet, is taken off: nodes of the offer, GPUs of what else shares its pool.
+    The stated stock already excludes what was sold before it was observed. Only units that were ordered
+    later, or not yet, are subtracted: their nodes on this offer, and their GPUs in the offer's pool.
     """
     stock, size = intent.offer.stock, intent.offer.sku.gpus_per_node
     left = []
@@ -263,7 +266,7 @@ def free_nodes(intent: Intent, reservations: Sequence[Reservation]) -> int | Non
 
 
 def free_gpus(intent: Intent, reservations: Sequence[Reservation]) -> int | None:
-    """GPUs left for ``intent`` in the pool of its offer; None without one, or where nobody counts."""
+    """GPUs left for ``intent`` in its offer's pool; None without a pool or without a stated count."""
     pool = intent.offer.stock.pool
     if pool is None or pool.gpus is None:
         return None
@@ -276,7 +279,7 @@ def _is_of_pool(offer: Offer, pool_id: str) -> bool:
 
 
 def _most_taken(intent: Intent, reservations: Iterable[Reservation], *, in_gpus: bool) -> int:
-    """The most nodes, or GPUs, that others take at one time while ``intent`` lasts."""
+    """The peak of nodes (or GPUs) that ``reservations`` take from the observed stock during ``intent``."""
     end = intent.end or FOREVER
     taken = [
         (
@@ -287,12 +290,13 @@ def _most_taken(intent: Intent, reservations: Iterable[Reservation], *, in_gpus:
         for r in reservations
         if r.start < end and intent.start < (r.end or FOREVER)
         for unit in r.units
-        if _is_unseen(unit, intent.offer.observed_at)
+        if _is_missing_from_stock(unit, intent.offer.observed_at)
     ]
     return max((sum(n for a, b, n in taken if a <= at < b) for at, _, _ in taken), default=0)
 
 
-def _is_unseen(unit: Unit, observed_at: datetime) -> bool:
+def _is_missing_from_stock(unit: Unit, observed_at: datetime) -> bool:
+    """Whether the stock that was observed at ``observed_at`` does not yet reflect ``unit``."""
     if unit.state is UnitState.GONE:
         return False
     return unit.state is UnitState.PLANNED or unit.ordered_at is None or unit.ordered_at >= observed_at

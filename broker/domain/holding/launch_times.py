@@ -1,7 +1,8 @@
-"""How long after an order a replica serves: node, image, weights, engine. Pure.
+"""How long a node takes from the order until the engine's weights can be loaded. Pure.
 
-The median of our own launches of a seller and form of node counts once there are ``LEAST_LAUNCHES``; else
-what the offer says of its node; else what a table says of the seller, or of any node of that form.
+The first of these that is known counts: the median of our own launches at the seller in this form of node
+(from ``LEAST_LAUNCHES`` on), the launch time that the offer states, the table's value for the seller, and
+the table's value for the form.
 """
 
 from __future__ import annotations
@@ -20,28 +21,30 @@ from broker.domain.market.sku import Form
 
 LEAST_LAUNCHES = 3
 MOST_LAUNCHES = 20
-"""The last so many launches of a seller and form are looked at: sellers change."""
+"""Only this many of the latest launches count, because sellers change."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchTerms:
-    """What follows the launch: seconds until the engine's image is there, and at how many gigabytes (10⁹
-    bytes) a second weights come; None: they lie there."""
+    """What follows the launch: the seconds to pull the image, and the download rate of weights.
+
+    The rate is in GB (10⁹ bytes) per second; None if the weights are on the node already.
+    """
 
     image_s: float
     weights_gbyte_s: float | None
 
 
 Kind = tuple[str, str | None, Form | None]
-"""Launches that are alike: a provider, whose nodes it sells, and their form."""
+"""Launches that are comparable: provider, the seller behind it, and the form of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchTable:
-    """What is known of launches where the offer says nothing.
+    """Launch times for offers that state none.
 
-    ``sellers``: seconds and basis by (provider, form); ``forms``: seconds assumed by form, None for offers
-    that state no form. An empty table tells nothing.
+    ``sellers`` gives seconds and basis by (provider, form). ``forms`` gives assumed seconds by form, with
+    None for offers that state no form. An empty table leaves offers unchanged.
     """
 
     sellers: Mapping[tuple[str, Form | None], tuple[float, LaunchBasis]] = field(
@@ -51,7 +54,7 @@ class LaunchTable:
     fetch: FetchTerms = FetchTerms(0.0, None)
 
     def told(self, offers: Iterable[Offer], attempts: Sequence[LaunchAttempt] = ()) -> tuple[Offer, ...]:
-        """``offers``, each with its launch; ``attempts``: our own orders."""
+        """``offers``, each with its launch time. ``attempts`` are the outcomes of our own orders."""
         offers = tuple(offers)
         if not self.forms:
             return offers
@@ -59,8 +62,10 @@ class LaunchTable:
         return tuple(copy_with(offer, launch=self._launch(offer, own)) for offer in offers)
 
     def _launch(self, offer: Offer, own: Mapping[Kind, float]) -> NodeLaunch:
-        """The node, and then its image and weights. A container that runs has its image, so that none is
-        pulled after a launch of containers that was measured."""
+        """The launch time of ``offer``.
+
+        A measured launch of a container includes its image, since a container that runs has been pulled.
+        """
         form, said, fetch = offer.sku.form, offer.launch, self.fetch
         if said is not None and said.is_whole:
             return said
@@ -74,9 +79,9 @@ class LaunchTable:
 
 
 def own_launches(offers: Iterable[Offer], attempts: Iterable[LaunchAttempt]) -> Mapping[Kind, float]:
-    """Median seconds of our last launches of each kind, where there are enough.
+    """Median seconds of our latest launches of each kind that has at least LEAST_LAUNCHES.
 
-    An attempt names its SKU; seller and form are those of the offers of this SKU that are on sale.
+    An attempt only names its SKU. Seller and form come from the current offers of that SKU.
     """
     kind_of = {(offer.provider, offer.sku.name): _kind_of(offer) for offer in offers}
     seconds: defaultdict[Kind, list[float]] = defaultdict(list)
@@ -88,7 +93,7 @@ def own_launches(offers: Iterable[Offer], attempts: Iterable[LaunchAttempt]) -> 
 
 
 def _learned_s(learned: Learned | None) -> float | None:
-    """What a document tells of our launches of this very offer or SKU, where there were enough."""
+    """Seconds from the offer's own launch statistics, if enough launches of this offer or SKU are in them."""
     if learned is None or learned.basis is Basis.PROVIDER or learned.attempts < LEAST_LAUNCHES:
         return None
     return 60 * learned.minutes_to_usable

@@ -1,9 +1,10 @@
-"""Our own launches, and what they say of offers: pure.
+"""Launch statistics: how likely our orders become usable, and how long that takes. Pure.
 
-An attempt is one reservation's order: when it was asked, what came of it, when it could be used. A share is
-estimated with a Beta prior worth two launches, whose mean is the estimate of the level above (offer, SKU of
-the provider, provider, a guess); minutes as a median beside two values of the level above, so that one odd
-launch moves nothing. Attempts count half after three days: stock-outs pass.
+An attempt is one reservation's order: when it was sent, its outcome, and when it became usable. There are
+statistics on three levels (offer, SKU at a provider, provider). The prior of each level is the level above,
+and that of the provider is ``GUESS``. The success share has a Beta prior worth two launches. The minutes are
+a median together with two values of the level above, so that one outlier has no effect. The weight of an
+attempt in the success share halves every three days, because stock-outs pass.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ REMEMBERED = timedelta(days=90)
 
 
 class LaunchOutcome(StrEnum):
-    """What came of an order.
+    """Outcome of an order.
 
-    ``no_capacity``: the provider had none. ``failed``: it took the order, and nothing usable came of it.
-    ``refused``: quota, credentials or the order itself; that says nothing of the offer and is not counted.
-    ``too_dear``: it asked more than the order allowed; that is no want of capacity and is not counted either.
+    ``no_capacity``: the provider had no stock. ``failed``: it accepted the order but no node became usable.
+    ``refused``: quota, credentials or the order itself were the reason. ``too_dear``: the price was above the
+    order's limit. The last two say nothing about availability and do not count in statistics.
     """
 
     USABLE = "usable"
@@ -47,11 +48,12 @@ NOT_COUNTED = frozenset({LaunchOutcome.REFUSED, LaunchOutcome.TOO_DEAR})
 
 @dataclass(frozen=True, slots=True)
 class LaunchAttempt:
-    """One order of a reservation. ``due_at``: when it was to be usable at the earliest (a window's start);
-    ``ends_at``: a window's end. ``asks_usd_per_node_hour``: the price that was too dear, where it is known.
+    """One order of a reservation.
 
-    Of the attempts of one reservation the first with each outcome is kept: asking again while a provider is
-    sold out is the same news.
+    ``due_at`` is the earliest time at which the capacity can be usable: the start of a window, or the time of
+    the order. ``ends_at`` is a window's end. ``asks_usd_per_node_hour`` is the price above the limit, if the
+    provider stated it. Only the first attempt of a reservation with each outcome is kept, because another
+    try at a provider that is sold out adds no information.
     """
 
     reservation_id: str
@@ -68,7 +70,7 @@ class LaunchAttempt:
 
     @property
     def minutes(self) -> float | None:
-        """Minutes from when it was due until it could be used."""
+        """Minutes from ``due_at`` until the capacity was usable; None if it never was."""
         if self.usable_at is None:
             return None
         return max(0.0, (self.usable_at - self.due_at) / timedelta(minutes=1))
@@ -77,7 +79,7 @@ class LaunchAttempt:
 def attempts_between(
     before: Reservation, after: Reservation, error: ProviderError | None = None
 ) -> tuple[LaunchAttempt, ...]:
-    """The attempts that end with the step from ``before`` to ``after``; ``error``: the provider's answer."""
+    """The attempts that end with the step from ``before`` to ``after``. ``error``: the provider's answer."""
     if after.active_at is not None and before.active_at is None:
         asked = [unit.ordered_at for unit in after.units if unit.ordered_at is not None]
         return (_attempt(after, min(asked), LaunchOutcome.USABLE, after.active_at),) if asked else ()
@@ -95,13 +97,13 @@ def attempts_between(
 
 
 def too_dear(row: Reservation, asked_at: datetime, error: PriceAboveLimit) -> LaunchAttempt:
-    """The attempt that ends because its seller asks more than ``row`` may cost."""
+    """The attempt that failed because the price was above the limit of ``row``."""
     attempt = _attempt(row, asked_at, LaunchOutcome.TOO_DEAR)
     return replace(attempt, asks_usd_per_node_hour=error.asks_usd_per_node_hour)
 
 
 def _died_unused(before: Reservation, unit: Unit, now: Unit) -> bool:
-    """Whether a unit ended that nobody had asked to end, before the reservation could be used."""
+    """Whether the provider ended the unit on its own before the reservation became usable."""
     ended = unit.state is UnitState.HELD and now.state is UnitState.GONE
     return ended and before.active_at is None and before.state is not ReservationState.RELEASING
 
@@ -133,7 +135,7 @@ def _attempt(
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What of an attempt is counted."""
+    """An attempt as it counts in the statistics."""
 
     sku: str
     offer_id: str
@@ -148,8 +150,8 @@ def _tried(attempt: LaunchAttempt, now: datetime) -> _Tried:
     return _Tried(attempt.sku, attempt.offer_id, weight, usable, attempt.minutes)
 
 
-def _beside(tried: Sequence[_Tried], above: Learned, basis: Basis) -> Learned:
-    """The estimate of one level; the one above is the prior, and stands where nothing was tried."""
+def _shrunk(tried: Sequence[_Tried], above: Learned, basis: Basis) -> Learned:
+    """The estimate of one level, shrunk towards the level ``above``; without attempts it is ``above``."""
     if not tried:
         return above
     usable = sum(one.weight for one in tried if one.usable)
@@ -161,7 +163,7 @@ def _beside(tried: Sequence[_Tried], above: Learned, basis: Basis) -> Learned:
 
 
 class LaunchBook:
-    """Attempts up to ``now``, by provider."""
+    """Launch statistics from the attempts up to ``now``."""
 
     def __init__(self, attempts: Iterable[LaunchAttempt], now: datetime) -> None:
         self._of: defaultdict[str, list[_Tried]] = defaultdict(list)
@@ -174,7 +176,7 @@ class LaunchBook:
         self._known: dict[tuple[str, str, str], Learned] = {}
 
     def learned(self, offer: Offer) -> Learned | None:
-        """What is known of ``offer``; None where nothing was ever tried at its provider."""
+        """The statistics for ``offer``; None if nothing was ever ordered from its provider."""
         provider, sku = offer.provider, offer.sku.name
         if provider not in self._of:
             return None
@@ -185,18 +187,18 @@ class LaunchBook:
         return self._known[key]
 
     def _estimate(self, provider: str, sku: str, offer_id: str) -> Learned:
-        """Each level's prior comes from attempts that are not its own, so that none counts twice."""
+        """The statistics of one level. Its prior excludes its own attempts, so that none counts twice."""
         rest: list[_Tried] = []
         same_sku: list[_Tried] = []
         own: list[_Tried] = []
         for one in self._of[provider]:
             mine = own if one.offer_id == offer_id else same_sku if one.sku == sku else rest
             mine.append(one)
-        of_sku = _beside(same_sku, _beside(rest, GUESS, Basis.PROVIDER), Basis.SKU)
-        return _beside(own, of_sku, Basis.OFFER)
+        of_sku = _shrunk(same_sku, _shrunk(rest, GUESS, Basis.PROVIDER), Basis.SKU)
+        return _shrunk(own, of_sku, Basis.OFFER)
 
     def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """``offers``, each with what is known of it."""
+        """``offers``, each with its launch statistics, if there are any."""
         return tuple(self._told(offer) for offer in offers) if self._of else tuple(offers)
 
     def _told(self, offer: Offer) -> Offer:

@@ -1,8 +1,7 @@
-"""What sellers say of money: what they charge by the hour, what they billed for windows, since when they
-count, and what leaving gave back. Pure.
+"""Prices, bills and credits that providers report for leases. Pure.
 
-Rates are in USD per node-hour. A lease keeps the first rate that its seller confirms: a machine that is being
-stopped is shown at another one, and that is not what its past cost.
+Rates are in USD per node-hour. A lease keeps the first rate that its provider confirms. Some providers show
+another rate for a machine that is being stopped, which does not apply to the time before.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from broker.domain.market.offer import Offer
 
 
 def billed_offer(reservation: Reservation, unit: Unit) -> Offer:
-    """The offer of ``reservation`` at the rate that ``unit`` is billed at.
+    """The offer of ``reservation`` at the rate at which ``unit`` is billed.
 
-    A contract's price stands against whatever the seller lists or charges.
+    A contract price overrides the provider's list price and the rate that it reports.
     """
     offer, rate = reservation.offer, unit.price_usd_per_node_hour
     if rate is None or offer.contract is not None or rate == offer.price_usd_per_node_hour:
@@ -31,7 +30,7 @@ def billed_offer(reservation: Reservation, unit: Unit) -> Offer:
 
 
 def at_its_rate(reservation: Reservation) -> Offer:
-    """The offer of ``reservation`` at what a node-hour of it costs; windows keep the price of their order."""
+    """The offer of ``reservation`` at its average rate; windows keep the price at which they were ordered."""
     offer, rate = reservation.offer, rate_usd_per_node_hour(reservation)
     if offer.window is not None or rate == offer.price_usd_per_node_hour:
         return offer
@@ -39,7 +38,7 @@ def at_its_rate(reservation: Reservation) -> Offer:
 
 
 def rate_usd_per_node_hour(reservation: Reservation) -> Decimal:
-    """What a node-hour of ``reservation`` costs, over its nodes; of windows what their seller billed."""
+    """Average price of a node-hour of ``reservation``; for windows from the provider's bill, if known."""
     rates = [(_rate_of(reservation, unit), unit.nodes) for unit in reservation.units]
     nodes, offer = sum(count for _, count in rates), reservation.offer
     if not nodes or all(rate == offer.price_usd_per_node_hour for rate, _ in rates):
@@ -59,7 +58,7 @@ def _node_hours(start: datetime, end: datetime, nodes: int) -> Decimal:
 
 
 def price_basis(reservation: Reservation) -> PriceBasis:
-    """Whence the price of ``reservation``."""
+    """The source of the price at which ``reservation`` is billed."""
     if reservation.offer.contract is not None:
         return PriceBasis.CONTRACT
     bought = [unit for unit in reservation.units if unit.reference is not None]
@@ -71,7 +70,7 @@ def price_basis(reservation: Reservation) -> PriceBasis:
 
 
 def has_news_of_money(reservation: Reservation, leases: Iterable[Lease]) -> bool:
-    """Whether ``leases`` show a bill of a window, or a rate, that is not stored yet."""
+    """Whether ``leases`` report a window's bill or a rate that the reservation does not have yet."""
     after = with_money(reservation, leases)
     return any(
         (unit.paid_usd, unit.is_price_confirmed) != (before.paid_usd, before.is_price_confirmed)
@@ -80,8 +79,10 @@ def has_news_of_money(reservation: Reservation, leases: Iterable[Lease]) -> bool
 
 
 def with_money(reservation: Reservation, leases: Iterable[Lease]) -> Reservation:
-    """``reservation`` with what its seller says: since when it counts and at which rate; of windows the bill
-    and the credit."""
+    """``reservation`` with the money that ``leases`` report.
+
+    That is the begin of billing and the rate of hourly capacity, or the bill and the credit of a window.
+    """
     shown = {lease.reference: lease for lease in leases}
     for unit in reservation.units:
         lease = shown.get(unit.reference or "")
@@ -104,12 +105,12 @@ def _at_rate(unit: Unit, rate: Decimal | None) -> Unit:
 
 
 def quoted(unit: Unit, rate: Decimal | None) -> Unit:
-    """``unit`` at the rate that its seller quoted just before the order."""
+    """``unit`` at the rate that the provider quoted just before the order; None leaves it unchanged."""
     return unit if rate is None else replace(unit, price_usd_per_node_hour=rate)
 
 
 def money_in_words(reservation: Reservation) -> str:
-    """What each unit was billed, or is charged by the hour."""
+    """The bill or the confirmed hourly rate of each unit, as text."""
     words = []
     for unit in reservation.units:
         if unit.paid_usd is not None and reservation.offer.window is not None:
@@ -120,10 +121,10 @@ def money_in_words(reservation: Reservation) -> str:
 
 
 def above_limit(reservation: Reservation) -> PriceAboveLimit | None:
-    """Why ``reservation`` may not be kept: its seller charges more than it may; None where all is well.
+    """The error if the confirmed rate is above the limit and ``reservation`` is to be released; else None.
 
-    A contract's price is no matter of the seller's list. What cannot be left without paying its minimum term
-    stays, since leaving it would save nothing: it shows its price and its limit.
+    A contract price is never above the limit. Capacity with a minimum term of more than an hour is kept,
+    since releasing it would save nothing.
     """
     rate = _highest_rate(reservation)
     if rate is None or not leaves_cheaply(reservation.offer):
@@ -132,14 +133,14 @@ def above_limit(reservation: Reservation) -> PriceAboveLimit | None:
 
 
 def is_kept_above_limit(reservation: Reservation) -> bool:
-    """Whether its seller charges more than it may, and it stays since leaving would save nothing."""
+    """Whether the rate is above the limit, but a minimum term makes a release save nothing."""
     rate, limit = _highest_rate(reservation), reservation.limit_usd_per_node_hour
     dear = rate is not None and limit is not None and rate > limit
     return dear and not leaves_cheaply(reservation.offer)
 
 
 def dearer(reservation: Reservation, rate: Decimal, verb: str = "asks") -> PriceAboveLimit | None:
-    """What is wrong with a ``rate`` that the seller ``verb``: it is above the limit. None where it is not."""
+    """The error if ``rate`` is above the limit of ``reservation``, else None. ``verb``: asks or charges."""
     limit, offer = reservation.limit_usd_per_node_hour, reservation.offer
     if limit is None or offer.contract is not None or rate <= limit:
         return None

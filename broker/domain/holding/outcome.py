@@ -1,4 +1,4 @@
-"""What came of an order: the reservation after it, and the provider's word when it did not go well."""
+"""The result of an order: the reservation after it, and the provider's error if it failed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A reservation after a step, and what the provider said when it did not go well.
+    """A reservation after a step, and the provider's error if the step failed.
 
-    ``is_news`` False: it said the same at the try before.
+    ``is_news`` is False if the try before failed with the same error.
     """
 
     reservation: Reservation
@@ -38,5 +38,5 @@ class Outcome:
 
     @property
     def refused(self) -> bool:
-        """Whether the last call surely bought nothing that is kept."""
+        """Whether the last call certainly left nothing bought."""
         return isinstance(self.error, REFUSALS)

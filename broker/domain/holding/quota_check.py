@@ -1,4 +1,4 @@
-"""Whether what is to be held fits under the quotas, beside what is held already. Pure."""
+"""Checks of new orders, together with open reservations, against quotas. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _Span = tuple[datetime, datetime, int]
 
 @dataclass(frozen=True, slots=True)
 class QuotaScope:
-    """Quotas and what counts under them. ``team`` None: what any team holds; ``workload`` None: all of it."""
+    """Quotas and the reservations that count towards them.
+
+    ``team`` None means all teams; ``workload`` None means all workloads of the team.
+    """
 
     quotas: tuple[Quota, ...]
     team: str | None = None
@@ -28,7 +31,7 @@ class QuotaScope:
         return "the installation's quota" if self.team is None else f"the quota of team {self.team}"
 
     def counts(self, team: str, workload: str | None) -> bool:
-        """Whether what ``workload`` of ``team`` holds counts."""
+        """Whether capacity of ``workload`` of ``team`` counts towards these quotas."""
         return self.team in (None, team) and self.workload in (None, workload)
 
 
@@ -50,9 +53,9 @@ def limited_providers(scopes: Iterable[QuotaScope], intents: Sequence[Intent]) -
 def require_within_quotas(
     scopes: Iterable[QuotaScope], team: str, intents: Sequence[Intent], known: Sequence[Reservation]
 ) -> None:
-    """Raises OverQuota where ``intents`` of ``team`` and the open reservations ``known`` together pass one.
+    """Raises OverQuota if ``intents`` of ``team`` and the open reservations in ``known`` exceed a quota.
 
-    At every instant at which one of the intents lasts: what is about to be replaced is held until then.
+    Every instant of the intents is checked. A reservation that is about to be replaced still counts.
     """
     for scope in scopes:
         for quota in scope.quotas:
@@ -88,8 +91,8 @@ def _require_one(
         unit,
         found,
         limit,
-        f"{provider}: {more} {unit} wanted beside {there} held at {at:%Y-%m-%d %H:%M} UTC are {found}; "
-        f"{scope} allows {limit}",
+        f"{provider}: {more} more {unit} beside the {there} held at {at:%Y-%m-%d %H:%M} UTC would make "
+        f"{found}, but {scope} allows {limit}; order at most {left}, or release some first",
     ).naming(FieldProblem("/nodes", f"{more} {unit} of {provider}", f"at most {left} {unit} of {provider}"))
 
 

@@ -1,4 +1,4 @@
-"""How much may be held of a provider at once, and what is held of it already. Pure."""
+"""The capacity that already counts against a request's quotas. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from broker.domain.planning.workload import HeldNodes, PlanRequest
 
 
 def held_beside(request: PlanRequest, reservations: Iterable[Reservation]) -> tuple[HeldNodes, ...]:
-    """What of ``reservations`` (of every team) counts against a request's quotas within its horizon.
+    """The open ``reservations`` of all teams that count against a request's quotas within its horizon.
 
-    Not what its own workloads hold: they are planned anew.
+    Those of the request's own workloads do not count, because these workloads are planned again.
     """
     names = {workload.name for workload in request.workloads}
     return tuple(

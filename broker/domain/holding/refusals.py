@@ -1,8 +1,8 @@
-"""What an order that was refused says of the next plan: pure.
+"""How recent refusals of orders change the offers of the next plan. Pure.
 
-A seller that asked more than an order allowed asks as much again; a window that nobody had stays sold out.
-Either is believed for an hour: by then its seller's list has been read many times, and markets have moved.
-Want of machines by the hour is not treated here: it passes sooner, and ``launches`` counts it.
+For an hour (``HOLDS``) an offer keeps the higher price that its provider asked, and a window that was sold
+out stays out of the market. After that the provider's list has been polled many times. Stock-outs of hourly
+capacity pass sooner; they count in the launch statistics (``launches``) instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOLDS = timedelta(hours=1)
 def after_refusals(
     offers: Iterable[Offer], attempts: Iterable[LaunchAttempt], now: datetime
 ) -> tuple[Offer, ...]:
-    """``offers`` at the prices that were asked lately, and without the windows that could not be had."""
+    """``offers`` at the prices that providers asked within HOLDS, without windows that were sold out."""
     refused: defaultdict[str, list[LaunchAttempt]] = defaultdict(list)
     for attempt in attempts:
         if now - attempt.asked_at < HOLDS:
@@ -32,7 +32,7 @@ def after_refusals(
 
 
 def _told(offer: Offer, attempts: Sequence[LaunchAttempt]) -> Offer | None:
-    """``offer`` after what came of its own orders; None where nothing of it is left."""
+    """``offer`` after the refusals of its own orders; None if nothing of it is left."""
     for attempt in attempts:
         left: Offer | None = offer
         if attempt.outcome is LaunchOutcome.TOO_DEAR:
@@ -46,7 +46,7 @@ def _told(offer: Offer, attempts: Sequence[LaunchAttempt]) -> Offer | None:
 
 
 def _at_least(offer: Offer, attempt: LaunchAttempt) -> Offer | None:
-    """``offer`` at the price that was asked; a listing has a price of its own and is left out."""
+    """``offer`` at the price that was asked, if that is higher; None if it is listed or the price unknown."""
     asks = attempt.asks_usd_per_node_hour
     if offer.contract is not None:
         return offer
@@ -56,7 +56,7 @@ def _at_least(offer: Offer, attempt: LaunchAttempt) -> Offer | None:
 
 
 def _without(offer: Offer, start: datetime, end: datetime) -> Offer | None:
-    """``offer`` without the time from ``start`` to ``end``; None where it says no free times to cut."""
+    """``offer`` without the time from ``start`` to ``end``; None if no free time is left or listed."""
     terms = offer.window
     if terms is None or start >= end:
         return offer

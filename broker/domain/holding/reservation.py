@@ -17,11 +17,12 @@ from broker.domain.planning.window_use import WindowUse, use_of
 
 
 class ReservationState(StrEnum):
-    """Where a reservation stands.
+    """State of a reservation.
 
-    ``pending``: intent stored, provider not asked yet or being asked. ``held``: the provider took the
-    order, capacity is not usable yet. ``scheduled``: it starts later. ``active``: usable.
-    ``releasing``: release asked, not yet seen gone. ``unknown``: a buy whose answer was lost.
+    ``pending``: the intent is stored, and the order is not sent or not answered yet. ``held``: the provider
+    accepted the order, but the capacity is not usable yet. ``scheduled``: it starts later. ``active``: the
+    capacity is usable. ``releasing``: the release was requested but is not confirmed. ``unknown``: the order
+    was sent and its answer was lost.
     """
 
     PENDING = "pending"
@@ -91,10 +92,10 @@ OPEN_STATES = frozenset(
 
 
 class UnitState(StrEnum):
-    """Where one provider call of a reservation stands.
+    """State of one unit of a reservation.
 
-    ``planned``: not asked yet. ``ordering``: intent stored, the answer is not. ``held``: bought.
-    ``gone``: ended or never came to be.
+    ``planned``: not ordered yet. ``ordering``: the order was or is being sent, and no answer is stored.
+    ``held``: bought. ``gone``: it ended or never existed.
     """
 
     PLANNED = "planned"
@@ -107,16 +108,16 @@ class UnitState(StrEnum):
 class Unit:
     """What one provider call buys: a node, or a block of nodes.
 
-    ``tag`` is made by the broker before the call and is how the unit is found again:
+    ``tag`` is the name that the broker gives the unit before the call and by which it finds the unit again:
     ``broker-<install>-<reservation>-<ordinal>-<attempt>``. ``reference`` is the provider's own id.
-    ``began_at``: since when its seller counts it, where it says so. ``leaving_at``: when its end was first
-    asked for. ``seen_at``: when its provider last showed it running, which passes of the reconciler note.
-    ``gone_at``: when it ended, as well as is known (see ``ending``), so that the bill of the others
-    goes on without it. ``paid_usd``: of a window what the seller billed (None: it does not say, the offer's
-    price counts); of anything zero where it never came up. ``credit_usd``: what leaving a window early gave
-    back (a resale, a refund; below zero a charge for leaving). ``price_usd_per_node_hour``: what the seller
-    charges for it, outside windows; its own word when ``is_price_confirmed``, else what it quoted just before
-    the order (None: neither is known, the offer's price counts).
+    Times: ``began_at`` is the begin of billing, if the provider states it; ``leaving_at`` is when its release
+    was first requested; ``seen_at`` is when the reconciler last saw it running; ``gone_at`` is the best known
+    time of its end (see ``ending``), at which its billing stops while that of other units continues.
+    Money: ``paid_usd`` is the provider's bill for a window (None: not stated, so the offer's price applies),
+    and zero for a unit that never came up. ``credit_usd`` is the refund or resale of a window that was left
+    early; a fee for leaving is negative. ``price_usd_per_node_hour`` is the hourly rate outside windows: with
+    ``is_price_confirmed`` as reported for the lease, else as quoted just before the order (None: neither is
+    known, so the offer's price applies).
     """
 
     ordinal: int
@@ -137,14 +138,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes of one offer, wanted over a window. ``end`` None: until released.
+    """Nodes of one offer for a window of time. ``end`` None means until released.
 
-    ``offer`` is the observation that was ordered; ``version`` guards every write. Three times stand apart:
-    ``requested`` is what somebody asked for (None: exactly ``start`` and ``end``), ``start`` and ``end`` are
-    ordered, ``granted`` is what the seller gave (None: it has not said yet). ``replaces``: the reservations
-    whose place it takes once it can be used. ``limit_usd_per_node_hour``: the most that its seller may charge
-    (None: whatever it asks). ``tries``: how often in a row what it asks for now, an order or its end, came to
-    nothing; ``tried_at``: the last time.
+    ``offer`` is the offer as it was observed when it was ordered. ``version`` is the optimistic lock of every
+    write. Three times differ: ``requested`` was asked for (None: the same as ordered), ``start`` and ``end``
+    were ordered, and ``granted`` was confirmed by the provider (None: not yet). ``replaces`` names the
+    reservations that are released once this one is usable. ``limit_usd_per_node_hour`` is the highest price
+    to accept (None: no limit). ``tries`` counts the failures in a row of the current order or release;
+    ``tried_at`` is the time of the last one.
     """
 
     reservation_id: str
@@ -172,17 +173,17 @@ class Reservation:
 
     @property
     def provider_references(self) -> tuple[str, ...]:
-        """The provider's own ids, one a node or one a block."""
+        """The provider's own ids, one per unit that was bought."""
         return tuple(unit.reference for unit in self.units if unit.reference is not None)
 
     @property
     def wish(self) -> Wish:
-        """What was asked for."""
+        """The time that was asked for."""
         return self.requested or Wish(self.start, self.end)
 
     @property
     def ends_at(self) -> datetime | None:
-        """When its time is over; what began when capacity appeared lasts from then for what was bought."""
+        """When it ends; for a window that began when capacity appeared, the end that the provider granted."""
         terms = self.offer.window
         return (
             self.granted.end if terms is not None and terms.waits and self.granted is not None else self.end
@@ -190,13 +191,16 @@ class Reservation:
 
     @property
     def usable(self) -> Window | None:
-        """The granted time, else the ordered one, less the seller's teardown; None: until released."""
+        """The granted (else the ordered) time, minus the provider's teardown at its end.
+
+        None if it has no end, or if nothing is left.
+        """
         window = self.granted or Wish(self.start, self.end).window
         return usable_window(window, self.offer.window) if window is not None else None
 
     @property
     def use(self) -> WindowUse | None:
-        """What of a bought window is wanted; None outside windows."""
+        """How much of a bought window is wanted; None outside windows."""
         wanted = self.wish.window
         if self.offer.window is None or self.end is None or wanted is None:
             return None
@@ -207,7 +211,7 @@ class Reservation:
         return use_of(self.offer.window, (segment,), wanted, cost_usd)
 
     def _window_usd(self, unit: Unit) -> Decimal:
-        """What a unit of a window costs as a whole; a contract counts for more than the seller's bill."""
+        """Total cost of a window's unit in USD; a contract price overrides the provider's bill."""
         if unit.paid_usd is not None and self.offer.contract is None:
             return unit.paid_usd
         assert self.end is not None
@@ -215,11 +219,11 @@ class Reservation:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker still has to act on it."""
+        """Whether it is not over yet, so that the broker may still have to act on it."""
         return self.state in OPEN_STATES
 
     def moved_to(self, state: ReservationState, reason: str = "") -> Reservation:
-        """The reservation in ``state``; Conflict where the state machine has no such step."""
+        """The reservation in ``state``. Raises Conflict if the state machine has no such transition."""
         if state is not self.state and state not in _NEXT[self.state]:
             raise Conflict(f"reservation {self.reservation_id} cannot go from {self.state} to {state}")
         return replace(self, state=state, reason=reason or self.reason)
@@ -230,10 +234,10 @@ class Reservation:
 
 
 class PriceBasis(StrEnum):
-    """Whence the price at which a reservation is billed.
+    """Source of the price at which a reservation is billed.
 
-    ``confirmed``: its seller says what it charges for everything that is bought. ``estimated``: what it asked
-    before the order, as its API tells no more, or has not yet. ``contract``: a contract fixes it.
+    ``confirmed``: the provider reports what it charges for every unit that was bought. ``estimated``: the
+    price before the order, because the provider has not reported another one. ``contract``: a contract price.
     """
 
     CONFIRMED = "confirmed"
@@ -244,8 +248,9 @@ class PriceBasis(StrEnum):
 class Idempotency(StrEnum):
     """How a repeated order is kept from buying twice.
 
-    ``token``: the same call again is safe. ``tag``: list by tag (or name) first, adopt what is found.
-    ``neither``: fail closed, go elsewhere; a sweep cleans up.
+    ``token``: the provider accepts an idempotency token, so the same call may be repeated. ``tag``: list the
+    leases by tag (or name) first, and adopt a match. ``neither``: do not repeat the order but buy elsewhere;
+    the search for orphaned leases cleans up.
     """
 
     TOKEN = "token"  # noqa: S105  a word, not a secret
@@ -254,7 +259,7 @@ class Idempotency(StrEnum):
 
 
 class LeaseState(StrEnum):
-    """A provider's word on something it holds for us, in our terms; unheard-of words are UNKNOWN."""
+    """A provider's state of a lease in our terms; a state that we do not know is UNKNOWN."""
 
     PROVISIONING = "provisioning"
     SCHEDULED = "scheduled"
@@ -267,10 +272,11 @@ class LeaseState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to buy with one call. ``window`` None: now, until released.
+    """What to buy with one call. ``window`` None means from now until released.
 
-    ``wait_s``: how long capacity may take to appear, for offers that begin when it does.
-    ``limit_usd_per_node_hour``: the most that may be paid (None: the offer's price and a little tolerance).
+    ``wait_s`` is how long capacity may take to appear, for windows that begin when it does.
+    ``limit_usd_per_node_hour`` is the highest price to accept (None: the offer's price plus a small
+    tolerance).
     """
 
     tag: str
@@ -283,12 +289,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Something a provider holds for us, as its API shows it.
+    """A lease as the provider's API shows it.
 
-    ``billed_usd``: what it cost as a whole, where it was paid at once. ``credit_usd``: what its seller gave
-    back when it was left early (below zero: a charge for leaving). ``began_at`` and ``ended_at``: from when
-    until when its seller counts it, where the seller says so. ``price_usd_per_node_hour``: what it is charged
-    at, of leases by the hour, where the seller says so.
+    The following are None if the provider does not state them. ``billed_usd`` is the total bill of a lease
+    that is paid at once. ``credit_usd`` is the refund after an early end; a fee is negative. ``began_at`` and
+    ``ended_at`` are the begin and end of billing. ``price_usd_per_node_hour`` is the rate of an hourly lease.
     """
 
     provider: str

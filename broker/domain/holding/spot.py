@@ -1,10 +1,12 @@
-"""Spot: how often it is taken away, and when a run on it must leave for capacity that is not. Pure.
+"""Spot capacity: the rate of interruptions, and when a run must move to capacity without them. Pure.
 
-A node's interruptions are a Poisson process. Where its provider says no rate, it is estimated from our own
-leases with a Gamma prior: (prior rate × prior hours + losses) / (prior hours + node-hours), from the offer to
-its SKU to its provider to what is assumed of any. When to leave: Uniform Progress of *Can't Be Late* (Wu et
-al., NSDI 2024): a run stays on spot while its work is at or ahead of the straight line from its start to its
-deadline, less what one more restart costs, and never gives up the time that it needs to end without spot.
+Interruptions of a node are a Poisson process. If the provider states no rate, it is estimated from our own
+leases with a Gamma prior: (prior rate × prior hours + losses) / (prior hours + node-hours). The prior of an
+offer is the estimate of its SKU, then of its provider, then an assumed rate.
+
+When to move follows Uniform Progress (*Can't Be Late*, Wu et al., NSDI 2024). A run stays on spot while its
+progress is at most one restart behind the straight line from its start to its deadline, and while enough time
+is left to finish without spot.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class SpotPrior:
-    """``interruptions_per_hour`` of a node, and how many node-hours of experience that is worth."""
+    """The Gamma prior: an assumed rate of interruptions per node-hour, with the weight of ``node_hours``."""
 
     interruptions_per_hour: float = 0.05
     node_hours: float = 100.0
@@ -31,7 +33,7 @@ class SpotPrior:
 
 @dataclass(frozen=True, slots=True)
 class SpotTime:
-    """What one lease of spot capacity went through: node-hours, and nodes that were taken away."""
+    """The experience of one spot lease: its node-hours, and the nodes that the provider interrupted."""
 
     provider: str
     sku: str
@@ -41,7 +43,7 @@ class SpotTime:
 
 
 def spot_time(reservation: Reservation, now: datetime) -> SpotTime | None:
-    """What ``reservation`` tells of its spot offer; None for other tiers and for what was never usable."""
+    """The experience that ``reservation`` adds; None if it is not spot or was never usable."""
     offer = reservation.offer
     if offer.tier is not Tier.SPOT or reservation.active_at is None:
         return None
@@ -54,7 +56,7 @@ def spot_time(reservation: Reservation, now: datetime) -> SpotTime | None:
 
 
 def _was_taken(reservation: Reservation, unit: Unit) -> bool:
-    """Whether a unit ended while nobody had asked for its end."""
+    """Whether the provider ended the unit without a request to release it."""
     asked = reservation.state in (ReservationState.RELEASING, ReservationState.RELEASED)
     over = reservation.released_at
     early = unit.gone_at is not None and (over is None or unit.gone_at < over)
@@ -62,7 +64,7 @@ def _was_taken(reservation: Reservation, unit: Unit) -> bool:
 
 
 class SpotBook:
-    """Our own leases on spot, by offer, SKU and provider."""
+    """The experience of our own spot leases, summed by offer, SKU and provider."""
 
     def __init__(self, times: Iterable[SpotTime], prior: SpotPrior) -> None:
         self._prior = prior
@@ -74,7 +76,7 @@ class SpotBook:
                 self._losses[level] += one.losses
 
     def rate(self, offer: Offer) -> float:
-        """Interruptions expected of a node in an hour."""
+        """Expected interruptions per node-hour."""
         rate = self._prior.interruptions_per_hour
         for level in _levels(offer.provider, offer.sku.name, offer.offer_id):
             hours, losses = self._hours.get(level, 0.0), self._losses.get(level, 0)
@@ -82,13 +84,13 @@ class SpotBook:
         return rate
 
     def basis(self, offer: Offer) -> RateBasis:
-        """Whether anything of the offer, its SKU or its provider was seen."""
+        """OWN_LEASES if we held spot capacity of this provider before, else ASSUMED."""
         levels = _levels(offer.provider, offer.sku.name, offer.offer_id)
         seen = any(self._hours.get(level, 0.0) > 0 for level in levels)
         return RateBasis.OWN_LEASES if seen else RateBasis.ASSUMED
 
     def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """``offers``, spot ones with a rate: their provider's word, else what was seen."""
+        """``offers``; spot offers whose provider states no rate of interruptions get the estimated one."""
         return tuple(
             copy_with(offer, interruptions_per_hour=self.rate(offer), rate_basis=self.basis(offer))
             if offer.tier is Tier.SPOT and offer.interruptions_per_hour is None
@@ -103,9 +105,9 @@ def _levels(provider: str, sku: str, offer_id: str) -> tuple[tuple[str, ...], ..
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A run: ``done_hours`` of its ``whole_hours`` of work, between ``start`` and ``deadline``.
+    """Progress of a run: ``done_hours`` of its ``whole_hours`` of work, between ``start`` and ``deadline``.
 
-    ``restart_hours``: what one interruption or change of place costs it.
+    ``restart_hours`` is the time lost by one interruption or move.
     """
 
     done_hours: float
@@ -115,14 +117,14 @@ class Progress:
     restart_hours: float
 
     def line_hours(self, now: datetime) -> float:
-        """Work that an even pace would have done by ``now``."""
+        """Hours of work that a steady pace would have done by ``now``."""
         span = (self.deadline - self.start) / HOUR
         share = (now - self.start) / HOUR / span if span > 0 else 1.0
         return self.whole_hours * min(1.0, max(0.0, share))
 
 
 def may_stay_on_spot(progress: Progress, now: datetime) -> bool:
-    """Whether the run is ahead enough of its deadline line to go on where it may be interrupted."""
+    """Whether the run's progress allows it to stay on capacity that may be interrupted."""
     left = progress.whole_hours - progress.done_hours
     if left <= 0:
         return True

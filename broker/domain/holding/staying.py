@@ -1,8 +1,8 @@
-"""What keeping capacity costs from now on, and what leaving it would; sunk money is on neither side. Pure.
+"""The future cost of keeping held capacity, and of releasing it; sunk cost is excluded. Pure.
 
-Both are differences of bills by the one billing rule (``billing``) and by the seller's terms of leaving (as
-in ``charging``), at the price of the order, as our spend counts it. So a paid window, a minimum term that is
-owed and an upfront fee cost nothing to keep, and save nothing when they are left.
+Both are differences of bills that follow ``billing`` and the provider's terms of cancellation (as in
+``charging``), at the price of the order. A window that is paid, a minimum term that is owed and an upfront
+fee therefore cost nothing to keep, and releasing them saves nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SHORTEST = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class HeldCapacity:
-    """``nodes`` of ``offer`` over ``[start, end)``, held for ``workload`` or waiting for their time.
+    """``nodes`` of ``offer`` over ``[start, end)``, reserved for ``workload``.
 
-    ``offer`` is what was ordered, at its price. ``is_bought`` False: nothing is owed for it yet, and it is to
-    be bought at the price of its day. ``active_since``: usable from then on (None: not yet).
+    ``offer`` has the price of the order. With ``is_bought`` False nothing is owed yet, and the capacity will
+    be bought at the market price of that time. ``active_since`` is since when it is usable (None: not yet).
     """
 
     workload: str
@@ -40,16 +40,19 @@ class HeldCapacity:
 
     @property
     def segment(self) -> Segment:
-        """Its whole time."""
+        """The whole holding as a segment, at least SHORTEST long."""
         return Segment(self.start, max(self.end, self.start + SHORTEST), self.nodes)
 
     def is_in_use(self, now: datetime) -> bool:
-        """Whether work runs on it, or may begin to at any moment."""
+        """Whether the workload runs on it at ``now``, or may start any moment."""
         return self.is_bought and self.start <= now < self.end
 
 
 def held_of(reservation: Reservation) -> HeldCapacity | None:
-    """What ``reservation`` holds or waits for; None for what is over, on its way out or without an end."""
+    """The capacity that ``reservation`` holds or will buy.
+
+    None if it is over, is being released, has no end or no workload, or has no units left.
+    """
     leaving = not reservation.is_open or reservation.state is ReservationState.RELEASING
     end = reservation.ends_at
     units = [unit for unit in reservation.units if unit.state is not UnitState.GONE]
@@ -73,15 +76,14 @@ def held_of(reservation: Reservation) -> HeldCapacity | None:
 
 
 def kept_usd(held: HeldCapacity) -> Decimal:
-    """The whole bill when it is kept to its end."""
+    """Total bill in USD if ``held`` is kept to its end."""
     return holding_cost_usd(held.offer, (held.segment,))
 
 
 def left_usd(held: HeldCapacity, at: datetime, resale_share: Decimal = ZERO) -> Decimal:
-    """The whole bill when it is left ``at`` an instant: what has run, and what leaving does not undo.
+    """Total bill in USD if ``held`` is released ``at`` an instant: accrued cost, and cost that stays owed.
 
-    ``resale_share``: of the price of what is left of a window that only a buyer takes back, what one is
-    expected to pay.
+    ``resale_share`` is the expected resale price of a window as a share of its remaining value.
     """
     if not held.is_bought:
         return ZERO
@@ -101,9 +103,9 @@ def left_usd(held: HeldCapacity, at: datetime, resale_share: Decimal = ZERO) -> 
 
 
 def stay_usd(held: HeldCapacity, now: datetime, today: Offer | None) -> Decimal | None:
-    """What keeping it costs from ``now`` on; of what is not bought yet, at the price of ``today``.
+    """Cost in USD of keeping ``held`` from ``now`` on, beyond what a release would still cost.
 
-    None where nobody sells any more what is still to be bought.
+    Capacity that is not bought yet costs the price of ``today``; None if its offer is no longer on sale.
     """
     if held.is_bought:
         return kept_usd(held) - left_usd(held, now)
@@ -111,7 +113,10 @@ def stay_usd(held: HeldCapacity, now: datetime, today: Offer | None) -> Decimal 
 
 
 def overlap_usd(held: HeldCapacity, now: datetime, until: datetime, resale_share: Decimal = ZERO) -> Decimal:
-    """What it costs to hold it ``until`` something else is usable; below zero where a buyer takes it."""
+    """Cost in USD of holding it ``until`` its replacement is usable, against a release ``now``.
+
+    The result is negative if the expected resale is worth more.
+    """
     return left_usd(held, max(now, until), resale_share) - left_usd(held, now)
 
 

@@ -1,4 +1,4 @@
-"""What a wish for a single offer must be before it is sent: nodes, times, and the seller's grid."""
+"""Validation of an order for a single offer: node count, times, and the provider's grid."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from broker.domain.market.window_grid import first_start, snap_outward
 def default_window(
     offer: Offer, start: datetime | None, end: datetime | None, now: datetime
 ) -> tuple[datetime, datetime | None]:
-    """The wished times with what was left out: now, or the one segment that a listed window sells.
+    """``start`` and ``end`` with defaults: the only segment of the offer's window, else ``now`` as the start.
 
-    What begins when capacity appears starts as soon as its longest wait has passed.
+    A window that begins when capacity appears starts after its lead time, on the grid.
     """
     terms = offer.window
     if terms is not None and start is None and end is None and len(terms.segments) == 1:
@@ -29,51 +29,56 @@ def default_window(
 
 
 def snapped_outward(intent: Intent) -> Intent:
-    """``intent`` over the shortest window on sale that covers it; unchanged where there is none."""
+    """``intent`` over the shortest window on sale that covers it; unchanged if there is none."""
     terms, wish = intent.offer.window, Wish(intent.start, intent.end).window
     found = snap_outward(wish, terms) if terms is not None and wish is not None else None
     return intent if found is None else replace(intent, start=found.window.start, end=found.window.end)
 
 
 def find_order_problems(intent: Intent, now: datetime, slack: timedelta) -> tuple[FieldProblem, ...]:
-    """What is wrong with ``intent``; a start up to ``slack`` ago counts as now."""
+    """Every problem of ``intent``. A start up to ``slack`` before ``now`` is accepted."""
     found = []
     if intent.nodes < 1:
         found.append(FieldProblem("/nodes", str(intent.nodes), "at least 1"))
     stock = intent.offer.stock.nodes
     if stock is not None and intent.nodes > stock:
-        found.append(FieldProblem("/nodes", str(intent.nodes), f"at most {stock}, the provider's stock"))
+        found.append(FieldProblem("/nodes", str(intent.nodes), f"at most the provider's stock of {stock}"))
     if intent.end is not None and intent.end <= max(intent.start, now):
-        found.append(FieldProblem("/end", intent.end.isoformat(), "an instant after start and after now"))
+        found.append(FieldProblem("/end", intent.end.isoformat(), "a time after start and after now"))
     elif intent.offer.window is not None:
         found.extend(_window_problems(intent, intent.offer.window, now))
     elif intent.start < now - slack:
-        found.append(FieldProblem("/start", intent.start.isoformat(), f"not before now, {now.isoformat()}"))
+        found.append(FieldProblem("/start", intent.start.isoformat(), f"{now.isoformat()} (now) or later"))
     return tuple(found)
 
 
 def require_extensible(reservation: Reservation) -> None:
-    """Conflict, with the way out, for a reservation that cannot last longer."""
+    """Raises Conflict, with what to do instead, if ``reservation`` cannot be extended."""
     name = f"reservation {reservation.reservation_id}"
     if not reservation.is_open or reservation.state is ReservationState.RELEASING:
-        raise Conflict(f"{name} is {reservation.state}: reserve offer {reservation.offer.offer_id} again")
+        raise Conflict(
+            f"{name} is {reservation.state} and cannot be extended; "
+            f"reserve offer {reservation.offer.offer_id} again"
+        )
     if reservation.end is None:
-        raise Conflict(f"{name} has no end: it lasts until it is released")
+        raise Conflict(f"{name} has no end and lasts until it is released; there is nothing to extend")
     if reservation.offer.window is not None:
-        after = f"reserve offer {reservation.offer.offer_id} from {reservation.end.isoformat()} on beside it"
-        raise Conflict(f"{name} is a window, which its seller does not lengthen: {after}")
+        raise Conflict(
+            f"{name} is a window, which its provider does not extend; make a second reservation of offer "
+            f"{reservation.offer.offer_id} from {reservation.end.isoformat()} on"
+        )
 
 
 def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[FieldProblem]:
     if intent.end is None:
-        return [FieldProblem("/end", "nothing", "the end of the window: this offer is sold by windows")]
+        return [FieldProblem("/end", "nothing", "an end, because this offer is sold in windows")]
     wanted = Window(intent.start, intent.end)
     found = [] if terms.sells(intent.nodes) else [_count_problem(intent.nodes, terms)]
     if terms.kind is WindowKind.LISTED:
         return [*found, *_listed_problems(wanted, intent.nodes, terms)]
     if intent.start < now + timedelta(hours=terms.lead_hours):
-        lead = f"at least {terms.lead_hours} h from now, {now.isoformat()}"
-        expected = lead if terms.lead_hours else f"not before now, {now.isoformat()}"
+        lead = f"a start at least {terms.lead_hours} h after now ({now.isoformat()})"
+        expected = lead if terms.lead_hours else f"{now.isoformat()} (now) or later"
         found.append(FieldProblem("/start", intent.start.isoformat(), expected))
     if terms.segments and not _is_free(wanted, intent.nodes, terms.segments):
         free = ", ".join(_words(segment) for segment in terms.segments[:5])
@@ -89,20 +94,20 @@ def _way_out(wanted: Window, terms: WindowTerms) -> str:
     if snapped is None:
         return ""
     window = snapped.window
-    return f"; {window.start.isoformat()} to {window.end.isoformat()} covers it"
+    return f"; the window {window.start.isoformat()} to {window.end.isoformat()} covers the requested time"
 
 
 def _count_problem(nodes: int, terms: WindowTerms) -> FieldProblem:
     least = terms.least_sold(nodes)
-    hint = "" if least is None else f" (the next is {least})"
-    return FieldProblem("/nodes", str(nodes), f"{terms.counts_in_words}{hint}: what this seller sells")
+    hint = "" if least is None else f"; the next larger count is {least}"
+    return FieldProblem("/nodes", str(nodes), f"{terms.counts_in_words}, as this provider sells{hint}")
 
 
 def _listed_problems(wanted: Window, nodes: int, terms: WindowTerms) -> list[FieldProblem]:
     sold = [segment for segment in terms.segments if segment.window == wanted]
     if not sold:
         listed = ", ".join(_words(segment) for segment in terms.segments[:5])
-        return [FieldProblem("/start", wanted.start.isoformat(), f"one of the windows as sold: {listed}")]
+        return [FieldProblem("/start", wanted.start.isoformat(), f"a whole listed window: {listed}")]
     if nodes > sold[0].nodes:
         return [FieldProblem("/nodes", str(nodes), f"at most {sold[0].nodes} in that window")]
     return []
@@ -116,19 +121,20 @@ def _grid_problems(wanted: Window, terms: WindowTerms) -> list[FieldProblem]:
         anchor = midnight.replace(hour=terms.anchor_utc.hour, minute=terms.anchor_utc.minute)
     step = timedelta(hours=terms.step_hours)
     if step and (wanted.start - anchor) % step:
-        expected = f"every {terms.step_hours} h from {anchor:%H:%M} UTC"
+        expected = f"a start on the grid of every {terms.step_hours} h from {anchor:%H:%M} UTC"
         found.append(FieldProblem("/start", wanted.start.isoformat(), expected))
     if terms.durations_hours is None:
         if step and wanted.duration % step:
-            found.append(FieldProblem("/end", f"{wanted.hours} h", f"a multiple of {terms.step_hours} h"))
+            expected = f"a duration that is a multiple of {terms.step_hours} h"
+            found.append(FieldProblem("/end", f"{wanted.hours} h", expected))
     elif wanted.hours not in terms.durations_hours:
         allowed = ", ".join(f"{hours:g}" for hours in terms.durations_hours)
-        found.append(FieldProblem("/end", f"{wanted.hours} h", f"a duration of {allowed} h"))
+        found.append(FieldProblem("/end", f"{wanted.hours} h", f"a duration that is one of {allowed} h"))
     return found
 
 
 def _is_free(wanted: Window, nodes: int, segments: tuple[Segment, ...]) -> bool:
-    """Whether touching segments with enough nodes cover all of ``wanted``."""
+    """Whether adjoining segments with enough nodes cover all of ``wanted``."""
     reached = wanted.start
     for segment in sorted(segments):
         if segment.nodes >= nodes and segment.start <= reached < segment.end:

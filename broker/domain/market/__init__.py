@@ -1,4 +1,4 @@
-"""What is sold: SKUs, offers, stock, places, prices and how sellers bill.
+"""The market: SKUs, offers, stock, places, prices, forecasts, and the billing rules of providers.
 
 It imports ``basics``. Begin with ``offer``, then ``billing``.
 """

@@ -1,4 +1,4 @@
-"""What holding capacity costs: the one place that says how segments become money.
+"""Billing: the only place that turns held segments into cost.
 
 Rules (contract, section 4): node *k* is held while at least *k* nodes are. The billing increment
 and the minimum term apply to each such holding. A term that runs past the horizon is owed in full.
@@ -26,11 +26,11 @@ MICROS_PER_HOUR = SECONDS_PER_HOUR * MICROS_PER_SECOND
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """How a seller bills one node that is held without a break. Times are microseconds since it began.
+    """Billing of one node that is held without a break. Times are microseconds since the holding began.
 
-    The seller bills ahead: the first block with the lease (the minimum term, rounded up to increments), then
-    each increment as it begins. A block of more than an hour is *prepaid*: its cost is amortized over its
-    time, whether the node is held that long or not. The cost of a shorter block counts where it begins.
+    The provider bills in advance: at the start the first block (the minimum term, rounded up to increments),
+    then each increment as it begins. A block of more than an hour is *prepaid*: its cost is amortized over
+    the whole block, even if the node is released earlier. The cost of a shorter block accrues at its start.
     """
 
     least_us: int
@@ -48,21 +48,21 @@ class Meter:
         return max(self.step_us, self.billed_us(0))
 
     def billed_us(self, held_us: int) -> int:
-        """Time that is billed once the node was held for ``held_us``."""
+        """Time that has been billed after the node was held for ``held_us``."""
         return -(-max(held_us, self.least_us) // self.step_us) * self.step_us
 
     def amortized_us(self, held_us: int) -> int:
-        """Time whose cost counts up to ``held_us``: of prepaid blocks what is over, others whole."""
+        """Time whose cost has accrued by ``held_us``: prepaid blocks by elapsed time, others in full."""
         block = self.prepaid_block(held_us - 1)
         return self.billed_us(held_us) if block is None else held_us
 
     def paid_us(self, held_us: int) -> int:
-        """Until when the money billed at ``held_us`` reaches: a prepaid block's end, else that instant."""
+        """Time that is paid for at ``held_us``: up to the end of a prepaid block, else up to ``held_us``."""
         block = self.prepaid_block(max(0, held_us - 1))
         return held_us if block is None else min(block[1], self.billed_us(held_us))
 
     def prepaid_block(self, at_us: int) -> tuple[int, int] | None:
-        """Start and end of the block that holds ``at_us``; None where that is an hour long or less."""
+        """Start and end of the block that contains ``at_us``; None if it is at most an hour long."""
         first_us = self.first_us
         length_us = first_us if at_us < first_us else self.step_us
         if length_us <= MICROS_PER_HOUR:
@@ -81,9 +81,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``usd`` (whole cents) that a seller bills ``at`` once for ``nodes`` nodes: a prepaid block of each.
+    """A prepaid block of each of ``nodes`` nodes, billed together: ``usd`` (whole cents) at ``at``.
 
-    They are held in it until ``until``, which is its end or sooner.
+    The nodes are held until ``until``, which may be before the end of the block.
     """
 
     at: datetime
@@ -93,9 +93,9 @@ class Block:
 
 
 def holdings(segments: Sequence[Segment]) -> tuple[Holding, ...]:
-    """The unbroken holdings of a step function, node by node, equal ones counted together.
+    """The uninterrupted holdings of each node in a step function; equal holdings are counted together.
 
-    Raises ValueError when segments overlap.
+    Raises ValueError if segments overlap.
     """
     ordered = sorted(segments)
     for before, after in pairwise(ordered):
@@ -117,13 +117,13 @@ def holdings(segments: Sequence[Segment]) -> tuple[Holding, ...]:
 
 
 def billed_seconds(offer: Offer, window: Window) -> int:
-    """Seconds charged for one node held over ``window``: minimum term, then rounded up to increments."""
+    """Seconds billed for one node held over ``window``: at least the minimum term, in whole increments."""
     held_us = window.duration // timedelta(microseconds=1)
     return Meter.of(offer).billed_us(held_us) // MICROS_PER_SECOND
 
 
 def holding_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:
-    """Exact cost of ``segments`` held on ``offer`` in USD (the caller rounds to cents)."""
+    """Exact cost in USD of ``segments`` held on ``offer``; the caller rounds to cents."""
     if offer.is_sold_whole:
         return _listed_cost_usd(offer, segments)
     cost = ZERO
@@ -136,9 +136,9 @@ def holding_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:
 
 
 def billed_ahead(offer: Offer, segments: Sequence[Segment], cost_usd: Decimal) -> tuple[Block, ...]:
-    """Of ``cost_usd`` (whole cents), which ``segments`` cost, what is billed in prepaid blocks, oldest first.
+    """The prepaid blocks in the bill ``cost_usd`` (whole cents) of ``segments``, oldest first.
 
-    What they leave is billed as it is used. Windows have none: they are billed whole.
+    The rest of the bill accrues as it is used. A window has no blocks, because it is billed whole.
     """
     if offer.window is not None:
         return ()
@@ -158,7 +158,7 @@ def billed_ahead(offer: Offer, segments: Sequence[Segment], cost_usd: Decimal) -
 
 
 def _prepaid(offer: Offer, holding: Holding) -> Iterator[tuple[Window, Decimal]]:
-    """The prepaid blocks that ``holding`` begins, each as long as it is held, and their exact cost in USD."""
+    """The prepaid blocks of ``holding``, each cut to the time it is held, and their exact cost in USD."""
     meter, start = Meter.of(offer), holding.window.start
     held_us, at_us = holding.window.duration // timedelta(microseconds=1), 0
     fee_usd = offer.upfront_usd or ZERO
@@ -197,10 +197,10 @@ def days(window: Window) -> Iterator[Window]:
 
 
 def spread_by_day(cost_usd: Decimal, segments: Sequence[Segment]) -> tuple[tuple[Window, Decimal], ...]:
-    """``cost_usd`` (whole cents) spread over the UTC days of ``segments`` by node-hours, summing exactly.
+    """``cost_usd`` (whole cents) spread over the UTC days of ``segments`` in proportion to node-hours.
 
-    Days on which nothing is held are left out. The windows are the held part of each day, from its
-    first to its last held instant.
+    The parts sum to it exactly. Days on which nothing is held are left out. Each window runs from the first
+    to the last held instant of its day.
     """
     rows = held_by_day(segments)
     shares = split_cents(cost_usd, [held for _, held in rows]) if rows else ()
@@ -208,7 +208,7 @@ def spread_by_day(cost_usd: Decimal, segments: Sequence[Segment]) -> tuple[tuple
 
 
 def held_by_day(segments: Sequence[Segment]) -> tuple[tuple[Window, int], ...]:
-    """The held part of each UTC day of ``segments``, and its node-seconds."""
+    """For each UTC day of ``segments``: from the first to the last held instant, and node-seconds."""
     by_day: dict[date, tuple[Window, int]] = {}
     for segment in sorted(segments):
         for part in days(segment.window):

@@ -1,4 +1,4 @@
-"""Prices of contracts over the sellers' lists."""
+"""Contract prices, which replace providers' list prices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ONE = Decimal(1)
 
 @dataclass(frozen=True, slots=True)
 class ContractPrice:
-    """What a contract makes of list prices, on days from ``since`` to ``until`` (both included).
+    """A contract's price on the days from ``since`` to ``until`` (both included).
 
-    ``sku`` and ``region`` are patterns (``*``: any), ``tier`` None: any. Either ``discount_share`` of the
-    list price is taken off, or ``usd_per_node_hour`` stands in its place.
+    ``sku`` and ``region`` are patterns (``*`` matches any); ``tier`` None matches any. Either
+    ``discount_share`` is taken off the list price, or ``usd_per_node_hour`` replaces it.
     """
 
     contract: str
@@ -33,10 +33,10 @@ class ContractPrice:
 
     def __post_init__(self) -> None:
         if (self.discount_share is None) == (self.usd_per_node_hour is None):
-            raise ValueError("either a discount or a price, not both and not neither")
+            raise ValueError("a contract price needs either discount_share or usd_per_node_hour, not both")
 
     def covers(self, offer: Offer, day: date) -> bool:
-        """Whether it is about ``offer`` on ``day``."""
+        """Whether the contract applies to ``offer`` on ``day``."""
         return (
             self.provider == offer.provider
             and self.since <= day <= self.until
@@ -46,7 +46,7 @@ class ContractPrice:
         )
 
     def share_of_list(self, offer: Offer) -> Decimal:
-        """Effective over list price."""
+        """The contract price as a share of the list price."""
         if self.usd_per_node_hour is not None:
             return self.usd_per_node_hour / offer.price_usd_per_node_hour
         return ONE - (self.discount_share or Decimal(0))
@@ -55,9 +55,9 @@ class ContractPrice:
 def with_contract_prices(
     offers: Iterable[Offer], contracts: Sequence[ContractPrice], at: datetime
 ) -> tuple[Offer, ...]:
-    """``offers`` at their effective prices: the cheapest contract that covers each, else its list price.
+    """``offers`` at their effective prices: the cheapest contract that covers the offer, else the list price.
 
-    A price of a contract above the list's stands too: it was agreed.
+    A contract price also applies if it is above the list price, since it was agreed.
     """
     day = at.date()
     return tuple(_priced(offer, contracts, day) for offer in offers)

@@ -1,4 +1,4 @@
-"""Exchange rates: dated, as a table says, never asked for while a bill is made."""
+"""Dated exchange rates from a table; none is fetched while a bill is made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class ExchangeRate:
 
 
 def rate_on(rates: Iterable[ExchangeRate], currency: str, day: date) -> ExchangeRate | None:
-    """The newest rate of ``currency`` that was known on ``day``; the oldest one before all; None: no rate."""
+    """The latest rate of ``currency`` dated ``day`` or earlier; if all are later, the earliest rate.
+
+    None if there is no rate of ``currency``.
+    """
     of_currency = sorted((rate for rate in rates if rate.currency == currency), key=lambda rate: rate.on)
     known = [rate for rate in of_currency if rate.on <= day]
     return known[-1] if known else next(iter(of_currency), None)

@@ -1,10 +1,11 @@
-"""What a price may be later, from what prices did before; pure.
+"""Price forecasts by a moving-block bootstrap (Künsch 1989). Pure.
 
-The past is cut into changes from one UTC midnight to the next. A future is put together from pieces of it, a
-few days long, so that what follows what stays so (moving-block bootstrap: Künsch 1989). Whose past: mostly
-the offer's own, the more of it there is; else that of its family (same GPU, tier and class of provider); else
-the whole market's. One future follows one past throughout, so that a price that never moved and one that
-moves daily stay apart. Equal seeds draw the same days for every offer: what moved together moves together.
+The history is a series of log price changes from one UTC midnight to the next. A simulated path joins blocks
+of several consecutive days of it, which keeps short-term correlation. Each path draws from a single history:
+the offer's own, that of an offer of its family (same GPU, tier and class of provider), or that of any offer
+of the market. The more of its own history an offer has, the more paths use it. Because a path keeps to one
+history, stable and volatile prices are not mixed. Equal seeds draw the same days for every offer, which keeps
+correlation between offers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ HOURS_PER_DAY = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Offers whose prices may be expected to move alike."""
+    """A group of offers whose prices are expected to behave alike."""
 
     gpu: str
     tier: Tier
@@ -39,7 +40,7 @@ class Family:
 
 
 class Basis(StrEnum):
-    """Whose past a future follows."""
+    """The history that a simulated path draws from."""
 
     OFFER = "offer"
     FAMILY = "family"
@@ -48,12 +49,12 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForecastRules:
-    """How a past is used.
+    """Parameters of the bootstrap.
 
-    ``block_days``: length of a piece. ``own_days``: with so many known days an offer's own past makes half of
-    its futures; ``family_offers``: with so many known offers a family makes half of the others.
-    ``least_days`` that the past of another offer must have to be borrowed. ``paths``: futures that quantiles
-    are taken of.
+    ``block_days`` is the length of a block. With ``own_days`` days of its own history an offer takes half of
+    its paths from it; with ``family_offers`` offers in its family half of the other paths come from the
+    family. Another offer's history is used only if it has at least ``least_days`` days. ``paths`` is the
+    number of simulated paths from which quantiles are taken.
     """
 
     block_days: int = 7
@@ -65,7 +66,7 @@ class ForecastRules:
 
 @dataclass(frozen=True, slots=True)
 class DailyPrices:
-    """Micro-USD per node-hour in force at one UTC midnight after the other; None: not on sale."""
+    """Micro-USD per node-hour at consecutive UTC midnights; None where the offer was not on sale."""
 
     offer_id: str
     family: Family
@@ -73,7 +74,7 @@ class DailyPrices:
 
 
 def daily_prices(offer_id: str, family: Family, points: Sequence[PricePoint], known: Window) -> DailyPrices:
-    """The prices at the midnights of ``known``, of points in the order of time."""
+    """The prices at the midnights in ``known``. ``points`` must be in order of time."""
     found: list[int | None] = []
     times = [point.at for point in points]
     for midnight in midnights(known):
@@ -84,7 +85,7 @@ def daily_prices(offer_id: str, family: Family, points: Sequence[PricePoint], kn
 
 
 def midnights(known: Window) -> tuple[datetime, ...]:
-    """Every UTC midnight from the first to the last in ``known``, its end included."""
+    """Every UTC midnight in ``known``, including its end."""
     first = known.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first = first if first == known.start else first + DAY
     return tuple(first + DAY * n for n in range((known.end - first) // DAY + 1))
@@ -92,7 +93,7 @@ def midnights(known: Window) -> tuple[datetime, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """With probability ``share`` the price is at most so much. Micro-USD per node-hour."""
+    """A quantile: with probability ``share`` the price is at most ``micro_usd`` per node-hour."""
 
     share: float
     micro_usd: int
@@ -100,19 +101,19 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True)
 class PriceForecast:
-    """What the price may be ``hours`` from now: quantiles, the least first."""
+    """Quantiles of the price ``hours`` from now, in ascending order."""
 
     hours: float
     quantiles: tuple[Quantile, ...]
 
     def at(self, share: float) -> int:
-        """The quantile of ``share``, micro-USD per node-hour; KeyError when it was not asked for."""
+        """The quantile of ``share`` in micro-USD per node-hour. Raises KeyError if it was not computed."""
         return {quantile.share: quantile.micro_usd for quantile in self.quantiles}[share]
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastBasis:
-    """What a forecast rests on: the share of futures that follow each past, and how much of it is known."""
+    """The basis of a forecast: the share of paths from each history, and how much history there is."""
 
     shares: Mapping[Basis, float]
     own_days: int
@@ -121,7 +122,7 @@ class ForecastBasis:
 
     @property
     def basis(self) -> Basis:
-        """The past that most futures follow."""
+        """The history that most paths draw from."""
         return max(self.shares, key=lambda basis: self.shares[basis])
 
 
@@ -129,7 +130,7 @@ LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
 class Forecaster:
-    """Futures from the known past of a market."""
+    """Simulates price paths from a market's history."""
 
     def __init__(self, past: Iterable[DailyPrices], rules: ForecastRules | None = None) -> None:
         self._rules = rules or ForecastRules()
@@ -145,7 +146,7 @@ class Forecaster:
                 self._market.append(found)
 
     def grounds(self, offer_id: str, family: Family) -> ForecastBasis | None:
-        """What the futures of an offer rest on; None: no history at all."""
+        """The basis of an offer's forecast; None without any history."""
         own, kin = self._own.get(offer_id), self._families.get(family, [])
         if own is None and not self._market:
             return None
@@ -164,9 +165,9 @@ class Forecaster:
     def factors(
         self, offer_id: str, family: Family, days: int, paths: int, seed: int
     ) -> tuple[array[float], ...]:
-        """``paths`` futures of a price, each as factors of today's after 0, 1, … ``days`` days.
+        """``paths`` simulated paths, each as factors of today's price after 0, 1, … ``days`` days.
 
-        None of them without any history: an empty tuple. A longer future begins as the shorter does.
+        Empty without any history. With the same seed a longer path begins with the shorter one.
         """
         grounds = self.grounds(offer_id, family)
         if grounds is None:
@@ -176,7 +177,7 @@ class Forecaster:
     def paths(
         self, offer_id: str, family: Family, micro_usd: int, days: int, paths: int, seed: int
     ) -> tuple[tuple[int, ...], ...]:
-        """The same as prices, micro-USD per node-hour, from ``micro_usd`` today."""
+        """``factors`` applied to today's price ``micro_usd``: paths in micro-USD per node-hour."""
         return tuple(
             tuple(round(micro_usd * factor) for factor in future)
             for future in self.factors(offer_id, family, days, paths, seed)
@@ -192,9 +193,9 @@ class Forecaster:
         levels: Sequence[float] = LEVELS,
         seed: int = 1,
     ) -> tuple[PriceForecast, ...]:
-        """What a price of ``micro_usd`` today may be after each of ``hours``; none without any history.
+        """Forecasts of a price of ``micro_usd`` today after each of ``hours``; empty without any history.
 
-        Within a day the price changes at an instant that is drawn evenly.
+        The daily change happens at a uniformly distributed time of the day.
         """
         days = math.ceil(max(hours, default=0.0) / HOURS_PER_DAY)
         futures = self.factors(offer_id, family, days, self._rules.paths, seed)
@@ -226,7 +227,7 @@ class Forecaster:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Past:
-    """Logarithms of changes day by day, summed up from the first: one value more than there are changes."""
+    """A history as the cumulative sum of daily log changes, with a leading zero."""
 
     sums: array[float]
 
@@ -235,7 +236,7 @@ class _Past:
         return len(self.sums) - 1
 
     def append_block(self, logs: array[float], lot: float, length: int) -> None:
-        """Goes on from the last of ``logs`` as the days from a drawn one on went."""
+        """Appends a block of ``length`` days to ``logs``. ``lot`` in [0, 1) draws where the block begins."""
         first = int(lot * (self.days - length + 1))
         base = logs[-1] - self.sums[first]
         logs.extend(base + value for value in self.sums[first + 1 : first + length + 1])
@@ -251,7 +252,7 @@ def _outlook(
 ) -> PriceForecast:
     whole, part = divmod(hours / HOURS_PER_DAY, 1)
     changed = round(part * len(futures))
-    # Which futures have changed by then has nothing to do with how: they are in no order.
+    # The paths are in random order, so the first ones are as good a sample as any.
     found = sorted(
         future[int(whole) + (1 if number < changed else 0)] for number, future in enumerate(futures)
     )

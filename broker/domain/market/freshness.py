@@ -1,4 +1,4 @@
-"""Which offers can be acted on, and how far: young enough, and of a seller that takes orders."""
+"""Filters offers to those that are recent and can be ordered, and discounts stock of ageing ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.domain.market.market import FeedHealth
 from broker.domain.market.offer import Offer
 
 DOUBT_FROM = 0.5
-"""From this share of the most age on, counted stock is believed less and less."""
+"""The share of the maximum age from which stated stock is discounted."""
 
 
 def fresh_offers(
@@ -20,11 +20,11 @@ def fresh_offers(
     max_age: timedelta,
     not_orderable: Collection[str] = (),
 ) -> tuple[Offer, ...]:
-    """Offers seen, or confirmed by a good poll of their provider, within ``max_age`` before ``now``.
+    """Offers that were observed, or confirmed by a successful poll, at most ``max_age`` before ``now``.
 
-    Of a feed that is silent, counted stock shrinks evenly from half of that age on, to nothing at its end:
-    what was there may be sold. ``not_orderable``: providers that only repeat what others sell, and
-    sellers that take no order.
+    If a feed is silent for longer than half of ``max_age``, its stated stock is discounted linearly down to
+    zero at ``max_age``, since it may be sold by now. ``not_orderable`` names providers that accept no orders
+    or only list what others sell.
     """
     confirmed = {feed.provider: feed.last_success_at for feed in feeds}
 
@@ -36,7 +36,7 @@ def fresh_offers(
 
 
 def discounted(offer: Offer, age_share: float) -> Offer:
-    """``offer`` with what is believed of its counted stock at that share of the most age."""
+    """``offer`` with its stated stock discounted for ``age_share``, its age as a share of the maximum age."""
     nodes = offer.stock.nodes
     if nodes is None or age_share <= DOUBT_FROM:
         return offer

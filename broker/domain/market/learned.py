@@ -1,4 +1,4 @@
-"""What our own launches taught about an offer."""
+"""Launch statistics of an offer: how likely our orders succeed, and how long they take."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 RETRY_HOURS = 0.25
-"""How long a failed launch keeps what it was for waiting: until the next pass finds another offer."""
+"""Time that a failed launch costs: until the next pass of the reconciler finds another offer."""
 RARE_SHARE = 0.5
 RARE_ATTEMPTS = 3
 
 
 class Basis(StrEnum):
-    """What the nearest attempts were of: this offer, the same SKU of its provider, or its provider."""
+    """What the counted attempts have in common with the offer: offer, SKU at the provider, or provider."""
 
     OFFER = "offer"
     SKU = "sku"
@@ -21,9 +21,9 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """How likely a launch comes to be, and how long it takes until it can be used.
+    """How likely a launch succeeds (``success_share``), and the minutes from the order until it is usable.
 
-    ``attempts``: how many stand behind it, of ``basis``; with few of them a guess stands beside.
+    ``attempts`` is the number of attempts on the level ``basis``. With few of them the prior has more weight.
     """
 
     success_share: float
@@ -33,23 +33,23 @@ class Learned:
 
     @property
     def wait_hours(self) -> float:
-        """Expected hours from the order until a node can be used, failed launches before it included."""
+        """Expected hours from the first order until a node is usable, including failed launches."""
         failed_before = 1 / self.success_share - 1
         return self.minutes_to_usable / 60 + failed_before * RETRY_HOURS
 
     @property
     def is_rare(self) -> bool:
-        """Whether launches of this very offer mostly fail: the planner then takes it for sold out."""
+        """Whether most launches of this offer itself fail; the planner then treats it as sold out."""
         of_its_own = self.basis is Basis.OFFER and self.attempts >= RARE_ATTEMPTS
         return of_its_own and self.success_share < RARE_SHARE
 
     def __str__(self) -> str:
         of = "" if self.basis is Basis.OFFER else f" of its {self.basis}"
         tries = "launch" if self.attempts == 1 else "launches"
-        sold_out = ", taken for sold out" if self.is_rare else ""
+        sold_out = ", treated as sold out" if self.is_rare else ""
         share, minutes = f"{self.success_share:.0%}", f"{self.minutes_to_usable:.0f} min"
         return f"{share} in {minutes} ({self.attempts} {tries}{of}){sold_out}"
 
 
 GUESS = Learned(0.95, 5.0, 0, Basis.PROVIDER)
-"""What is expected where nothing was tried: a cloud's VM takes minutes and is seldom refused."""
+"""The prior without any attempts: a cloud's VM starts in minutes, and orders are seldom refused."""

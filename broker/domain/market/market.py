@@ -1,4 +1,4 @@
-"""What is known of the market over time: rounds, feeds and changes."""
+"""The market over time: poll rounds, price points, changes, and the health of feeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OfferChange:
 
 @dataclass(frozen=True, slots=True)
 class PollRound:
-    """One poll of one provider: what came, how long it took, what went wrong."""
+    """One poll of one provider: counts, changes, duration in seconds, and the error if it failed."""
 
     provider: str
     started_at: datetime
@@ -48,7 +48,7 @@ class PollRound:
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
-    """The price of an offer from ``at`` on, when the broker saw it; kept only when something changed."""
+    """The price and stock of an offer from ``at`` on, when the broker saw them. Only changes are stored."""
 
     offer_id: str
     at: datetime
@@ -59,9 +59,10 @@ class PricePoint:
 
 @dataclass(frozen=True, slots=True)
 class FeedHealth:
-    """How a provider's feed is doing. ``stale_since`` None: fresh.
+    """Health of a provider's feed. ``stale_since`` is None while it is fresh.
 
-    ``failures`` in a row, and before when (None: the next poll) it is not asked again. ``probe``: the last.
+    ``failures`` counts failed polls in a row. ``not_before`` is the back-off: the feed is not polled earlier
+    (None: poll it next time). ``probe`` is the latest probe.
     """
 
     provider: str
@@ -78,7 +79,7 @@ class FeedHealth:
 
 
 def diff_rounds(before: Iterable[Offer], after: Iterable[Offer], at: datetime) -> tuple[OfferChange, ...]:
-    """What changed from one round of a provider to the next, by offer id; pure."""
+    """The changes from one round of a provider to the next, by offer id. Pure."""
     old = {offer.offer_id: offer for offer in before}
     new = {offer.offer_id: offer for offer in after}
     changes = [

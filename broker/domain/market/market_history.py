@@ -1,4 +1,4 @@
-"""A market over time: what was on sale at each instant of a recorded history. Pure."""
+"""A recorded market history, and its replay: the offers on sale at each instant. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CENT = Decimal("0.01")
 
 
 def as_of_point(offer: Offer, point: PricePoint) -> Offer:
-    """``offer`` as it stood at a point of its history: its price, an upfront fee in proportion, its stock."""
+    """``offer`` with the price and stock of ``point``; an upfront fee is scaled with the price."""
     price = point.price_usd_per_node_hour
     upfront, before = offer.upfront_usd, offer.price_usd_per_node_hour
     if upfront is not None and before:
@@ -32,9 +32,9 @@ def as_of_point(offer: Offer, point: PricePoint) -> Offer:
 
 @dataclass(frozen=True, slots=True)
 class MarketHistory:
-    """``points`` in the order of time, of ``offers`` by id, which are as they were seen last.
+    """Price points in order of time, and ``offers`` by id as they were last seen.
 
-    ``until``: nothing more changed to then (None: to the last point).
+    The history is complete up to ``until`` (None: up to the last point).
     """
 
     offers: Mapping[str, Offer] = field(hash=False)
@@ -43,14 +43,14 @@ class MarketHistory:
 
     @property
     def span(self) -> Window | None:
-        """From the first point to the end; None where that is no time."""
+        """From the first point to the end of the history; None if that is empty."""
         if not self.points:
             return None
         end = max(self.points[-1].at, self.until or self.points[-1].at)
         return Window(self.points[0].at, end) if self.points[0].at < end else None
 
     def within(self, window: Window) -> MarketHistory:
-        """Points up to the end of ``window``; what was in force at its start is dated to it."""
+        """The history within ``window``; points that were in force at its start are dated to its start."""
         before = {point.offer_id: point for point in self.points if point.at <= window.start}
         opening = [replace(point, at=window.start) for point in before.values()]
         inside = [point for point in self.points if window.start < point.at < window.end]
@@ -58,7 +58,7 @@ class MarketHistory:
 
 
 def history_of(markets: Iterable[tuple[datetime, tuple[Offer, ...]]]) -> MarketHistory:
-    """The history that recorded markets tell, in the order of time: a point where something changed."""
+    """The history of recorded markets, which must be in order of time: a point for each change."""
     seen: dict[str, Offer] = {}
     before: dict[str, Offer] = {}
     points: list[PricePoint] = []
@@ -80,7 +80,7 @@ def _is_available(offer: Offer | None) -> bool:
 
 
 class MarketReplay:
-    """A history played forward. ``market``: what is on sale now, by id."""
+    """Plays a history forward. ``market`` holds the offers on sale at the current step, by id."""
 
     def __init__(self, history: MarketHistory) -> None:
         self._offers = history.offers
@@ -90,7 +90,7 @@ class MarketReplay:
         self.market: dict[str, Offer] = {}
 
     def steps(self) -> Iterator[tuple[datetime, tuple[OfferChange, ...]]]:
-        """Instant after instant with what changed; ``market`` is as of the one given last."""
+        """Each instant in turn, with its changes. ``market`` is as of the latest one."""
         for at, points in self._steps:
             touched = {point.offer_id for point in points}
             before = [self.market[key] for key in touched if key in self.market]

@@ -1,4 +1,4 @@
-"""An offer: what a provider said that it sells, when asked. Immutable."""
+"""An offer: an immutable observation of what a provider sells, and at which price."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.domain.market.sku import Sku
 
 
 class Tier(StrEnum):
-    """How capacity is sold."""
+    """The way in which capacity is sold."""
 
     ON_DEMAND = "on_demand"
     SPOT = "spot"
@@ -24,7 +24,7 @@ class Tier(StrEnum):
 
 
 class WindowKind(StrEnum):
-    """How a window is found and bought."""
+    """How a provider sells windows; ``listed`` windows are sold whole."""
 
     LISTED = "listed"
     SLOTS = "slots"
@@ -33,14 +33,18 @@ class WindowKind(StrEnum):
 
 
 class WindowBegin(StrEnum):
-    """Whether a window begins at its start, or whenever capacity appears after the order."""
+    """Whether a window begins at its start, or as soon as capacity appears after the order."""
 
     ON_TIME = "on_time"
     WHEN_AVAILABLE = "when_available"
 
 
 class CancelRule(StrEnum):
-    """What leaving a bought window early is worth."""
+    """Terms for ending a bought window early.
+
+    ``never``: nothing is refunded. ``until``: it can be cancelled free of charge before its start.
+    ``resell``: only a buyer may take it over. ``any_time``: it is billed up to its end.
+    """
 
     NEVER = "never"
     UNTIL = "until"
@@ -49,7 +53,7 @@ class CancelRule(StrEnum):
 
 
 class StockLevel(StrEnum):
-    """The provider's word on stock; ``some``: it can be had now, nobody says how much."""
+    """Stock as the provider states it. ``some``: it is available now, in an unknown quantity."""
 
     NONE = "none"
     SOME = "some"
@@ -60,7 +64,7 @@ class StockLevel(StrEnum):
 
 
 class HostKind(StrEnum):
-    """Where a machine stands: in a data centre, or with whoever rents it out."""
+    """Where a machine is: in a data centre, or at the premises of a private owner (``community``)."""
 
     DATACENTER = "datacenter"
     COMMUNITY = "community"
@@ -68,9 +72,9 @@ class HostKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPool:
-    """GPUs that several offers are cut from; ``pool_id`` is the same in each of them.
+    """GPUs that several offers share; all of these offers have the same ``pool_id``.
 
-    ``gpus`` None: nobody says how many there are.
+    ``gpus`` is the number of GPUs; None if no seller states it.
     """
 
     pool_id: str
@@ -78,16 +82,16 @@ class GpuPool:
 
 
 def fewest_gpus(known: Iterable[int | None]) -> int | None:
-    """The smallest of several statements on one pool; None where nobody makes one."""
+    """The smallest of several stated sizes of one pool; None if none is stated."""
     return min((gpus for gpus in known if gpus is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """``nodes`` when the provider counts, else None: "some". ``pool``: what other offers share with it.
+    """Stock of an offer. ``nodes`` is None if the provider states no number.
 
-    ``held_nodes``: what whoever plans holds of it, where nobody counts; a plan may keep it beside what it
-    assumes.
+    ``pool`` are the GPUs that it shares with other offers. ``held_nodes``: where no number is stated, the
+    nodes that the planning team holds already; a plan may keep them in addition to the nodes that it assumes.
     """
 
     level: StockLevel = StockLevel.UNKNOWN
@@ -98,17 +102,17 @@ class Stock:
 
 @dataclass(frozen=True, slots=True)
 class WindowTerms:
-    """What of time is sold, on which grid.
+    """The windows that an offer sells, and their grid.
 
-    ``segments``: what is free (``slots``, ``orderbook``) or sold whole (``listed``).
-    ``anchor_utc``: time of day at which windows start, or None. ``lead_hours`` before a start.
-    ``teardown_s``: the seller takes the nodes back this long before the end that is paid for.
-    ``node_counts``: the only counts that one purchase may have (None: any); ``lot_nodes``: it is a whole
-    multiple of so many.
+    ``segments`` is the free time (``slots``, ``orderbook``), or the windows that are sold whole (``listed``).
+    ``anchor_utc`` is the time of day from which starts are counted in steps of ``step_hours`` (None:
+    midnight). ``lead_hours`` is the shortest time between order and start. ``teardown_s``: the provider takes
+    the nodes back this long before the end that is paid for. ``node_counts`` are the node counts that can be
+    bought (None: any); each purchase must be a multiple of ``lot_nodes``.
 
-    A window that ``begins`` ``when_available`` is ordered ``longest_wait_hours`` before its start, begins at
-    any instant from then to its start, and lasts as long as it was bought for; what has not begun by its
-    start never will. ``wait_source`` says where that wait is from, since sellers promise none.
+    A window that ``begins`` ``when_available`` is ordered ``longest_wait_hours`` before its start. It begins
+    as soon as capacity appears and lasts for the duration that was bought; if it has not begun by its start,
+    it never begins. ``wait_source`` is the source of that wait, because providers promise none.
     """
 
     kind: WindowKind
@@ -127,27 +131,27 @@ class WindowTerms:
 
     @property
     def waits(self) -> bool:
-        """Whether it begins when capacity appears."""
+        """Whether the window begins when capacity appears, not at a fixed time."""
         return self.begins is WindowBegin.WHEN_AVAILABLE
 
     @property
     def longest_wait(self) -> timedelta:
-        """How long capacity may take to appear after the order."""
+        """How long capacity may take to appear after the order; zero for a fixed start."""
         return timedelta(hours=self.longest_wait_hours) if self.waits else timedelta(0)
 
     def sells(self, nodes: int) -> bool:
-        """Whether one purchase may have exactly ``nodes``."""
+        """Whether one purchase may be of exactly ``nodes`` nodes."""
         return self.least_sold(nodes) == nodes
 
     def least_sold(self, nodes: int) -> int | None:
-        """The smallest count on sale that holds ``nodes``; None when no count is large enough."""
+        """The smallest node count on sale that is at least ``nodes``; None if no count is large enough."""
         if self.node_counts is None:
             return -(-max(1, nodes) // self.lot_nodes) * self.lot_nodes
         return min((n for n in self.node_counts if n >= nodes and n % self.lot_nodes == 0), default=None)
 
     @property
     def counts_in_words(self) -> str:
-        """Which counts are sold."""
+        """The node counts on sale, as text."""
         if self.node_counts is not None:
             return "one of " + ", ".join(str(n) for n in self.node_counts if n % self.lot_nodes == 0)
         return "any count" if self.lot_nodes == 1 else f"a multiple of {self.lot_nodes}"
@@ -164,7 +168,7 @@ class NativePrice:
 
 @dataclass(frozen=True, slots=True)
 class ContractTerms:
-    """What the seller's list says where a contract makes it another price, and the contract's name."""
+    """The contract behind an offer's price, and the list prices that it replaces."""
 
     name: str
     list_usd_per_node_hour: Decimal
@@ -172,7 +176,7 @@ class ContractTerms:
 
 
 class RateBasis(StrEnum):
-    """Whence a rate of interruptions that its provider does not say: our own leases, or a mere assumption."""
+    """Source of a rate of interruptions that the provider does not state: own leases, or an assumption."""
 
     OWN_LEASES = "own leases"
     ASSUMED = "assumed"
@@ -180,17 +184,16 @@ class RateBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One thing a provider sells, as seen at ``observed_at``.
+    """One thing that a provider sells, as observed at ``observed_at``.
 
-    ``offer_id`` is stable from poll to poll while what is sold is the same. ``zone`` None: the
-    provider does not say. ``upfront_usd`` of a ``listed`` window buys all nodes of all segments.
-    ``reference`` is the adapter's own note of what to order (its keys mean nothing elsewhere).
-    ``contract``: the prices are those of a contract; it keeps the list's. ``learned``: what our own launches
-    say, where there were any; no provider's word. ``rate_basis``: whence the rate of interruptions, where
-    the provider says none. ``place``: operator and data centre or region, the same for whoever sells it;
-    where nobody says more, the seller and its zone or region. ``host`` None: the provider does not say.
-    ``reliability``: the share of time up that the seller states. ``available_until``: nothing is held longer.
-    ``launch``: from the order to a node that serves; None: it is ready at once.
+    ``offer_id`` stays the same from poll to poll while the thing on sale is the same. ``zone``, ``host`` and
+    ``reliability`` (the share of time up) are None if the provider does not state them. ``upfront_usd`` of a
+    ``listed`` window buys all nodes of all segments. ``reference`` is the adapter's own note for the order;
+    no other code reads its keys. With ``contract`` the prices are contract prices. ``learned`` are the launch
+    statistics of our own orders, if there are any. ``rate_basis`` is the source of the rate of interruptions,
+    if the provider states none. ``place`` is the operator and its data centre or region, the same for every
+    seller; by default it is the seller and its zone or region. Nothing can be held after ``available_until``.
+    ``launch`` is the time from the order until weights can be loaded; None means at once.
     """
 
     offer_id: str
@@ -223,22 +226,22 @@ class Offer:
     launch: NodeLaunch | None = None
 
     def __post_init__(self) -> None:
-        """An offer is somewhere: without another word, where its seller says."""
+        """Sets the default place."""
         if not self.place:
             object.__setattr__(self, "place", f"{self.seller or self.provider}/{self.zone or self.region}")
 
     @property
     def max_nodes_in_one_run(self) -> int:
-        """How many nodes one job may span: the fabric's size, or a single node."""
+        """How many nodes one run may span: the size of the fabric, or 1 without a fabric."""
         return self.sku.fabric.max_nodes if self.sku.fabric is not None else 1
 
     @property
     def is_sold_whole(self) -> bool:
-        """Whether its segments alone say what can be bought: a ``listed`` window."""
+        """Whether the offer is a ``listed`` window, whose segments are sold whole."""
         return self.window is not None and self.window.kind is WindowKind.LISTED
 
     def at_list_price(self) -> Offer:
-        """The offer as its seller quotes it: what orders name, and what the price gate looks at."""
+        """The offer at the provider's list price, which orders and the price gate use."""
         if self.contract is None:
             return self
         return replace(
@@ -251,7 +254,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row of a payload that could not become an offer, and why. Never dropped silently."""
+    """A row of a payload that could not become an offer, and the reason."""
 
     row: str
     reason: str
@@ -259,7 +262,7 @@ class RejectedRow:
 
 @dataclass(frozen=True, slots=True)
 class OfferBatch:
-    """What one poll of one provider gave."""
+    """The result of one poll of one provider."""
 
     offers: tuple[Offer, ...]
     rejected: tuple[RejectedRow, ...] = ()

@@ -1,7 +1,7 @@
-"""Which of the current offers are asked for, and in what order: pure.
+"""Filtering, sorting and paging of the current offers. Pure.
 
-An order is a place among prices, or a word that offers are grouped by, and within each word the price. A page
-of groups is one slice of each group that it touches, so that a store needs no order but those of its columns.
+Offers are sorted by price, or grouped by the value of a field and sorted by price within each group. A page
+of a grouped list consists of one slice per group, so the database only needs to sort by its own columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DECIMALS = 60
 
 @dataclass(frozen=True, slots=True)
 class OfferFilter:
-    """Which offers to show, by exact words; None: any."""
+    """A filter of offers by exact values; None matches any value."""
 
     provider: str | None = None
     gpu: str | None = None
@@ -28,7 +28,7 @@ class OfferFilter:
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """The fields that are told, with their words."""
+        """The fields that are filtered, and their values."""
         told = ((field.name, getattr(self, field.name)) for field in fields(self))
         return tuple((name, word) for name, word in told if word is not None)
 
@@ -46,7 +46,7 @@ class OfferCount:
 
 @dataclass(frozen=True, slots=True)
 class OfferPlace:
-    """A place in the order of prices: USD per GPU-hour exactly, then the id."""
+    """A position in the list of offers by price: exact USD per GPU-hour, then the offer id."""
 
     usd_per_gpu_hour: Decimal
     offer_id: str
@@ -71,7 +71,7 @@ class SellersCheapest:
 
 
 class OfferOrder(StrEnum):
-    """What offers are put in order by; where it is the same, their ids decide."""
+    """The sort key of a list of offers; offer ids break ties."""
 
     GPU_HOUR = "gpu_hour"
     NODE_HOUR = "node_hour"
@@ -80,7 +80,7 @@ class OfferOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfferSlice:
-    """Offers number ``first`` (from 0) to ``first + limit`` of those that ``wanted`` takes."""
+    """Of the offers that match ``wanted``: at most ``limit`` of them, from index ``first`` on."""
 
     wanted: OfferFilter
     first: int
@@ -88,15 +88,15 @@ class OfferSlice:
 
 
 def price_rank(usd_per_gpu_hour: Decimal) -> str:
-    """Words whose order, character by character, is the order of prices of zero and more, exactly.
+    """A text form of a price that sorts like the price, exactly.
 
-    Prices of ours have fewer decimals than these words; a number below zero comes before all, and one that no
-    price reaches after all.
+    It has more decimals than any of our prices. A negative number sorts before all prices, and a number above
+    every possible price after them.
     """
     if usd_per_gpu_hour < 0:
         return ""
     if usd_per_gpu_hour >= 10**WHOLE_DIGITS:
-        return ":"  # what follows the digits
+        return ":"  # the character after "9"
     words = f"{usd_per_gpu_hour:0{WHOLE_DIGITS + 1 + DECIMALS}.{DECIMALS}f}"
     return words.rstrip("0").rstrip(".")
 
@@ -111,7 +111,7 @@ def slices_of(
     *,
     descending: bool,
 ) -> tuple[OfferSlice, ...]:
-    """The slices that make up a page of offers in groups by their field ``group``, ordered by ``rank``."""
+    """The slices of one page of offers, grouped by the field ``group``, with groups sorted by ``rank``."""
     sizes: Counter[str] = Counter()
     for kind in matching(counts, wanted):
         sizes[getattr(kind, group)] += kind.offers
@@ -126,13 +126,13 @@ def slices_of(
 
 
 def choices_of(counts: Sequence[OfferCount], wanted: OfferFilter, name: str) -> set[str]:
-    """The words of the field ``name`` of all offers that fit what else is ``wanted``."""
+    """The values of the field ``name`` among offers that match the other fields of ``wanted``."""
     others = replace(wanted, **{name: None})
     return set(map(attrgetter(name), matching(counts, others)))
 
 
 def matching(counts: Iterable[OfferCount], wanted: OfferFilter) -> tuple[OfferCount, ...]:
-    """The counts of offers that are ``wanted``."""
+    """The counts of offers that match ``wanted``."""
     found = tuple(counts)
     for name, word in wanted.words:
         said = map(attrgetter(name), found)

@@ -1,8 +1,8 @@
-"""Who runs the data centre that an offer stands in, whoever sells it: pure.
+"""Operators of data centres, and the places of offers. Pure.
 
-A *place* is one operator's data centre, or its region where nobody names the data centre. Two sellers of one
-data centre name one place; two regions of one operator are two. What nobody maps stays under the seller's own
-words, so that an unknown spelling is a place of its own and never another one's.
+A *place* is one data centre of one operator, or its region if the data centre is not stated. Two sellers of
+the same data centre get the same place; two regions of one operator are two places. A spelling that no
+operator maps becomes a place of its own under the seller's name, so it is never confused with another place.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from functools import cache
 from broker.domain.market.offer import HostKind, Offer
 
 Site = tuple[str, HostKind | None]
-"""A place, and where its machines stand; None: nobody says."""
+"""A place, and the kind of host of its machines (None: unknown)."""
 SHORT_ZONE = 2
-"""A zone of so many characters ("1", "a") means something only inside its region."""
+"""A zone name of at most this length ("1", "a") is unique only within its region."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Whoever runs data centres under a name.
+    """An operator of data centres.
 
-    ``names``: under which sellers list it, its own among them. ``places``: the spelling that sellers use of
-    one of its data centres → its own name. ``host``: where its machines stand if no payload says it; None if
-    nobody knows. ``runs_data_centres``: its own or leased halls, as it says itself.
+    ``names`` are the names under which sellers list it, including its own. ``places`` maps sellers' spellings
+    of its data centres to its own names. ``host`` applies if a payload does not state it (None: unknown).
+    ``runs_data_centres``: it states that it runs its own or leased data centres.
     """
 
     key: str
@@ -38,10 +38,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """All that are known, and the providers whose sellers are operators of their own.
+    """The known operators, and the marketplaces.
 
-    ``marketplaces``: provider → where its hosts' machines stand unless a payload says it. Their zones are
-    machines, so that a host's place is its region.
+    ``marketplaces`` maps a provider whose sellers are their own operators to the kind of host that applies if
+    a payload does not state it. Its zones are single machines, so the place of a seller is its region.
     """
 
     known: tuple[Operator, ...] = ()
@@ -50,23 +50,24 @@ class Operators:
     _by_place: dict[tuple[str, str], str] = field(init=False, default_factory=dict, hash=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Sorts what is known by names and spellings; ValueError for a name of two operators."""
+        """Indexes operators by names and spellings. Raises ValueError if two operators share a name."""
         for operator in self.known:
             for name in {operator.key, *operator.names}:
                 if self._by_name.setdefault(_folded(name), operator) is not operator:
-                    raise ValueError(f"{name!r} is a name of {self._by_name[_folded(name)].key} already")
+                    other = self._by_name[_folded(name)].key
+                    raise ValueError(f"operators {other} and {operator.key} both have the name {name!r}")
             for spelling, place in operator.places.items():
                 self._by_place[operator.key, _folded(spelling)] = place
                 self._by_place[operator.key, _folded(place)] = place
 
     def operator_of(self, provider: str, seller: str | None) -> Operator | None:
-        """Who runs the machines that ``provider`` sells for ``seller``; None for one that is not known."""
+        """The operator of machines that ``provider`` sells for ``seller``; None if it is unknown."""
         if provider in self.marketplaces:
             return None
         return self._by_name.get(_folded(seller or provider))
 
     def place_of(self, provider: str, seller: str | None, region: str, zone: str | None) -> str:
-        """Operator and data centre, or region: one name for whoever sells it."""
+        """The place: operator and data centre (or region), the same for every seller of it."""
         if provider in self.marketplaces:
             return "/".join(_word(part) for part in (provider, seller, region) if part)
         operator = self.operator_of(provider, seller)
@@ -78,14 +79,14 @@ class Operators:
         return f"{key}/{_word(_data_centre(region, zone))}"
 
     def host_of(self, provider: str, seller: str | None) -> HostKind | None:
-        """Where the machines stand where no payload says: what is known of the operator, else None."""
+        """The kind of host if the payload does not state it; None if it is unknown."""
         if provider in self.marketplaces:
             return self.marketplaces[provider]
         operator = self.operator_of(provider, seller)
         return None if operator is None else operator.host
 
     def sites(self, offers: Iterable[Offer]) -> tuple[Site, ...]:
-        """The places of ``offers``, and their hosts where no payload said them."""
+        """The place and the kind of host of each of ``offers``."""
         place_of, host_of = cache(self.place_of), cache(self.host_of)
         return tuple(
             (
@@ -96,7 +97,7 @@ class Operators:
         )
 
     def with_hosts(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """``offers`` of a market that says no hosts, with what is known of their operators."""
+        """``offers``, where a missing kind of host is filled in from the operator."""
         return tuple(offer if offer.host is not None else self._with_host(offer) for offer in offers)
 
     def _with_host(self, offer: Offer) -> Offer:
@@ -105,7 +106,7 @@ class Operators:
 
 
 def _data_centre(region: str, zone: str | None) -> str:
-    """The zone without what only its seller's account says before a colon; a short one with its region."""
+    """The zone without the account-specific prefix before a colon; a short zone is joined to its region."""
     name = (zone or "").rpartition(":")[2].strip()
     if not name:
         return region
@@ -113,10 +114,10 @@ def _data_centre(region: str, zone: str | None) -> str:
 
 
 def _folded(name: str) -> str:
-    """A name as it is compared: sellers differ in case, spaces and hyphens."""
+    """A name for comparison: sellers differ in case, spaces and hyphens."""
     return re.sub(r"[\s_.-]+", "", name).casefold()
 
 
 def _word(name: str) -> str:
-    """A name as one part of a place."""
+    """A name in the form that is used in a place."""
     return re.sub(r"[\s/,]+", "-", name.strip()).strip("-") or "unknown"

@@ -1,4 +1,4 @@
-"""Which feeds are asked in a poll: all that answer, and those that do not ever less often. Pure."""
+"""Which feeds a poll asks: feeds that answer in their interval, failing ones with back-off. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from enum import StrEnum
 from broker.domain.market.market import FeedHealth
 
 MOST_POLLS = 10
-"""A feed that stays silent is still asked once in so many polls."""
+"""The back-off ends here: a failing feed is still asked once in this many polls."""
 JITTER = 0.2
-"""Share of a wait that is drawn, so that feeds which failed together are not asked together again."""
+"""Random share added to a wait, so that feeds that failed together are not asked together again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollPlan:
-    """How often feeds are asked: in every poll, or less often (``own``) where their prices are no newer."""
+    """Polling intervals: ``every`` for most feeds, and longer ones (``own``) for feeds that change rarely."""
 
     every: timedelta
     own: Mapping[str, timedelta] = field(default_factory=dict, hash=False)
@@ -28,7 +28,11 @@ class PollPlan:
 
 
 class BreakerState(StrEnum):
-    """``closed``: asked in its turn; ``open``: not before an instant; ``half_open``: the next try decides."""
+    """State of a feed's circuit breaker.
+
+    ``closed``: it is polled normally. ``open``: it is not polled until the back-off ends. ``half_open``: the
+    next poll decides.
+    """
 
     CLOSED = "closed"
     OPEN = "open"
@@ -37,7 +41,7 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """When a feed is asked: every so often, and next at ``next_at`` (None: it never was)."""
+    """The polling schedule of a feed. ``next_at`` is None if it was never polled."""
 
     every: timedelta
     failures: int
@@ -46,7 +50,7 @@ class Polling:
 
 
 def polling_of(feed: FeedHealth, plan: PollPlan, now: datetime) -> Polling:
-    """Where a feed stands with the timetable."""
+    """The polling schedule of ``feed`` at ``now``."""
     tries = [at for at in (feed.last_success_at, feed.last_error_at) if at is not None]
     next_at = max(tries) + plan.every if tries else None
     if next_at is not None and feed.not_before is not None:
@@ -60,14 +64,14 @@ def polling_of(feed: FeedHealth, plan: PollPlan, now: datetime) -> Polling:
 
 @dataclass(slots=True)
 class BackOff:
-    """Failures in a row by feed, and when each is to be asked again."""
+    """Counts failures in a row by feed, and says when each feed is polled again."""
 
     plan: PollPlan
     _failures: dict[str, int] = field(default_factory=dict)
     _not_before: dict[str, datetime] = field(default_factory=dict)
 
     def resume(self, feeds: Iterable[FeedHealth]) -> None:
-        """Goes on from what another process had counted."""
+        """Takes over the counts that another process stored."""
         for feed in feeds:
             if feed.failures:
                 self._failures[feed.provider] = feed.failures
@@ -75,12 +79,15 @@ class BackOff:
                 self._not_before[feed.provider] = feed.not_before
 
     def due(self, feeds: Iterable[str], now: datetime) -> tuple[str, ...]:
-        """Those of ``feeds`` that are to be asked at ``now``."""
+        """Those of ``feeds`` that are to be polled at ``now``."""
         return tuple(feed for feed in feeds if self._not_before.get(feed, now) <= now)
 
     def note(self, feed: str, now: datetime, *, failed: bool, draw: float) -> datetime | None:
-        """What came of asking ``feed``, and before when it is not asked again (None: the next poll is right);
-        ``draw`` in [0, 1). After one failure the next poll asks, each further one waits twice as long."""
+        """Records the result of polling ``feed``; returns when to poll it again (None: in the next poll).
+
+        After one failure the next poll asks again; each further failure doubles the wait. ``draw`` in [0, 1)
+        is the random part of the wait.
+        """
         self._not_before.pop(feed, None)
         if not failed:
             self._failures.pop(feed, None)

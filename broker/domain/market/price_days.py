@@ -1,6 +1,6 @@
-"""Prices by UTC day: of one offer, and of a kind of GPU across sellers; pure.
+"""Daily price statistics: of one offer, and of a GPU across providers. Pure.
 
-A day's figures are of the prices in force while the offer was on sale, the one that it began with included.
+The statistics of a UTC day cover the prices while the offer was on sale, including the price at midnight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SECOND = timedelta(seconds=1)
 
 
 class PriceMark(NamedTuple):
-    """The price of an offer from ``at`` on, micro-USD per node-hour, and whether it is on sale."""
+    """The price of an offer from ``at`` on, in micro-USD per node-hour, and whether it is on sale."""
 
     at: datetime
     micro_usd: int
@@ -28,10 +28,10 @@ class PriceMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriceDay:
-    """One offer on one UTC day, micro-USD per node-hour.
+    """Prices of one offer on one UTC day, in micro-USD per node-hour.
 
-    ``median``: half of the ``seconds`` on sale cost at most so much. ``changes``: points in the day.
-    ``on_sale``: still so at its end, at ``last``.
+    ``median`` is weighted by time on sale, which is ``seconds`` in total. ``changes`` is the number of price
+    points in the day. ``last`` and ``on_sale`` are the price and the state at the end of the day.
     """
 
     day: date
@@ -46,9 +46,10 @@ class PriceDay:
 
 @dataclass(frozen=True, slots=True)
 class SkuDay:
-    """A GPU in one tier on one UTC day, micro-USD per GPU-hour, over the offers of ``provider`` (None: all).
+    """Prices of a GPU in one tier on one UTC day, in micro-USD per GPU-hour.
 
-    ``median``: of the offers' own medians.
+    They cover the offers of ``provider`` (None: of all providers). ``median`` is the median of the offers'
+    medians.
     """
 
     gpu: str
@@ -64,7 +65,7 @@ class SkuDay:
 
 @dataclass(frozen=True, slots=True)
 class Closes:
-    """Micro-USD per node-hour of an offer at the end of one day after the other; None: not on sale."""
+    """Prices of an offer at the end of consecutive days, in micro-USD per node-hour; None if not on sale."""
 
     offer_id: str
     provider: str
@@ -75,7 +76,7 @@ class Closes:
 
 @dataclass(frozen=True, slots=True)
 class SoldDay:
-    """A day of an offer, and what it sells."""
+    """The daily statistics of an offer, with the attributes by which they are grouped."""
 
     provider: str
     gpu: str
@@ -85,7 +86,7 @@ class SoldDay:
 
 
 def start_of(day: date) -> datetime:
-    """Its first instant, UTC."""
+    """The first instant of ``day`` in UTC."""
     return datetime.combine(day, time(), UTC)
 
 
@@ -98,9 +99,10 @@ def days_in(window: Window) -> tuple[date, ...]:
 def price_day(
     day: date, before: PriceMark | None, within: Sequence[PriceMark], until: datetime | None = None
 ) -> PriceDay | None:
-    """Figures of a day from the mark in force at its start and those ``within`` it, in the order of time.
+    """Statistics of a day from the price in force at its start (``before``) and the marks ``within`` it.
 
-    ``until``: the day is not over. None when the offer was not on sale and nothing was said of it.
+    Marks must be in order of time. ``until`` is given if the day is not over. The result is None if there is
+    no mark within the day and the offer was not on sale.
     """
     start = start_of(day)
     end = start + DAY if until is None else min(until, start + DAY)
@@ -127,7 +129,7 @@ def price_day(
 
 
 def stayed(day: date, micro_usd: int, seconds: int = DAY // SECOND) -> PriceDay:
-    """A day on which nothing changed."""
+    """Statistics of a day on which the price did not change."""
     return PriceDay(day, micro_usd, micro_usd, micro_usd, micro_usd, seconds, 0, on_sale=True)
 
 
@@ -141,7 +143,7 @@ def _middle(held: dict[int, int]) -> int:
 
 
 def price_days(marks: Sequence[PriceMark], days: Iterable[date], until: datetime) -> Iterator[PriceDay]:
-    """Those of ``days`` on which something is known, in order; marks in the order of time, to ``until``."""
+    """Statistics of those ``days`` that have any, up to ``until``; marks must be in order of time."""
     before, rest = None, list(reversed(marks))
     for day in days:
         start, within = start_of(day), []
@@ -158,8 +160,11 @@ def price_days(marks: Sequence[PriceMark], days: Iterable[date], until: datetime
 
 
 def filled(known: Sequence[PriceDay], days: Iterable[date]) -> Iterator[PriceDay]:
-    """Figures of each of ``days``, of which only those with a change are ``known`` (in order, and the last
-    one before): between them the price stayed. Days without a second on sale are left out."""
+    """Statistics of each of ``days``; between the ``known`` days the price did not change.
+
+    ``known`` are the days with a change, in order, and the last one before ``days``. Days on which the offer
+    was never on sale are left out.
+    """
     rest, last = list(reversed(known)), None
     for day in days:
         while rest and rest[-1].day <= day:
@@ -183,8 +188,10 @@ def closes(known: Sequence[PriceDay], days: Iterable[date]) -> Iterator[int | No
 
 
 def sku_days(sold: Iterable[SoldDay]) -> tuple[SkuDay, ...]:
-    """Figures by GPU, tier and day: of each provider, and of all; nobody knows any more what some old series
-    sold (no GPU)."""
+    """Statistics by GPU, tier and day, for each provider and for all together.
+
+    Days of old offers whose GPU is unknown are left out.
+    """
     groups: defaultdict[tuple[str, str, date, str | None], list[SoldDay]] = defaultdict(list)
     for one in sold:
         if one.day.seconds and one.gpu and one.gpus_per_node > 0:

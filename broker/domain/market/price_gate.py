@@ -1,12 +1,13 @@
-"""The price gate: what must not reach a plan, and what waits for somebody's word.
+"""The price gate: it keeps implausible prices out of plans.
 
-No price at all is refused for good. A price that may be true and looks wrong is held in quarantine, visible,
-until it changes, is confirmed by time, or somebody releases it:
+A price that is not above zero is rejected. A price that looks wrong but may be true goes into quarantine. It
+stays visible there until it changes, an administrator releases it or, after a jump, it lasts long enough.
+Reasons for quarantine:
 
-- **floor**: less per GPU-hour than the electricity that the GPU draws;
-- **jump**: far from what the same offer cost before;
-- **outlier**: far from what other sellers ask for the same silicon in the same tier;
-- **age**: the seller's own word on it is too old.
+- **floor**: less per GPU-hour than the cost of the GPU's electricity;
+- **jump**: far from the last accepted price of the same offer;
+- **outlier**: far from what other providers ask for the same GPU in the same tier;
+- **age**: the provider's own observation is too old.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 
 
 class Doubt(StrEnum):
-    """Why a price is not believed."""
+    """The reason why a price is in quarantine."""
 
     FLOOR = "floor"
     JUMP = "jump"
@@ -34,9 +35,9 @@ class Doubt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """An offer that waits: what is doubted, since when, and who released it at this price.
+    """An offer in quarantine: the reason, since when, and who released it at this price.
 
-    ``accepted_usd_per_node_hour``: its last believed price, None for an offer that never had one.
+    ``accepted_usd_per_node_hour`` is its last accepted price; None if it never had one.
     """
 
     offer: Offer
@@ -49,22 +50,23 @@ class Quarantined:
 
     @property
     def price(self) -> Decimal:
-        """The doubted price, USD per node-hour."""
+        """The price in quarantine, in USD per node-hour."""
         return self.offer.price_usd_per_node_hour
 
     def is_of(self, offer: Offer) -> bool:
-        """Whether ``offer`` is the same at the same price."""
+        """Whether ``offer`` is the same offer at the same price."""
         return self.offer.offer_id == offer.offer_id and self.price == offer.price_usd_per_node_hour
 
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """Limits of belief.
+    """Limits of plausible prices.
 
-    ``floors_usd_per_gpu_hour`` by GPU. A price may fall to ``least_of_before`` and rise to ``most_of_before``
-    times the last accepted one; a jump that stands for ``believed_after`` is believed. It may be
-    ``least_of_peers`` times the cheapest to ``most_of_peers`` times the dearest of at least ``peers_least``
-    other sellers, each at its median: sellers of old silicon differ twentyfold among themselves.
+    ``floors_usd_per_gpu_hour`` are by GPU. A price may fall to ``least_of_before`` times and rise to
+    ``most_of_before`` times the last accepted one; a jump that lasts for ``believed_after`` is accepted. A
+    price must be between ``least_of_peers`` times the cheapest and ``most_of_peers`` times the most expensive
+    other provider, each at its median, if there are at least ``peers_least`` others. The range is wide, since
+    prices of old GPUs differ twentyfold between providers. ``most_age`` limits the age of an observation.
     """
 
     floors_usd_per_gpu_hour: Mapping[str, Decimal] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class GateRules:
 
 @dataclass(frozen=True, slots=True)
 class PeerPrice:
-    """What one seller asks per GPU-hour, USD."""
+    """One provider's price of a GPU in a tier, in USD per GPU-hour."""
 
     provider: str
     gpu: str
@@ -88,7 +90,7 @@ class PeerPrice:
 
 
 class Peers:
-    """Median price per GPU-hour by silicon and tier of every seller."""
+    """Median price per GPU-hour of every provider, by GPU and tier."""
 
     def __init__(self, prices: Iterable[PeerPrice]) -> None:
         found: dict[tuple[str, Tier], dict[str, list[Decimal]]] = defaultdict(lambda: defaultdict(list))
@@ -101,12 +103,12 @@ class Peers:
         self._found: dict[tuple[str, str, Tier], tuple[Decimal, ...]] = {}
 
     def asked_elsewhere(self, offer: Offer, least_sellers: int) -> tuple[Decimal, Decimal] | None:
-        """Least and most of the other sellers' medians; None with fewer than ``least_sellers`` of them."""
+        """Lowest and highest median of other providers; None if there are fewer than ``least_sellers``."""
         others = self._others(offer.provider, offer.sku.gpu, offer.tier)
         return (others[0], others[-1]) if len(others) >= max(1, least_sellers) else None
 
     def _others(self, provider: str, gpu: str, tier: Tier) -> tuple[Decimal, ...]:
-        """Medians of the other sellers, least first; sorted once for all offers of a seller."""
+        """Medians of the other providers in ascending order, cached for all offers of a provider."""
         key = (provider, gpu, tier)
         if key not in self._found:
             asked = self._medians.get((gpu, tier), {})
@@ -116,7 +118,7 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What is known before a round: last accepted prices by offer id, what waits, what others ask."""
+    """The state before a round: accepted prices and quarantine by offer id, and prices of all providers."""
 
     prices_usd_per_node_hour: Mapping[str, Decimal] = field(default_factory=dict)
     quarantine: Mapping[str, Quarantined] = field(default_factory=dict)
@@ -125,17 +127,17 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """What passed (with every refused row), and what waits or was released."""
+    """The result of the gate: accepted offers with all rejected rows, and the quarantine after the round."""
 
     batch: OfferBatch
     quarantine: tuple[Quarantined, ...] = ()
 
 
 def gate_batch(batch: OfferBatch, rules: GateRules, before: Before, now: datetime) -> Gated:
-    """Sorts a round into what may be used, what is refused by name, and what waits; pure.
+    """Sorts a round into offers to use, rejected rows, and offers in quarantine. Pure.
 
-    Ids that come twice and prices not above zero are refused. An entry that was released stays known at its
-    price, so that it is not doubted again for the same figure.
+    Duplicate ids and prices that are not above zero are rejected. A released entry stays in the quarantine
+    list, so that the same price is not questioned again.
     """
     usable: dict[str, Offer] = {}
     waiting: dict[str, Quarantined] = {}
@@ -158,9 +160,9 @@ def gate_batch(batch: OfferBatch, rules: GateRules, before: Before, now: datetim
 def quarantine_news(
     before: Mapping[str, Quarantined], after: Iterable[Quarantined]
 ) -> tuple[tuple[Quarantined, ...], tuple[str, ...]]:
-    """Entries that are new or say something else than ``before``, and ids of those that are no more; pure.
+    """Entries that are new or differ from ``before``, and the ids of entries that ended. Pure.
 
-    An offer that was only seen again keeps the time at which it was first seen like that.
+    An entry that only has a newer ``observed_at`` does not count as changed.
     """
     now = {entry.offer.offer_id: entry for entry in after}
     changed = tuple(
@@ -176,14 +178,14 @@ def _says_the_same(one: Quarantined, other: Quarantined) -> bool:
 def _refused(offer: Offer, taken: Container[str]) -> str | None:
     price = offer.price_usd_per_node_hour
     if not price.is_finite() or price <= 0:
-        return f"price {price} USD per node-hour is not above zero"
+        return f"the price of {price} USD per node-hour is not above zero"
     if offer.offer_id in taken:
-        return "the same offer came twice in one answer"
+        return "the answer contains this offer twice"
     return None
 
 
 def _examined(offer: Offer, rules: GateRules, before: Before, now: datetime) -> Quarantined | None:
-    """The entry of an offer that is doubted, or that was and is released; None for one that is believed."""
+    """The quarantine entry of ``offer``, released or not; None if its price is accepted."""
     earlier = before.quarantine.get(offer.offer_id)
     known = earlier if earlier is not None and earlier.is_of(offer) else None
     if known is not None and known.released_at is not None:
@@ -200,29 +202,29 @@ def _examined(offer: Offer, rules: GateRules, before: Before, now: datetime) -> 
 
 
 def _accepted(offer: Offer, before: Before, earlier: Quarantined | None) -> Decimal | None:
-    """The last believed price: while it waits, an offer has none in the market."""
+    """The last accepted price; during quarantine the entry has it, as the offer is not in the market."""
     current = before.prices_usd_per_node_hour.get(offer.offer_id)
     return current if current is not None or earlier is None else earlier.accepted_usd_per_node_hour
 
 
 def _lasting_doubt(offer: Offer, rules: GateRules, before: Before, now: datetime) -> tuple[Doubt, str] | None:
-    """A doubt that time does not lift: floor, outlier, age."""
+    """A reason for quarantine that does not end with time: floor, outlier, age."""
     per_gpu = offer.price_usd_per_node_hour / offer.sku.gpus_per_node
     floor = rules.floors_usd_per_gpu_hour.get(offer.sku.gpu, ZERO)
     if per_gpu < floor:
         drawn = price_words(floor)
         return (
             Doubt.FLOOR,
-            f"{price_words(per_gpu)} per GPU-hour is less than its electricity ({drawn})",
+            f"{price_words(per_gpu)} per GPU-hour is less than the cost of its electricity ({drawn})",
         )
     elsewhere = before.peers.asked_elsewhere(offer, rules.peers_least)
     if elsewhere is not None:
         least, most = elsewhere
         if not rules.least_of_peers * least <= per_gpu <= rules.most_of_peers * most:
             others = f"{price_words(least)} to {price_words(most)}"
-            return Doubt.OUTLIER, f"{price_words(per_gpu)} per GPU-hour; other sellers ask {others}"
+            return Doubt.OUTLIER, f"it costs {price_words(per_gpu)} per GPU-hour; other sellers ask {others}"
     if now - offer.observed_at > rules.most_age:
-        return Doubt.AGE, f"seen {offer.observed_at:%Y-%m-%d}, more than {rules.most_age.days} days ago"
+        return Doubt.AGE, f"observed {offer.observed_at:%Y-%m-%d}, more than {rules.most_age.days} days ago"
     return None
 
 
@@ -235,5 +237,5 @@ def _jump(offer: Offer, rules: GateRules, was: Decimal | None) -> tuple[Doubt, s
         return None
     return (
         Doubt.JUMP,
-        f"{price_words(price)} per node-hour is {share:.2f} times the {price_words(was)} of before",
+        f"{price_words(price)} per node-hour is {share:.2f} times the last accepted {price_words(was)}",
     )

@@ -1,4 +1,4 @@
-"""Probes of sellers: whether their answers still have the form that their adapters read. Pure."""
+"""Probes of providers' APIs: whether their answers still have the form that the adapters read. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 EVERY = timedelta(days=1)
-"""How often each seller is probed by the timetable."""
+"""How often the scheduler probes each provider."""
 
 
 class FindingKind(StrEnum):
     """How an answer differs from what its adapter expects.
 
-    ``unanswered``: the seller could not be asked, so that nothing is known of its form. ``order refused``: it
-    would not take an order as it is sent. ``bought``: it took an order that was sent as a dry run.
+    ``unanswered``: there was no answer, so nothing is known about its form. ``order refused``: the provider
+    refuses an order in the form that we send. ``bought``: the provider carried out an order that was sent as
+    a dry run.
     """
 
     NEW_FIELD = "new field"
@@ -31,7 +32,7 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One difference. ``call``: which answer; ``field``: where in its rows, "" for the answer as a whole."""
+    """One difference. ``call`` names the answer, ``field`` the field in its rows ("": the whole answer)."""
 
     kind: FindingKind
     call: str
@@ -44,13 +45,13 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes it the same finding in a later probe; words of a seller may change, and count."""
+        """Identifies the finding in later probes. A changed text of the provider makes a new finding."""
         return self.kind, self.call, self.field, self.says
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedCall:
-    """One kind of answer that was compared: how many rows it had."""
+    """One answer that was compared, and its number of rows."""
 
     call: str
     rows: int
@@ -58,7 +59,7 @@ class ComparedCall:
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """What one probe of a provider found; without findings nothing differs."""
+    """The result of one probe of a provider; without findings nothing differs."""
 
     provider: str
     at: datetime
@@ -67,12 +68,12 @@ class ProbeReport:
 
 
 def is_due(last: ProbeReport | None, now: datetime) -> bool:
-    """Whether a seller is to be probed again."""
+    """Whether a provider is to be probed again."""
     return last is None or now - last.at >= EVERY
 
 
 def new_findings(before: ProbeReport | None, after: ProbeReport) -> tuple[Finding, ...]:
-    """What ``after`` found and ``before`` did not; that a seller was not to be reached is no news."""
+    """Findings of ``after`` that ``before`` does not have. A missing answer does not count as one."""
     known = {finding.key for finding in before.findings} if before is not None else set()
     return tuple(
         finding
@@ -82,7 +83,7 @@ def new_findings(before: ProbeReport | None, after: ProbeReport) -> tuple[Findin
 
 
 def carried_over(before: ProbeReport | None, after: ProbeReport) -> ProbeReport:
-    """``after`` as it is stored: where a seller could not be asked, what was known of its form stands."""
+    """``after`` as it is stored: if answers are missing, the findings of ``before`` are kept."""
     unanswered = any(finding.kind is FindingKind.UNANSWERED for finding in after.findings)
     if before is None or not unanswered:
         return after

@@ -1,7 +1,7 @@
-"""What a round of a provider tells that was not known: pure.
+"""The changes that a poll round makes to the stored offers. Pure.
 
-A round of tens of thousands of offers mostly repeats the one before. An offer is recognized by a fingerprint
-of everything that it says, so that what did not change is neither read nor written again.
+A round of tens of thousands of offers mostly repeats the previous one. Offers are compared by a fingerprint
+of all their fields, so unchanged offers are neither read from nor written to the database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.domain.market.offer import Offer
 
 @dataclass(frozen=True, slots=True)
 class OfferMark:
-    """How a current offer is recognized: its fingerprint, and the price on its seller's list."""
+    """The fingerprint of a stored offer, and its list price."""
 
     fingerprint: str
     list_usd_per_node_hour: Decimal
@@ -28,9 +28,9 @@ class OfferMark:
 
 @dataclass(frozen=True, slots=True)
 class RoundNews:
-    """What a round changes: offers that are new or say something else, and ids that are gone.
+    """The changes of a round: new or changed ``offers``, and the ids of offers that are ``gone``.
 
-    ``fingerprints`` by offer id, of ``offers``. Everything else of the provider was seen again as it was.
+    ``fingerprints`` are those of ``offers``, by id. All other offers of the provider are unchanged.
     """
 
     offers: tuple[Offer, ...]
@@ -39,14 +39,14 @@ class RoundNews:
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """Ids of everything that is written or removed."""
+        """Ids of all offers that are written or removed."""
         return (*self.fingerprints, *self.gone)
 
 
 def round_news(marks: Mapping[str, OfferMark], offers: Iterable[Offer], round_at: datetime) -> RoundNews:
-    """What ``offers``, all of a provider at ``round_at``, change of what ``marks`` says.
+    """The changes from the stored ``marks`` to ``offers``, all offers of a provider at ``round_at``.
 
-    The last of several with one id counts.
+    Of several offers with the same id the last one counts.
     """
     seen = {offer.offer_id: offer for offer in offers}
     changed: list[Offer] = []
@@ -61,12 +61,12 @@ def round_news(marks: Mapping[str, OfferMark], offers: Iterable[Offer], round_at
 
 
 def dated(offer: Offer, round_at: datetime) -> datetime | None:
-    """When the seller says that the offer was seen, None where that is the round itself."""
+    """When the provider itself observed the offer; None if it states no time other than the round's."""
     return None if offer.observed_at == round_at else offer.observed_at
 
 
 def fingerprint(offer: Offer, round_at: datetime) -> str:
-    """128 bits, in hexadecimal, of all that ``offer`` says; being seen in the round says nothing."""
+    """A hash (128 bits, hexadecimal) of all fields of ``offer``, except an ``observed_at`` of this round."""
     said = (dated(offer, round_at), *_values_but_time(offer))
     return blake2b(_ENCODE(said).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -82,7 +82,7 @@ def _values_of(kind: type) -> Callable[[object], object]:
 
 
 def _plain(value: object) -> object:
-    """What JSON does not know, as something that it does; unambiguous for the fields of an offer."""
+    """A JSON form of values that JSON has no type for; it is unambiguous for the fields of an offer."""
     if isinstance(value, Decimal):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -93,7 +93,7 @@ def _plain(value: object) -> object:
         return dict(value)
     if isinstance(value, Collection):
         return sorted(value)
-    raise TypeError(f"an offer cannot carry {type(value).__name__}")
+    raise TypeError(f"an offer cannot have a value of type {type(value).__name__}")
 
 
 _ENCODE = json.JSONEncoder(default=_plain, check_circular=False, ensure_ascii=False, sort_keys=True).encode

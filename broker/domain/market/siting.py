@@ -1,7 +1,4 @@
-"""What a provider's round says of where its offers stand, and of what they are cut from: pure.
-
-The one step between an adapter's offers and everything else: adapters hand over what a payload says.
-"""
+"""Adds places, hosts and pools to the offers that an adapter parsed. Pure."""
 
 from __future__ import annotations
 
@@ -13,5 +10,5 @@ from broker.domain.market.stock_pools import pooled
 
 
 def sited(batch: OfferBatch, operators: Operators) -> OfferBatch:
-    """``batch`` with places, hosts and pools."""
+    """``batch`` with the place, host and pool of each offer."""
     return replace(batch, offers=pooled(batch.offers, operators.sites(batch.offers)))

@@ -1,4 +1,4 @@
-"""A SKU: a kind of node, whoever sells it. No price, no place, no time."""
+"""A SKU: a kind of node, without price, place or time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Form(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What joins the GPUs of one node."""
+    """The link between the GPUs of one node."""
 
     NVLINK = "nvlink"
     PCIE = "pcie"
@@ -23,7 +23,7 @@ class LinkKind(StrEnum):
 
 
 class FabricKind(StrEnum):
-    """What joins nodes."""
+    """The network between nodes."""
 
     INFINIBAND = "infiniband"
     ROCE = "roce"
@@ -41,10 +41,10 @@ class IntraNode:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The network between nodes; ``gbit_s_per_node`` in one direction, as the provider says it.
+    """The network between nodes; ``gbit_s_per_node`` is the nominal rate in one direction.
 
-    ``measured_gbit_s_per_node``: what a node really got (large messages, one direction), where someone
-    measured it; it then counts instead of the nominal rate and its usual losses.
+    ``measured_gbit_s_per_node`` is a measured rate (large messages, one direction). If it is known, it
+    replaces the nominal rate with its usual losses.
     """
 
     kind: FabricKind
@@ -58,9 +58,9 @@ class Fabric:
 class Sku:
     """A kind of node.
 
-    ``name`` is the provider's own; ``gpu`` the canonical name of ``config/gpus.csv``;
-    ``gpu_memory_gb`` per GPU; ``memory_gb`` and ``disk_gb`` of the node. ``intra_node`` None means
-    unknown, ``fabric`` None that nodes are not joined, ``form`` None that the provider does not say.
+    ``name`` is the provider's own name; ``gpu`` is the canonical name in ``config/gpus.csv``.
+    ``gpu_memory_gb`` is per GPU; ``memory_gb`` and ``disk_gb`` are per node. ``intra_node`` is None if it is
+    unknown, ``fabric`` if nodes are not connected, and ``form`` if the provider does not state it.
     """
 
     name: str

@@ -1,12 +1,12 @@
-"""Offers that are cut from the same GPUs: what one of them takes, the others lack. Pure.
+"""Pools of GPUs that several offers share: what is bought from one offer is missing in the others. Pure.
 
-Sizes of one machine share a pool that their adapter names. Everything else that is sold of one GPU, at one
-place and in one way, is one stock: the sizes of one seller, and what others sell of the same data centre. The
-name of such a pool says just that, so that offers of different sellers meet in it without knowing each other.
+Offers of different sizes on one machine share a pool that their adapter names. All other offers of the same
+GPU at the same place and in the same tier share one pool too, whoever sells them. The name of such a pool
+consists of place, GPU and tier, so that offers of different sellers get the same pool.
 
-How many GPUs a pool has is the smallest credible statement. One seller's sizes are each a part of its stock,
-so that its statement is the largest of them; of several sellers' statements the smallest counts. None: nobody
-counts.
+The size of a pool is a conservative estimate. Each node size of a seller shows a part of its stock, so the
+seller's statement is its largest one; of several sellers' statements the smallest counts. The size is None if
+no seller states it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from broker.domain.market.offer import GpuPool, HostKind, Offer, Stock, Tier, fe
 def pooled(
     offers: Iterable[Offer], sites: Iterable[tuple[str, HostKind | None]] | None = None
 ) -> tuple[Offer, ...]:
-    """The offers of one provider's round, each at its place and host of ``sites`` (None: its own) and with
-    its pool; windows have their own stock and none. Pools that an adapter named stay as they are.
+    """The offers of one provider's round with place, host and pool.
+
+    ``sites`` are their places and hosts (None: keep those of the offers). Windows get no pool, because their
+    stock is their own. Pools that an adapter named are kept.
     """
     whole = tuple(offers)
     where = [(offer.place, offer.host) for offer in whole] if sites is None else sites
@@ -48,8 +50,9 @@ def pooled(
 
 
 def shared(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """The offers of a whole market: every pool of several says the same count in each of them, and what
-    shares its GPUs with nothing has no pool.
+    """The offers of a whole market with consistent pools.
+
+    All offers of a pool state the same size. An offer that shares its GPUs with no other has no pool.
     """
     rows = list(offers)
     said: defaultdict[str, list[int | None]] = defaultdict(list)
@@ -60,8 +63,10 @@ def shared(offers: Iterable[Offer]) -> tuple[Offer, ...]:
 
 
 def shared_in(offers: Iterable[Offer], said: Mapping[str, Sequence[int | None]]) -> tuple[Offer, ...]:
-    """The same of some offers of a market. ``said``: what each offer of the market in one of their pools
-    says of its GPUs, by pool."""
+    """Some ``offers`` of a market with consistent pools, as by ``shared``.
+
+    ``said`` has by pool the sizes that all offers of the market in this pool state.
+    """
     return tuple(_told(offer, said) for offer in offers)
 
 
@@ -81,10 +86,9 @@ def _gpus_in_stock(offer: Offer) -> int | None:
 
 
 def _stock_name(place: str, offer: Offer, host: HostKind | None) -> str:
-    """The name of the stock that an offer without a machine of its own is cut from: place, GPU, tier.
+    """The name of the pool of an offer whose adapter names none: place, GPU and tier.
 
-    Commitments are cut from what is sold on demand; what is taken back at any time is apart, and so is what
-    does not stand in the data centre.
+    Commitments share the pool of on-demand capacity. Spot capacity and community hosts have their own pools.
     """
     tier = Tier.SPOT if offer.tier is Tier.SPOT else Tier.ON_DEMAND
     whose = "/community" if host is HostKind.COMMUNITY else ""

@@ -1,4 +1,4 @@
-"""A wish for time, snapped outward to what a seller's grid sells. Pure."""
+"""Snapping of a requested time outward to the windows that a provider sells. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Snapped:
-    """The shortest ``window`` on sale whose usable part holds ``wish``."""
+    """The shortest ``window`` on sale whose ``usable`` part contains the requested time ``wish``."""
 
     wish: Window
     window: Window
@@ -22,23 +22,23 @@ class Snapped:
 
     @property
     def unwanted_hours(self) -> float:
-        """Hours that are paid for and were not wished, those that the seller takes back included."""
+        """Hours that are paid for but were not requested, including the provider's teardown."""
         return self.window.hours - self.wish.hours
 
 
 def usable_window(window: Window, terms: WindowTerms | None) -> Window | None:
-    """``window`` less the seller's teardown before its end; None where nothing is left."""
+    """``window`` without the provider's teardown at its end; None if nothing is left."""
     end = window.end - timedelta(seconds=terms.teardown_s if terms is not None else 0)
     return Window(window.start, end) if window.start < end else None
 
 
 def snap_outward(wish: Window, terms: WindowTerms) -> Snapped | None:
-    """The shortest window of ``terms`` whose usable part holds ``wish``; None where none is long enough.
+    """The shortest window of ``terms`` whose usable part contains ``wish``; None if none is long enough.
 
-    A listed window is one of the listed segments. The others start on the grid, at the last start not after
-    the wish's, since an earlier one needs as long a duration at least. One that begins when capacity appears
-    may end its longest wait sooner, and is bought that much longer. Whether it is still free, and early
-    enough, is not asked here.
+    A listed window is one of the listed segments. Other windows start on the grid, at the last start that is
+    not after the requested one; an earlier start would never be shorter. A window that begins when capacity
+    appears may end earlier by its longest wait, so it is bought longer by that much. Free stock and lead time
+    are not checked here.
     """
     if terms.kind is WindowKind.LISTED:
         windows = sorted((s.window for s in terms.segments), key=lambda w: (w.duration, w.start))
@@ -60,7 +60,7 @@ def _snapped(wish: Window, window: Window, terms: WindowTerms) -> Snapped | None
 
 
 def last_start(instant: datetime, terms: WindowTerms) -> datetime:
-    """The last start of the grid not after ``instant``: steps from each day's anchor, within its day."""
+    """The last start on the grid not after ``instant``. The grid begins anew at each day's anchor."""
     step = timedelta(hours=terms.step_hours)
     if not step:
         return instant
@@ -72,7 +72,7 @@ def last_start(instant: datetime, terms: WindowTerms) -> datetime:
 
 
 def first_start(instant: datetime, terms: WindowTerms) -> datetime:
-    """The first start of the grid not before ``instant``."""
+    """The first start on the grid not before ``instant``."""
     step = timedelta(hours=terms.step_hours)
     if not step:
         return instant
@@ -96,7 +96,7 @@ def _anchor(midnight: datetime, terms: WindowTerms) -> datetime:
 
 
 def least_duration(least: timedelta, terms: WindowTerms) -> timedelta | None:
-    """The shortest duration on sale that is at least ``least``; None where the menu ends before."""
+    """The shortest duration on sale that is at least ``least``; None if all are shorter."""
     if terms.durations_hours is not None:
         menu = (timedelta(hours=hours) for hours in sorted(terms.durations_hours))
         return next((duration for duration in menu if duration >= least), None)

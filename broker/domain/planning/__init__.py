@@ -1,4 +1,4 @@
-"""What teams ask for and what they get planned: workloads, policy and the plan.
+"""Planning: workloads, policies, and the plan that answers them.
 
 It imports ``basics`` and ``market``. Begin with ``workload``, then ``plan``.
 """

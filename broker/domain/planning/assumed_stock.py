@@ -1,8 +1,8 @@
-"""What a plan counts on where nobody says how many nodes there are. Pure.
+"""Assumed stock of offers whose provider states no number of nodes. Pure.
 
-A seller that counts is taken at its word, and so is one that says what a window has free. Of any other offer
-at most so many nodes are assumed, beside those that are held already. Sizes that are cut from the same GPUs
-are one assumption where nobody counts these: as many GPUs as the largest of them would have alone.
+A stated number, a pool's size and a window's free nodes are used as they are. Of any other offer a plan
+assumes at most ``assumed_nodes`` nodes, in addition to those that are held already. Offers that share GPUs of
+unknown number are assumed together: as many GPUs as the largest of them would have alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from broker.domain.planning.plan import Assumption, Placement
 
 
 def is_counted(offer: Offer) -> bool:
-    """Whether anybody says how many nodes there are: a number, none at all, GPUs of a pool, a window's free
-    nodes."""
+    """Whether the stock is known: a number, no stock, the size of a pool, or a window's free nodes."""
     stock, terms = offer.stock, offer.window
     if stock.nodes is not None or stock.level is StockLevel.NONE:
         return True
@@ -27,12 +26,12 @@ def is_counted(offer: Offer) -> bool:
 
 
 def most_nodes(offer: Offer, assumed_nodes: int) -> int:
-    """Nodes of an uncounted offer that a plan may hold at once."""
+    """Nodes that a plan may hold at once of an offer with unknown stock."""
     return assumed_nodes + offer.stock.held_nodes
 
 
 def most_gpus(sizes: Sequence[Offer], assumed_nodes: int) -> int:
-    """GPUs that a plan may hold at once of those from which ``sizes`` are cut and which nobody counts."""
+    """GPUs that a plan may hold at once of a pool of unknown size; ``sizes`` are all offers of the pool."""
     counted = (o.stock.nodes if o.stock.nodes is not None else assumed_nodes for o in sizes)
     alone = max(n * o.sku.gpus_per_node for n, o in zip(counted, sizes, strict=True))
     return alone + sum(o.stock.held_nodes * o.sku.gpus_per_node for o in sizes)
@@ -41,7 +40,7 @@ def most_gpus(sizes: Sequence[Offer], assumed_nodes: int) -> int:
 def assumptions_of(
     placements: Iterable[Placement], offers: Iterable[Offer], assumed_nodes: int
 ) -> tuple[Assumption, ...]:
-    """What placements count on, an uncounted offer each, in the order in which they hold them."""
+    """One assumption for each offer with unknown stock, in the order in which placements use them."""
     known = {offer.offer_id: offer for offer in offers}
     sizes: defaultdict[str, list[Offer]] = defaultdict(list)
     for offer in known.values():
@@ -59,7 +58,7 @@ def assumptions_of(
 
 
 def nodes_at_once(placements: Iterable[Placement]) -> Mapping[str, int]:
-    """The most nodes of each offer that placements hold at any instant."""
+    """The peak number of nodes that placements hold at once, by offer id."""
     changes: defaultdict[str, Counter[datetime]] = defaultdict(Counter)
     for placement in placements:
         for segment in placement.segments:
@@ -77,12 +76,12 @@ def _highest(steps: Mapping[datetime, int]) -> int:
 
 
 def _said(offer: Offer, sizes: Sequence[Offer], assumed_nodes: int) -> str:
-    """Who says what of an offer, and what is assumed of it and of ``sizes`` that share its GPUs."""
+    """The assumption as text: what the provider states, and what the plan assumes."""
     level, held = offer.stock.level, offer.stock.held_nodes
     said = "some stock" if level is StockLevel.SOME else f"stock {level}"
     word = "no stock" if level is StockLevel.UNKNOWN else f"{said} and no number"
     beside = f" beside the {held} that are held" if held else ""
-    most = f"the plan counts on at most {assumed_nodes} nodes{beside}"
+    most = f"the plan assumes at most {assumed_nodes} nodes{beside}"
     if len(sizes) > 1:
-        most += f", and on {most_gpus(sizes, assumed_nodes)} GPUs in all {len(sizes)} offers of them"
+        most += f", and {most_gpus(sizes, assumed_nodes)} GPUs in all {len(sizes)} offers that share them"
     return f"{offer.provider} states {word}; {most}"

@@ -1,4 +1,4 @@
-"""Cheaper prices that a look at a plan leaves out because nobody believes them. Pure."""
+"""A note on cheaper prices that a re-optimization ignores because they are in quarantine. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from broker.domain.planning.plan import Plan
 
 
 def disbelieved(plan: Plan, offers: Iterable[Offer], doubted: Iterable[Quarantined]) -> str:
-    """The cheapest price in quarantine below what ``plan`` pays for such a GPU, in words; empty without one.
+    """A sentence about the lowest price in quarantine that is below what ``plan`` pays for such a GPU.
 
-    ``offers``: what is on sale, at the prices of now.
+    It is empty if there is none. ``offers`` are those on sale, at current prices.
     """
     on_sale = tuple(offers)
     by_id = {offer.offer_id: offer for offer in on_sale}
@@ -37,7 +37,7 @@ def disbelieved(plan: Plan, offers: Iterable[Offer], doubted: Iterable[Quarantin
     others = [_per_gpu(o) for o in on_sale if _kind(o) == _kind(least) and o.provider != least.provider]
     asked = f" (others ask {price_words(min(others))} or more)" if others else ""
     price = price_words(_per_gpu(least))
-    return f"the price at {least.provider}, {price} a GPU-hour, is not believed{asked}: see quarantine"
+    return f"the price at {least.provider}, {price} per GPU-hour, is in quarantine and was ignored{asked}"
 
 
 def _kind(offer: Offer) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-"""What a reader should know of how a document was taken, though it is no mistake.
+"""Notes on a workloads document: things that are valid but may surprise its author.
 
-Patterns of regions that leave out most of the continent that they seem to mean, since sellers name regions
-as they like: ``eu-*`` finds one in four of the offers in the European Union. Runs whose sequences are longer
-than the context that the model was made for: continued training extends it.
+A note is made for region patterns that match less than half of the offers on the continent that they seem to
+mean: providers name regions as they like, and ``eu-*`` matches only a quarter of the offers in the European
+Union. A note is also made for runs whose sequences are longer than the context of their model.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ WORDS: Mapping[str, str] = {
     "asia": "apac",
     "apac": "apac",
 }
-"""What a pattern begins with before its first ``*``, and the set of countries that it seems to mean."""
+"""From the text before the first ``*`` of a pattern to the set of countries that it seems to mean."""
 MOST_LEFT_OUT = 0.5
 
 
 def document_notes(
     request: PlanRequest, offers: Sequence[Offer], geographies: Mapping[str, frozenset[str]]
 ) -> tuple[str, ...]:
-    """Everything that is worth telling, a sentence each."""
+    """All notes on ``request``, one sentence each."""
     return (*region_notes(request, offers, geographies), *_context_notes(request))
 
 
@@ -42,22 +42,22 @@ def _context_notes(request: PlanRequest) -> Iterator[str]:
     for run in request.workloads:
         if isinstance(run, Training) and 0 < run.model.context < run.sequence_length:
             yield (
-                f"{run.name} trains on sequences of {run.sequence_length:,} tokens, beyond the context of "
-                f"{run.model.name}, {run.model.context:,}: it extends the model"
+                f"{run.name} trains on sequences of {run.sequence_length:,} tokens, which is more than the "
+                f"context of {run.model.name} ({run.model.context:,}), so it extends the context"
             )
 
 
 def region_notes(
     request: PlanRequest, offers: Sequence[Offer], geographies: Mapping[str, frozenset[str]]
 ) -> tuple[str, ...]:
-    """A sentence for each set of countries of which a policy's patterns leave out more than half."""
+    """A sentence for each set of countries of which a policy's region patterns match less than half."""
     owners = [("the team's policy", request.policy)]
     owners += [(f"the policy of {workload.name}", workload.policy) for workload in request.workloads]
     return tuple(note for owner, policy in owners for note in _notes(owner, policy, offers, geographies))
 
 
 def geographies_meant(patterns: Sequence[str]) -> dict[str, list[str]]:
-    """The sets of countries that patterns of regions seem to mean, and which patterns mean each."""
+    """The sets of countries that region patterns seem to mean, each with its patterns."""
     meant: dict[str, list[str]] = {}
     for pattern in patterns:
         word, star, _ = pattern.partition("*")
@@ -68,7 +68,7 @@ def geographies_meant(patterns: Sequence[str]) -> dict[str, list[str]]:
 
 
 def geography_named(pattern: str) -> str | None:
-    """The set of countries that the first word of a pattern names; None where it names none."""
+    """The set of countries that the first word of a pattern names; None if it names none."""
     return WORDS.get(re.split(r"[-_. *]", pattern.lower(), maxsplit=1)[0])
 
 

@@ -1,8 +1,9 @@
-"""A service divided into lanes: each takes some of its requests, by their size, with a fleet of its own.
+"""Division of a service into lanes, which are services for requests of certain sizes.
 
-A gateway that knows how long requests are sends each size where one GPU serves it for least: short ones to
-cards that are cheap, long ones to cards that are fast (Mélange, arXiv 2404.14527). A lane is then a service
-like any other, planned, reserved and scaled for itself; every lane keeps the zones and spares of the whole.
+A gateway that knows the length of requests routes each size to the GPU that serves it at the lowest cost, for
+example short requests to cheap GPUs and long ones to fast GPUs (Mélange, arXiv 2404.14527). Each lane has a
+fleet of its own, and is planned, reserved and scaled like any service. Every lane keeps the zones and spare
+replicas of the whole service.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from broker.domain.planning.workload import PlanRequest, RequestSize, Serving, T
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """``share`` of a service's requests, in (0, 1), in ``sizes`` whose shares of the lane sum to 1."""
+    """A share (in (0, 1)) of a service's requests. The shares of ``sizes`` are of the lane, and sum to 1."""
 
     name: str
     share: float
@@ -27,7 +28,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class DividedService:
-    """A service that costs less in ``lanes``: plans of both ways, each with nothing else on the market."""
+    """A service that costs less in ``lanes``, with its plans as a ``whole`` and ``divided``.
+
+    Both plans have the market to themselves.
+    """
 
     service: Serving
     lanes: tuple[Lane, ...]
@@ -36,18 +40,18 @@ class DividedService:
 
     @property
     def saves_usd(self) -> Decimal:
-        """What the lanes cost less."""
+        """How much less the lanes cost in the two plans."""
         return self.whole.cost_usd - self.divided.cost_usd
 
     @property
     def surely_saves_usd(self) -> Decimal:
-        """What they cost less than any fleet that serves all sizes in the same shares; not below zero."""
+        """How much less the lanes cost than the lower bound of any undivided fleet; at least zero."""
         least = self.whole.bound_usd or Decimal(0)
         return max(Decimal(0), least - self.divided.cost_usd)
 
     @property
     def routes(self) -> dict[RequestSize, dict[str, float]]:
-        """For each size of the service which share of its requests each lane takes."""
+        """For each request size: the share of its requests that each lane takes."""
         found: dict[RequestSize, dict[str, float]] = {}
         for size in self.service.traffic.mix:
             lengths = size.input_tokens, size.output_tokens
@@ -63,7 +67,7 @@ class DividedService:
 
 @dataclass(frozen=True, slots=True)
 class Undivided:
-    """A service with several sizes that stays whole, and why."""
+    """A service with several request sizes that is not divided, and the reason."""
 
     service: str
     why: str
@@ -71,13 +75,13 @@ class Undivided:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What became of each service with several sizes of request, in the request's order."""
+    """The result for each service with several request sizes, in the order of the document."""
 
     divided: tuple[DividedService, ...]
     kept: tuple[Undivided, ...]
 
     def apply(self, request: PlanRequest) -> PlanRequest:
-        """The request with lanes in place of the services that are divided."""
+        """``request`` with the divided services replaced by their lanes."""
         lanes = {one.service.name: one.lanes for one in self.divided}
         return replace(
             request,
@@ -94,7 +98,7 @@ class Division:
 
 
 def lane_service(service: Serving, lane: Lane) -> Serving:
-    """A lane as a service: its part of the requests, and of the price of leaving out."""
+    """A lane as a service, with its share of the requests and of the penalty for not being placed."""
     out = service.unplaced_usd
     return replace(
         service,
@@ -105,7 +109,7 @@ def lane_service(service: Serving, lane: Lane) -> Serving:
 
 
 def lane_traffic(traffic: Traffic, lane: Lane) -> Traffic:
-    """The requests of a lane; a single size is one without a mix."""
+    """The traffic of a lane. With a single size it has no mix."""
     tokens_in, tokens_out = mean_tokens(lane.sizes)
     return replace(
         traffic,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Attention(StrEnum):
-    """How keys and values are kept."""
+    """Kind of attention: multi-head, grouped-query, multi-query, or multi-head latent."""
 
     MHA = "MHA"
     GQA = "GQA"
@@ -17,11 +17,11 @@ class Attention(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateLayers:
-    """Layers that keep a state of fixed size for a sequence instead of keys and values: Mamba, the gated
-    delta rule, linear attention, short convolutions.
+    """Layers with a state of fixed size per sequence instead of a KV cache.
 
-    ``width``: of the values that run through one; ``params``: matrix parameters of one; ``state_bytes``: what
-    one keeps for a sequence.
+    Examples are Mamba, the gated delta rule, linear attention and short convolutions. ``width`` is the width
+    of the values in a layer, ``params`` are its matrix parameters, and ``state_bytes`` is its state per
+    sequence.
     """
 
     count: int = 0
@@ -32,10 +32,11 @@ class StateLayers:
 
 @dataclass(frozen=True, slots=True)
 class CacheIndex:
-    """An index that chooses what a query attends to (sparse attention).
+    """The index of sparse attention, which selects the tokens that a query attends to.
 
-    ``tokens`` of the context are chosen, in ``layers`` of its own (others take over their choice);
-    ``bytes_per_token``: its keys in all layers; ``share`` of the cached numbers are read through it.
+    It selects ``tokens`` of the context. ``layers`` layers have an index of their own; the others reuse its
+    selection. ``bytes_per_token`` is the size of its keys in all layers. ``share`` is the share of cached
+    numbers that are read through it.
     """
 
     tokens: int = 0
@@ -46,8 +47,11 @@ class CacheIndex:
 
 @dataclass(frozen=True, slots=True)
 class PackedExperts:
-    """Weights of which the routed experts alone are packed: their number format and bytes each, scales
-    included, and the format of all the rest."""
+    """Weights of which only the routed experts are quantized.
+
+    ``precision`` and ``bytes_each`` (including scales) are those of the experts' parameters; ``rest`` is the
+    format of all other weights.
+    """
 
     precision: str
     bytes_each: float
@@ -56,24 +60,26 @@ class PackedExperts:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of a decoder-only transformer, of others mixed with layers that keep a state.
+    """Sizes of a decoder-only transformer, which may contain state layers.
 
-    ``layers``: pairs of a mixer (attention or state) and a feed-forward; where the two are layers of their
-    own, half of their sum. ``mlp_mats``: 3 for gated feed-forward, else 2. ``moe_ffn``: hidden width of one
-    expert, ``moe_hidden`` of the tokens that routed experts meet (0: ``hidden``). ``first_k_dense``: leading
-    layers without experts; ``moe_every``: every how many layers has experts. ``dense_layers``: those with a
-    plain feed-forward (None: all without experts). ``attention_layers`` keep a cache (None: all but the state
-    layers); ``attention_params``: matrix parameters of one on average (0: counted from heads).
-    ``sliding_window`` tokens (None: full), ``full_attn_layers`` of those that cache see all; windowed ones
-    have ``windowed_kv_heads`` and ``windowed_head_dim`` (0: as the others).
-    MLA ranks are zero for other attentions. ``v_head_dim``: 0 where as wide as ``head_dim``.
-    ``context``: the longest sequence, prompt and answer, in tokens; 0 where nobody says.
-    ``cache_compression``: tokens that a cached vector stands for. ``residual_streams``: copies of the hidden
-    state that layers mix (hyper-connections), 1 of plain residuals.
-    ``published_precision``: the number format of its weights as published; ``packed``: how weights in that
-    format, or in another that is published too, are kept where the experts alone are packed.
+    Layers: ``layers`` counts pairs of a mixer (attention or state) and a feed-forward; if these are separate
+    layers, it is half of their number. ``mlp_mats`` is 3 for a gated feed-forward, else 2. ``dense_layers``
+    have a plain feed-forward (None: all layers without experts).
+    Experts: ``moe_ffn`` is the hidden width of one expert, and ``moe_hidden`` the width of tokens at routed
+    experts (0: ``hidden``). The first ``first_k_dense`` layers have no experts; after them one in
+    ``moe_every`` layers has.
+    Attention: ``attention_layers`` have a KV cache (None: all but the state layers). ``attention_params`` are
+    the matrix parameters of one of them on average (0: computed from heads). ``sliding_window`` is in tokens
+    (None: full attention); ``full_attn_layers`` of the caching layers see the whole context, and the others
+    have ``windowed_kv_heads`` and ``windowed_head_dim`` (0: the same as full layers). MLA ranks are zero for
+    other kinds of attention. ``v_head_dim`` is 0 if it equals ``head_dim``. ``cache_compression`` is the
+    number of tokens per cached vector.
+    ``context`` is the longest sequence (prompt and answer) in tokens; 0 if it is unknown.
+    ``residual_streams`` counts the copies of the hidden state (hyper-connections); 1 for plain residuals.
+    ``published_precision`` is the number format of the published weights. ``packed`` describes published
+    weights of which only the experts are quantized.
     ``total_params`` and ``active_params`` are counts.
-    ``kv_elements_per_token``: cached numbers per token over all layers, 2·L·kv_heads·head_dim, or
+    ``kv_elements_per_token`` counts cached numbers per token over all layers: 2·L·kv_heads·head_dim, or
     L·(kv_lora_rank + qk_rope_dim) for MLA.
     """
 
@@ -125,7 +131,7 @@ class ModelShape:
         return self.experts > 0
 
     def packed_in(self, precision: str) -> PackedExperts | None:
-        """How weights in ``precision`` are kept where the experts alone are packed; None: all alike."""
+        """The packed form of weights in ``precision``; None if all weights have the same format."""
         return self.packed if self.packed is not None and self.packed.precision == precision else None
 
     @property
@@ -140,28 +146,28 @@ class ModelShape:
 
     @property
     def caching_layers(self) -> int:
-        """Layers that keep keys and values."""
+        """Number of layers with a KV cache."""
         if self.attention_layers is None:
             return self.layers - self.states.count
         return self.attention_layers
 
     @property
     def windowed_layers(self) -> int:
-        """Of these, those that see ``sliding_window`` tokens only."""
+        """Number of layers with a KV cache whose attention is limited to ``sliding_window`` tokens."""
         if not self.sliding_window or self.full_attn_layers is None:
             return 0
         return max(self.caching_layers - self.full_attn_layers, 0)
 
     @property
     def head_widths(self) -> tuple[int, int]:
-        """Widths of a head's queries and keys, and of its values, where all is seen."""
+        """In a full-attention layer: width of a head's queries and keys, and width of its values."""
         if self.attention is Attention.MLA:
             return self.qk_nope_dim + self.qk_rope_dim, self.v_head_dim
         return self.head_dim, self.v_head_dim or self.head_dim
 
     @property
     def windowed_head_widths(self) -> tuple[int, int]:
-        """The same of a windowed layer."""
+        """In a windowed layer: width of a head's queries and keys, and width of its values."""
         keys, values = self.head_widths
         if not self.windowed_head_dim:
             return keys, values
@@ -169,7 +175,7 @@ class ModelShape:
 
     @property
     def kept_elements(self) -> tuple[int, int]:
-        """Numbers that a layer caches of a token: one that sees all, and a windowed one."""
+        """Cached numbers per token and layer: of a full-attention layer, and of a windowed layer."""
         if self.attention is Attention.MLA:
             latent = self.kv_lora_rank + self.qk_rope_dim
             return latent, latent
@@ -177,9 +183,9 @@ class ModelShape:
         return self.kv_heads * sum(self.head_widths), windowed
 
     def with_counted_params(self) -> ModelShape:
-        """The shape with parameters and cached elements counted from its matrices.
+        """The shape with parameters and cached elements computed from its matrices.
 
-        Norms and biases (under 0.1 %) are left out. Embedding counts once when tied, else twice.
+        Norms and biases (under 0.1 %) are ignored. A tied embedding counts once, else it counts twice.
         """
         plain = self.layers - self.moe_layers if self.dense_layers is None else self.dense_layers
         ffn = self.mlp_mats * self.hidden
@@ -220,10 +226,10 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """One accelerator as data: peaks dense (no sparsity), per GPU.
+    """Data sheet of a GPU. Peak rates are dense (without sparsity).
 
-    ``scaleup_gbyte_s_per_dir``: link to other GPUs of the node, one direction; ``matmul_best_*``:
-    best measured matrix rate, None where nobody measured it.
+    ``scaleup_gbyte_s_per_dir`` is the link to the other GPUs of the node in one direction.
+    ``matmul_best_*`` is the best measured rate of a matrix product; None if there is no measurement.
     """
 
     gpu: str

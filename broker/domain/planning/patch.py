@@ -1,7 +1,6 @@
-"""Changes of a workloads document, as JSON Patch (RFC 6902) says them.
+"""Changes of a workloads document as JSON Patch (RFC 6902).
 
-A pointer names a workload by its place in the document, so a patch belongs to the document for which it was
-made.
+A pointer names a workload by its index, so a patch is only valid for the document for which it was made.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from broker.domain.planning.workload import (
 
 
 class PatchVerb(StrEnum):
-    """The operations that are used; ``add`` also takes the place of a member that is there."""
+    """The JSON Patch operations that are used; ``add`` also replaces an existing member."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -35,7 +34,7 @@ class PatchVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PatchOperation:
-    """One operation; ``value_json`` is its value as JSON text, None where it removes."""
+    """One operation. ``value_json`` is its value as JSON text; None for a removal."""
 
     op: PatchVerb
     path: str
@@ -43,11 +42,11 @@ class PatchOperation:
 
 
 def patch_of(old: PlanRequest, new: PlanRequest) -> tuple[PatchOperation, ...]:
-    """What makes a document of ``new`` from one of ``old``.
+    """The operations that change the document of ``old`` into that of ``new``.
 
-    Both have the same workloads in the same order. They differ in nothing but the budget, the horizon's end,
-    rules of policies, and of a workload its price, deadline, GPUs, formats, engine, objective, redundancy,
-    limits of its fleet and whether it may be interrupted.
+    Both must have the same workloads in the same order. They may differ only in the budget, the horizon's
+    end and rules of policies, and for a workload in its penalty, deadline, GPUs, precisions, engine, latency
+    objective, redundancy, fleet limits and whether it is interruptible.
     """
     operations = [*_differences("", _document_fields(old), _document_fields(new))]
     operations += _policy_operations("/policy", old.policy, new.policy)
@@ -60,7 +59,7 @@ def patch_of(old: PlanRequest, new: PlanRequest) -> tuple[PatchOperation, ...]:
 
 
 def _differences(at: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[PatchOperation]:
-    """An operation for each field, by its pointer below ``at``, that is not as it was; None: not written."""
+    """An operation for each changed field, with its pointer below ``at``. A value of None is removed."""
     for pointer, value in new.items():
         if value == old[pointer]:
             continue
@@ -71,7 +70,7 @@ def _differences(at: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Ite
 
 
 def _policy_operations(at: str, old: Policy, new: Policy) -> Iterator[PatchOperation]:
-    """A policy that says nothing may not be written, so it is written whole."""
+    """The operations for a policy. An empty policy may be absent from the document, so it is added whole."""
     before, after = _policy_fields(old), _policy_fields(new)
     if old == Policy() and after != before:
         said = {name: value for name, value in after.items() if value != before[name]}
@@ -112,7 +111,7 @@ def _policy_fields(policy: Policy) -> dict[str, Any]:
 
 
 def _fleet_fields(limits: FleetLimits) -> dict[str, int | None] | None:
-    """Written whole; a limit that is none is null."""
+    """Limits of a fleet as a document writes them: null means that there is no limit."""
     fields = {"max_pools": limits.max_pools, "max_gpu_kinds": limits.max_gpu_kinds}
     said = {name: most for name, most in fields.items() if most is not None}
     return {name: None if most >= NO_LIMIT else most for name, most in said.items()} or None
@@ -146,7 +145,7 @@ def _workload_fields(workload: Workload) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of the domain as plain data of a document."""
+    """A domain value in the form that a document has."""
     if isinstance(value, Decimal):
         return format_usd(value)
     if isinstance(value, datetime):

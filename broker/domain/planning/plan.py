@@ -1,4 +1,4 @@
-"""A plan: placements in windows, with a bound and the obstacles of what it left out."""
+"""A plan: placements in windows, with a bound, and an obstacle for each workload that is not placed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKi
 
 
 class PlanStatus(StrEnum):
-    """``optimal``: gap at most the asked one. ``infeasible``: some workload that must be placed is not."""
+    """``optimal``: the gap is at most the requested one. ``infeasible``: a required workload is unplaced."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -29,12 +29,12 @@ class PlanStatus(StrEnum):
 
 
 class Obstacle(StrEnum):
-    """The first gate that let no offer through, in the order of the gates; a closed set.
+    """The first gate that no offer passed, in the order of the gates; a closed set.
 
-    ``size``: no number of such nodes has as many GPUs as the run asks for. ``memory``: none of the sizes that
-    it may have holds it. ``disk``: the host's disk or memory holds no image, weights and checkpoints.
-    ``fabric``: a size that would hold it has more nodes than anything joins.
-    ``availability``: what is there for some time only is gone before the workload is over.
+    ``size``: no number of such nodes has the number of GPUs that the run requires. ``memory``: it does not
+    fit in GPU memory at any allowed size. ``disk``: image, weights and checkpoints do not fit on the host's
+    disk or in its memory. ``fabric``: it would fit, but on more nodes than one fabric connects.
+    ``availability``: the capacity ends before the workload does.
     """
 
     POLICY = "policy"
@@ -62,7 +62,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunnerUp:
-    """The next best way, and why it lost. ``cost_usd`` is what the placement would have cost there."""
+    """The second-best offer for a placement, what the placement would have cost there, and why it lost."""
 
     offer_id: str
     cost_usd: Decimal
@@ -70,7 +70,10 @@ class RunnerUp:
 
 
 class BindingRule(StrEnum):
-    """Without which a workload would cost less; ``price`` where no rule is: the plan has its cheapest way."""
+    """The rule without which a workload would cost less.
+
+    ``price`` means that no rule raises its cost: the plan has its cheapest placement.
+    """
 
     PRICE = "price"
     STOCK = "stock"
@@ -87,9 +90,12 @@ class BindingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of the next best ways. ``more_usd``: cost, lateness and delay beyond the chosen way's (negative:
-    less), of what waits for it too where that fits; ``later_hours``: how much later a run ends (negative:
-    earlier), None for services; ``rule``: what stands against it."""
+    """One of the next best placements of a workload.
+
+    ``more_usd`` is how much more it costs than the chosen one, including lateness and delay of the workload
+    and, if they fit, of workloads that wait for it (negative: less). ``later_hours`` is how much later a run
+    ends (negative: earlier); None for services. ``rule`` is the rule that speaks against it.
+    """
 
     offer_id: str
     cost_usd: Decimal
@@ -101,11 +107,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The explanation of one placement. ``binding`` names rules that decided, in plain words.
+    """The explanation of one placement. ``binding`` names the rules that decided, in plain words.
 
-    ``rule`` is the one without which the workload would cost less; ``next_best`` begins with the cheapest;
-    ``filtered`` counts the offers that each gate dropped. ``sentences`` tell all of it, the most important
-    first: what decided, what limits it, what near ties were decided for, what is assumed, the next best.
+    ``rule`` is the rule without which the workload would cost less. ``next_best`` begins with the cheapest.
+    ``filtered`` counts the offers that each gate dropped. ``sentences`` are the whole explanation, the most
+    important first: the decisive rule, the bottleneck, the choice between near ties, assumptions, and the
+    next best placements.
     """
 
     bottleneck: str
@@ -119,16 +126,16 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One workload on one offer; a fleet that mixes offers has one placement an offer.
+    """One workload on one offer; a fleet that mixes offers has one placement per offer.
 
-    ``nodes`` is the peak of ``segments``, or what of it works where the seller sells no such count;
-    ``gpus`` = nodes × GPUs per node; ``replicas`` is the count at the peak (1 for training),
-    ``gpus_per_replica`` the GPUs of one model copy. ``window_use``: of a run in a window, what is wanted,
-    bought and usable. ``cost_usd`` is what is held and, in it, what ``transfers`` of data to it cost.
-    ``work_share``: a run in parts has a placement for each, in order of time, and the estimate is that of
-    the part. ``engine``: what serves, None for runs and where a plan does not say. ``billed_ahead``: what of
-    the cost is billed in blocks of more than an hour. ``cold_start``: the parts of a replica's, None for runs
-    and where nothing is known of the launch.
+    ``nodes`` is the peak of ``segments``, or the number of nodes that work if the provider only sells larger
+    counts. ``gpus`` = nodes × GPUs per node. ``replicas`` is the count at the peak (1 for training);
+    ``gpus_per_replica`` are the GPUs of one copy of the model. ``window_use`` is for runs in a window: the
+    time that is wanted, bought and usable. ``cost_usd`` covers the capacity and the ``transfers`` of data.
+    A run in several parts has one placement per part, in order of time; ``work_share`` is the part's share of
+    the work, and the estimate is that of the part. ``engine`` is None for runs and if a plan does not state
+    it. ``billed_ahead`` is the part of the cost that is billed in blocks of more than an hour. ``cold_start``
+    is that of a replica; None for runs and if the launch time is unknown.
     """
 
     workload: str
@@ -160,18 +167,18 @@ class Placement:
 
     @property
     def transfer_usd(self) -> Decimal:
-        """What data costs that leaves other places for this one."""
+        """The cost of transferring data to the placement (egress at other providers)."""
         return sum((one.usd for one in self.transfers), ZERO)
 
     @property
     def capacity_usd(self) -> Decimal:
-        """What the nodes cost."""
+        """The cost of the nodes, without transfers."""
         return self.cost_usd - self.transfer_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change of the workloads document with which a workload is placed, at ``cost_usd`` of its own."""
+    """A change of the workloads document with which a workload is placed, at its cost ``cost_usd``."""
 
     says: str
     patch: tuple[PatchOperation, ...]
@@ -180,9 +187,9 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """A workload left out: the obstacle, and the changes that were tried and let it in, the nearest first.
+    """A workload that is not placed: the obstacle, and tested changes that place it, the smallest first.
 
-    ``nearest_fix`` is what the first of them says; where no change of the document helps, it says what would.
+    ``nearest_fix`` is the text of the first of them. If no change of the document helps, it says what would.
     """
 
     workload: str
@@ -193,7 +200,10 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True)
 class Scarcity:
-    """What ``nodes`` more of a contended offer would save: ``workloads`` placed there, all else kept."""
+    """What ``nodes`` more nodes of a contended offer would save if ``workloads`` were placed there.
+
+    All other placements stay as they are.
+    """
 
     offer_id: str
     nodes: int
@@ -204,8 +214,10 @@ class Scarcity:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """``nodes`` of an offer that the plan holds at once though nobody says how many there are; ``says``: who
-    says what of them, and how many are assumed at most."""
+    """An assumption about stock: the plan holds ``nodes`` at once of an offer whose stock is unknown.
+
+    ``says`` explains it: what the provider states, and how many nodes are assumed at most.
+    """
 
     offer_id: str
     nodes: int
@@ -214,10 +226,10 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class PriceOutlook:
-    """What an offer that is not bought yet may cost, ``hours`` after the plan was made, USD per node-hour.
+    """Forecast price of an offer that is not bought yet, ``hours`` after the plan was made.
 
-    ``basis``: whose past it rests on, ``no history`` (then without prices) where none is known. It steers
-    nothing; the plan counts today's price.
+    Quantiles are in USD per node-hour. ``basis`` says whose price history it rests on; with ``no history``
+    there are no quantiles. The forecast is for information only: the plan uses today's price.
     """
 
     offer_id: str
@@ -230,8 +242,11 @@ class PriceOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a simpler strategy would have cost, lateness and delay in it; None with the reason when it could
-    not run, or its search was not ``completed``. ``over_budget_usd``: by how much it passes the budget."""
+    """The cost of a simpler strategy, including lateness and delay.
+
+    ``cost_usd`` is None, with the reason in ``why``, if it found no plan or its search was not ``completed``.
+    ``over_budget_usd`` is the amount by which it exceeds the budget.
+    """
 
     name: str
     cost_usd: Decimal | None
@@ -241,7 +256,7 @@ class Baseline:
 
 
 class SpendKind(StrEnum):
-    """What a line of spend is for: nodes, or data that leaves a provider."""
+    """Kind of a spend line: nodes (``capacity``), or data that leaves a provider (``egress``)."""
 
     CAPACITY = "capacity"
     EGRESS = "egress"
@@ -249,9 +264,10 @@ class SpendKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpendLine:
-    """Money of one workload, provider and tier in ``[start, end)``; a whole number of cents.
+    """Spend of one workload, provider and tier in ``[start, end)``, in whole cents.
 
-    ``billed_by``: who sends the bill of data that leaves (``provider`` is where it goes); else None.
+    For egress ``billed_by`` is the provider that sends the bill, and ``provider`` is where the data goes;
+    else it is None.
     """
 
     start: datetime
@@ -274,11 +290,11 @@ class CandidateCounts:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What the wait of a service for its run ``after`` costs.
+    """The cost of a service's wait for its run ``after``.
 
-    ``earliest_start``: the earliest that any candidate of the run allows; ``start``: the one planned.
-    ``usd_per_hour``: the document's price of an hour of delay, else the average cost of an hour of the
-    service in this plan.
+    ``earliest_start`` is the earliest start that any candidate of the run allows; ``start`` is the planned
+    one. ``usd_per_hour`` is the document's price of an hour of delay, else the service's average hourly cost
+    in this plan.
     """
 
     workload: str
@@ -296,11 +312,11 @@ class Plan:
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
     service that waits for a run; ``delay_usd`` is their sum. The objective is cost + penalty + delay.
     ``bound_usd`` is a lower bound on the objective of any plan over the same market, workloads and candidate
-    set at the prices of delay in ``waits``; ``gap`` = (objective − bound) / objective.
-    ``scarcity_usd_per_node_hour`` by offer_id: the prices of scarcity at which the bound was proven; the
-    next search of a market like this begins at them.
-    ``notes``: what a reader should know of how the document was taken. ``assumptions``: nodes that it counts
-    on though nobody says that they exist.
+    set, at the prices of delay in ``waits``; ``gap`` = (objective − bound) / objective.
+    ``scarcity_usd_per_node_hour`` are the dual prices of stock by offer_id at which the bound was proven; the
+    next search on a similar market starts from them.
+    ``notes`` are remarks on the document. ``assumptions`` are nodes that the plan uses although their stock
+    is unknown.
     """
 
     plan_id: str
@@ -329,7 +345,7 @@ class Plan:
 
     @property
     def objective_usd(self) -> Decimal:
-        """Cost, penalty and delay: what the search minimises."""
+        """The objective that the search minimises: cost, penalty and delay."""
         return self.cost_usd + self.penalty_usd + self.delay_usd
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:

@@ -1,4 +1,4 @@
-"""The spend lines of a plan: each placement's money by day; sums are exact. Pure."""
+"""The spend lines of a plan: the cost of each placement by day, with exact sums. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Part = tuple[datetime, datetime, Decimal]
 
 
 def spend_lines(placements: Iterable[Placement]) -> tuple[SpendLine, ...]:
-    """Merged per day, workload, provider and tier; data that leaves apart, by who bills it."""
+    """Spend lines by day, workload, provider and tier; egress has separate lines, by who bills it."""
     merged: defaultdict[SpendKey, list[Part]] = defaultdict(list)
     for placement in placements:
         for key, part in _parts(placement):
@@ -40,7 +40,7 @@ def spend_lines(placements: Iterable[Placement]) -> tuple[SpendLine, ...]:
 
 
 def _parts(placement: Placement) -> Iterator[tuple[SpendKey, Part]]:
-    """Nodes by day; data on the first day, which it has to be there for."""
+    """The spend of one placement: capacity by day, and transfers on the first day."""
     rows = spread_by_day(placement.capacity_usd, placement.segments)
     for window, usd in rows:
         yield _key(placement, window.start, SpendKind.CAPACITY, ""), (window.start, window.end, usd)

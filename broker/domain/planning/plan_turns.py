@@ -1,8 +1,9 @@
-"""Whose call of the planner is next: weighted round robin over classes, round robin over teams. Pure.
+"""Fair scheduling of planner calls: weighted round robin over classes, round robin over teams. Pure.
 
-Classes share turns by weight (smooth weighted round robin: each class that could go gains its weight, the
-richest goes and pays what all gained). Within a class the team goes that was served longest ago, and within
-a team and class the call that came first. So every class and team has its turn within a bounded number.
+Classes share turns by smooth weighted round robin: in each turn every eligible class gains its weight as
+credit, and the class with the most credit runs and pays the sum of these weights. Within a class the team
+that was served longest ago is next, and within a team the oldest call. The wait of every class and team is
+therefore bounded.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 MOST_INTERACTIVE_WORKLOADS = 50
-"""A document of more workloads is large: somebody who waits at a screen does not wait behind it."""
+"""A document with more workloads is in the class LARGE, so that interactive calls do not wait behind it."""
 
 
 class TurnClass(StrEnum):
-    """What a call is to who waits for it."""
+    """Class of a planner call, by who waits for it."""
 
     INTERACTIVE = "interactive"
     NEXT_BEST = "next_best"
@@ -31,13 +32,15 @@ WEIGHTS: Mapping[TurnClass, int] = {
     TurnClass.LOOK: 2,
     TurnClass.LARGE: 1,
 }
-"""Turns of each class among eleven, while all of them wait."""
+"""Turns of each class out of eleven while calls of all classes wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One call: whose it is and of which class. ``plan_id``: what it makes, where that can be asked for.
-    ``sequence`` grows with every call that comes; 0: the line gives it one."""
+    """One planner call of a team. ``plan_id`` is the plan that it makes, if it has an id.
+
+    ``sequence`` increases with every call; 0 means that the queue assigns it.
+    """
 
     team: str
     kind: TurnClass
@@ -47,8 +50,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What was served until now: ``credit`` of each class, and by class and team the number of its last turn
-    among all ``turns``."""
+    """State of the round robin.
+
+    ``turns`` counts all turns so far, ``credit`` is by class, and ``last`` is the number of the last turn by
+    class and team.
+    """
 
     turns: int = 0
     credit: Mapping[TurnClass, int] = field(default_factory=dict)
@@ -56,17 +62,17 @@ class Served:
 
 
 def class_by_size(kind: TurnClass, workloads: int) -> TurnClass:
-    """``kind``, or large where a call is of so many workloads."""
+    """``kind``, or LARGE for a call with more than MOST_INTERACTIVE_WORKLOADS workloads."""
     return TurnClass.LARGE if workloads > MOST_INTERACTIVE_WORKLOADS else kind
 
 
 def next_turn(
     waiting: Iterable[Turn], running: Collection[Turn], slots: int, served: Served
 ) -> tuple[Turn, Served] | None:
-    """Which of ``waiting`` starts now, and what is served then; None where none can.
+    """The call of ``waiting`` that starts now, and the state after it; None if none can start.
 
-    Of two or more ``slots`` one never runs large calls. A team has at most ``slots`` - 1 (at least one) while
-    a call of another team could take the slot.
+    With two or more ``slots``, one slot never runs LARGE calls. While a call of another team could take the
+    slot, a team may run at most ``slots`` - 1 calls (but at least one).
     """
     able = _able(waiting, running, slots)
     if not able:
@@ -84,7 +90,7 @@ def next_turn(
 
 
 def _able(waiting: Iterable[Turn], running: Collection[Turn], slots: int) -> list[Turn]:
-    """What may take the free slot; nothing without one."""
+    """The calls that may take the free slot; empty without a free slot."""
     if len(running) >= slots:
         return []
     others = max(1, slots - 1)
@@ -97,7 +103,9 @@ def _able(waiting: Iterable[Turn], running: Collection[Turn], slots: int) -> lis
 def starting_order(
     waiting: Iterable[Turn], running: Iterable[Turn], slots: int, served: Served
 ) -> tuple[Turn, ...]:
-    """``waiting`` as they would start if nothing else came and what runs ended in the order of its start."""
+    """``waiting`` in the order in which they would start, if no more calls came and running ones ended in
+    the order of their start.
+    """
     lines: dict[tuple[TurnClass, str], deque[Turn]] = {}
     for turn in sorted(waiting, key=lambda turn: turn.sequence):
         lines.setdefault((turn.kind, turn.team), deque()).append(turn)

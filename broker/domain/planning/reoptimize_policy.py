@@ -1,4 +1,4 @@
-"""How a team wants its running work looked at again: what may act by itself, and what a move must save."""
+"""Policy of re-optimization: whether moves need a decision, and how much a move must save."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class ReoptimizeMode(StrEnum):
-    """``auto`` moves by itself, ``propose`` waits for somebody's word, ``never`` stays where it is."""
+    """``auto`` moves without asking, ``propose`` waits for a person's decision, ``never`` does not move."""
 
     NEVER = "never"
     PROPOSE = "propose"
@@ -21,9 +21,9 @@ _CAUTION = tuple(ReoptimizeMode)
 
 @dataclass(frozen=True, slots=True)
 class ReoptimizePolicy:
-    """What a document says; None: nothing, and the installation's ``MoveRules`` stand.
+    """The re-optimization policy of a document. For None the installation's ``MoveRules`` apply.
 
-    ``lapse_hours``: how long a proposal stands. A workload's policy can only narrow its team's.
+    ``lapse_hours`` is how long a proposal stays valid. A workload's policy can only make its team's stricter.
     """
 
     mode: ReoptimizeMode | None = None
@@ -35,8 +35,11 @@ class ReoptimizePolicy:
 
 @dataclass(frozen=True, slots=True)
 class MoveRules:
-    """What counts for one workload: a move must save at least ``min_saving_usd`` and, of what staying
-    costs, ``min_saving_share``; within ``cooldown`` of its last move it moves only where it cannot stay.
+    """The rules of one workload.
+
+    A move must save at least ``min_saving_usd``, and at least the share ``min_saving_share`` of the cost of
+    staying. Within ``cooldown`` after its last move a workload moves only if it cannot stay. A proposal
+    expires after ``lapse``.
     """
 
     mode: ReoptimizeMode = ReoptimizeMode.PROPOSE
@@ -47,7 +50,7 @@ class MoveRules:
 
 
 def rules_of(policies: tuple[ReoptimizePolicy, ...], otherwise: MoveRules) -> MoveRules:
-    """The most cautious of ``policies`` (a team's and its workload's), field by field."""
+    """The strictest of ``policies`` (a team's and its workload's) in each field, else ``otherwise``."""
     modes = [policy.mode for policy in policies if policy.mode is not None]
     usd = [policy.min_saving_usd for policy in policies if policy.min_saving_usd is not None]
     share = [policy.min_saving_share for policy in policies if policy.min_saving_share is not None]

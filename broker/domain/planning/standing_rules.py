@@ -1,4 +1,4 @@
-"""What holds for one workload in the end: the team's policy, its own, and defaults where neither speaks."""
+"""The effective rules of a workload: from the team's policy, its own policy, and defaults."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ DEFAULT_MAX_GPU_KINDS = 2
 
 @dataclass(frozen=True, slots=True)
 class StandingRules:
-    """Rules with their defaults. Where team and workload both speak, the narrower word counts; a limit that
-    is none is ``NO_LIMIT``. ``max_pools`` and ``max_gpu_kinds`` are of services.
+    """Effective rules of a workload. Of the team's and the workload's rule the stricter one applies.
+
+    ``NO_LIMIT`` means that there is no limit. ``max_pools`` and ``max_gpu_kinds`` apply to services.
     """
 
     hosts: frozenset[HostKind]
@@ -30,10 +31,9 @@ class StandingRules:
     max_gpu_kinds: int
 
     def allow_host(self, offer: Offer) -> bool:
-        """Whether the offer's hosts are of a kind that is allowed, and as reliable as is asked.
+        """Whether the offer's kind of host is allowed, and its reliability is high enough.
 
-        Hosts of which nobody knows where they stand are allowed where any may be; a reliability that nobody
-        states fails a rule that asks for one.
+        An unknown kind of host is allowed only if all kinds are. An unknown reliability fails any minimum.
         """
         known = {offer.host} if offer.host is not None else set(HostKind)
         if not known <= self.hosts:
@@ -42,7 +42,7 @@ class StandingRules:
 
 
 def rules_of(team: Policy, workload: Workload) -> StandingRules:
-    """The rules of ``workload`` in a document whose policy is ``team``."""
+    """The effective rules of ``workload`` in a document whose policy is ``team``."""
     policies = (team, workload.policy)
     said_hosts = [frozenset(policy.hosts) for policy in policies if policy.hosts is not None]
     fleets: list[FleetLimits] = [policy.fleet for policy in policies]
@@ -60,10 +60,9 @@ def rules_of(team: Policy, workload: Workload) -> StandingRules:
 
 
 def assumed_nodes(request: PlanRequest) -> int:
-    """How many nodes a plan counts on where nobody says how many there are.
+    """How many nodes a plan assumes of an offer whose stock is unknown.
 
-    Workloads draw on one stock, so that one number holds for all of them: the smallest that the document or
-    any workload writes.
+    Workloads share the stock, so there is one number: the smallest in the document's and workloads' policies.
     """
     policies = (request.policy, *(workload.policy for workload in request.workloads))
     return _least((policy.assumed_nodes for policy in policies), DEFAULT_ASSUMED_NODES)

@@ -1,4 +1,4 @@
-"""Data on its way to where work is placed: what leaves whom, for how much, and how long that takes."""
+"""Transfers of data to the place of a workload: amount, egress cost and duration."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from broker.domain.market.offer import Offer
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where data lies: what an operator runs in a provider's region.
+    """A location of data: one operator's part of a provider's region.
 
-    An aggregator's region has several; ``operator`` "": nobody says which.
+    A region of an aggregator has several operators. ``operator`` is empty if it is unknown.
     """
 
     provider: str
@@ -22,21 +22,21 @@ class Place:
 
     @classmethod
     def of(cls, offer: Offer) -> Place:
-        """Where an offer is."""
+        """The location of an offer."""
         return cls(offer.provider, offer.region, offer.place.rpartition("/")[0])
 
     def is_run_with(self, other: Place) -> bool:
-        """Whether one operator runs both for one provider, as far as anybody says."""
+        """Whether both have the same provider and operator; an unknown operator counts as the same."""
         one = self.operator == other.operator or not self.operator or not other.operator
         return self.provider == other.provider and one
 
     def is_at(self, other: Place) -> bool:
-        """Whether data here need not be copied to be there."""
+        """Whether both are the same location, so that no copy is needed."""
         return self.region == other.region and self.is_run_with(other)
 
 
 class TransferKind(StrEnum):
-    """What is copied."""
+    """Kind of data that is transferred."""
 
     DATASET = "dataset"
     WEIGHTS = "weights"
@@ -45,9 +45,9 @@ class TransferKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """``gb`` (10⁹ bytes) that leave ``provider`` in ``region`` for a placement; ``usd`` in whole cents.
+    """A transfer of ``gb`` (10⁹ bytes) from ``provider`` in ``region`` to a placement.
 
-    That provider bills it. ``hours``: how long the copy is taken to last.
+    ``provider`` bills ``usd`` (whole cents) of egress. ``hours`` is the estimated duration.
     """
 
     what: TransferKind

@@ -1,4 +1,4 @@
-"""What of a bought window is wanted, what can be used, and what is paid for nothing."""
+"""How much of a bought window is wanted, usable, and paid for without use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from broker.domain.market.window_grid import HOUR, usable_window
 
 @dataclass(frozen=True, slots=True)
 class WindowUse:
-    """``wanted`` is the time of the work, ``bought`` what is paid for, ``usable`` that less the teardown.
+    """``wanted`` is the time of the work, ``bought`` is paid for, ``usable`` is ``bought`` minus teardown.
 
-    ``unwanted_hours``: bought and not wanted, of each node; ``unwanted_usd``: their money, in cents.
+    ``unwanted_hours`` are bought but not wanted (hours per node); ``unwanted_usd`` is their cost in whole
+    cents.
     """
 
     wanted: Window
@@ -28,11 +29,12 @@ class WindowUse:
 
 
 def use_of(terms: WindowTerms, segments: Sequence[Segment], wanted: Window, cost_usd: Decimal) -> WindowUse:
-    """How ``segments``, which cost ``cost_usd``, serve ``wanted``. ValueError where nothing is usable."""
+    """How much of ``segments``, which cost ``cost_usd``, is ``wanted``. ValueError if nothing is usable."""
     bought = Window(min(s.start for s in segments), max(s.end for s in segments))
     usable = usable_window(bought, terms)
     if usable is None:
-        raise ValueError(f"nothing is usable between {bought.start.isoformat()} and {bought.end.isoformat()}")
+        span = f"{bought.start.isoformat()} to {bought.end.isoformat()}"
+        raise ValueError(f"the window {span} is not longer than the provider's teardown")
     idle = [s.window.duration - _shared(s.window, wanted) for s in segments]
     held = sum((s.nodes * s.window.duration for s in segments), timedelta())
     for_nothing = sum((s.nodes * part for s, part in zip(segments, idle, strict=True)), timedelta())

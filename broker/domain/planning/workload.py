@@ -1,4 +1,4 @@
-"""What a team wants done. No provider words in it."""
+"""Workloads and policies, as a team states them: no names of offers or SKUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class WorkloadKind(StrEnum):
 
 
 class Precision(StrEnum):
-    """Number format of weights and matrix products; ``fp4`` with block scales (NVFP4, MXFP4), to serve in."""
+    """Number format of weights and matrix products.
+
+    ``fp4`` has block scales (NVFP4, MXFP4) and is for serving only.
+    """
 
     BF16 = "bf16"
     FP16 = "fp16"
@@ -35,9 +38,11 @@ class Precision(StrEnum):
 
 
 class TrainingStack(StrEnum):
-    """Classes of training software: tuned Megatron-Core and NeMo (also MaxText), Megatron-LM as its users run
-    it, sharding (FSDP, torchtitan; DeepSpeed's ZeRO), the same with layers and loss under torch.compile, and
-    eager trainers (nanotron, Hugging Face).
+    """Classes of training software.
+
+    ``tuned``: Megatron-Core and NeMo (also MaxText) as tuned by experts. ``megatron_lm``: Megatron-LM as its
+    users run it. ``fsdp``: sharding with FSDP or torchtitan. ``fsdp_compiled``: FSDP with layers and loss
+    under torch.compile. ``deepspeed``: sharding with ZeRO. ``eager``: eager code (nanotron, Hugging Face).
     """
 
     TUNED = "tuned"
@@ -49,7 +54,7 @@ class TrainingStack(StrEnum):
 
 
 class ServingEngine(StrEnum):
-    """Engines that serve replicas; vLLM on AMD's cards is its ROCm build."""
+    """Serving engines. On AMD GPUs ``vllm`` is its ROCm build."""
 
     VLLM = "vllm"
     SGLANG = "sglang"
@@ -58,7 +63,7 @@ class ServingEngine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The most that may be held of a provider at any instant; None: no limit of that kind."""
+    """The most GPUs and nodes of a provider that may be held at any instant; None means no limit."""
 
     provider: str
     gpus: int | None = None
@@ -67,7 +72,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class HeldNodes:
-    """What is held already and counts against quotas; ``is_own``: by the team that asks."""
+    """Capacity that is held already and counts against quotas. ``is_own``: the planning team holds it."""
 
     provider: str
     window: Window
@@ -77,12 +82,12 @@ class HeldNodes:
 
 
 NO_LIMIT = 10**9
-"""What a limit is where a document says ``null``: none."""
+"""The value of a limit for which a document says ``null``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetLimits:
-    """The most pools and kinds of GPU that one service runs on; None: not said, NO_LIMIT: as many as pay."""
+    """The most pools and kinds of GPU of one service. None: not stated; NO_LIMIT: as many as are worth it."""
 
     max_pools: int | None = None
     max_gpu_kinds: int | None = None
@@ -92,12 +97,12 @@ class FleetLimits:
 class Policy:
     """Which offers are allowed. None means no rule; patterns are shell-style (``us-*``).
 
-    A workload's policy can only narrow the team's: both must allow an offer. ``quotas`` of a team count over
-    all of its workloads, those of a workload over it alone. ``reoptimize``: what may change once it runs; it
-    says nothing of offers. ``geography``: names of sets of countries (``config/geography.toml``).
-    ``min_reliability``: share of time up that the seller states. ``assumed_nodes``: what is counted on where
-    nobody says how many there are. ``premium``: the share above the cheapest that a calmer plan may cost.
-    What holds for a workload in the end, defaults included, says ``rules_of``.
+    A workload's policy can only narrow the team's: both must allow an offer. ``quotas`` of a team apply to
+    the sum of its workloads, those of a workload to it alone. ``reoptimize`` is about changes of running
+    workloads, not about offers. ``geography`` names sets of countries (``config/geography.toml``).
+    ``min_reliability`` is the lowest share of time up that a seller may state. ``assumed_nodes`` is the stock
+    that is assumed if it is unknown. ``premium`` is the share above the lowest cost that a plan with fewer
+    pools, sellers and moves may cost. ``rules_of`` gives the effective rules, including defaults.
     """
 
     regions: tuple[str, ...] | None = None
@@ -118,7 +123,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The user's own figure on a GPU; it takes the place of a prediction there."""
+    """A rate that the user measured on a GPU; it replaces the prediction there."""
 
     gpu: str
     gpus: int
@@ -128,7 +133,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Data (10⁹ bytes) that must be moved to where the work is. ``operator``: as in ``Place``."""
+    """Data (in GB, 10⁹ bytes) that the workload needs, and its location (see ``Place``)."""
 
     gb: float
     provider: str
@@ -137,13 +142,13 @@ class Dataset:
 
     @property
     def place(self) -> Place:
-        """Where it lies."""
+        """The location of the data."""
         return Place(self.provider, self.region, self.operator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadBase:
-    """What every workload has. ``unplaced_usd`` None: it must be placed."""
+    """Fields of every workload. ``unplaced_usd`` is the penalty for not placing it; None: it is required."""
 
     name: str
     team: str
@@ -155,7 +160,7 @@ class WorkloadBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(WorkloadBase):
-    """A run over ``tokens``; ``late_usd_per_hour`` makes the deadline soft, at most 24 h late."""
+    """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline."""
 
     tokens: float
     sequence_length: int
@@ -176,7 +181,7 @@ class Training(WorkloadBase):
 
 
 def part_of(run: Training, share: float) -> Training:
-    """The run with a share of its work; what is fixed for each start stays."""
+    """The run with a share of its work; the fixed cost of a start does not change."""
     return run if share == 1.0 else replace(run, tokens=run.tokens * share)
 
 
@@ -190,7 +195,7 @@ class TrafficShape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """A share of all requests, in (0, 1], and how long they are in tokens."""
+    """A size of requests: their share of all requests, in (0, 1], and their length in tokens."""
 
     share: float
     input_tokens: int
@@ -198,7 +203,7 @@ class RequestSize:
 
 
 def mean_tokens(mix: Sequence[RequestSize]) -> tuple[int, int]:
-    """The mean lengths, in and out, of the requests of a mix in whole tokens; 1 where there is none."""
+    """Mean input and output tokens of a request of ``mix``, rounded and at least 1."""
     tokens_in = sum(size.share * size.input_tokens for size in mix)
     tokens_out = sum(size.share * size.output_tokens for size in mix)
     return max(1, round(tokens_in)), max(1, round(tokens_out))
@@ -206,8 +211,10 @@ def mean_tokens(mix: Sequence[RequestSize]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests per second over time, and their lengths in tokens: of all, or the means of a ``mix`` of sizes
-    whose shares sum to 1."""
+    """Requests per second over time, and their lengths in tokens.
+
+    With a ``mix`` of sizes, whose shares sum to 1, the lengths are its means.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -219,7 +226,7 @@ class Traffic:
     mix: tuple[RequestSize, ...] = ()
 
     def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
-        """Demand of the hour that begins at ``hour_start``; it holds for that hour.
+        """Requests per second in the hour that begins at ``hour_start``.
 
         Diurnal: a cosine between peak and ``trough_share`` × peak, highest at ``peak_hour_utc``.
         Hourly: the list starts at the horizon's start and repeats.
@@ -236,8 +243,10 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeDecoding:
-    """A draft proposes ``drafted_tokens`` a step; each is kept with the chance ``acceptance``, given that
-    those before it were. ``draft_cost``: the time of one drafted token over that of a plain step.
+    """Speculative decoding: a draft model proposes ``drafted_tokens`` tokens per step.
+
+    ``acceptance`` is the probability that a token is accepted if all tokens before it were. ``draft_cost`` is
+    the time of one drafted token as a share of the time of a plain step.
     """
 
     drafted_tokens: int
@@ -254,7 +263,7 @@ class Slo:
 
 
 class Survival(StrEnum):
-    """The loss after which a service goes on."""
+    """The largest loss that a service survives."""
 
     REPLICA = "replica"
     ZONE = "zone"
@@ -262,10 +271,10 @@ class Survival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Redundancy:
-    """Replicas in at least ``zones`` places, and ``spare_replicas`` over demand.
+    """Replicas in at least ``zones`` places, and ``spare_replicas`` more than the demand needs.
 
-    ``survives`` a zone: what is left after the loss of any one place meets ``zone_loss_share`` of the hour's
-    demand. None is the default: a zone where there are two or more, else a replica.
+    A service that ``survives`` a zone meets ``zone_loss_share`` of the hour's demand after the loss of any
+    one place. The default (None) is a zone if there are two or more, else a replica.
     """
 
     zones: int = 1
@@ -275,7 +284,7 @@ class Redundancy:
 
     @property
     def survives_zone_loss(self) -> bool:
-        """Whether the loss of a whole place is covered, for ``zone_loss_share`` of the demand."""
+        """Whether the service must survive the loss of a whole place."""
         return (self.survives is Survival.ZONE) if self.survives is not None else self.zones > 1
 
 
@@ -283,10 +292,10 @@ class Redundancy:
 class Serving(WorkloadBase):
     """A fleet of replicas for as long as traffic lasts.
 
-    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon; ``delay_usd_per_hour`` is
-    what each hour costs that it waits for that run longer than it must. ``weights``: finished ones that lie
-    somewhere; those of ``starts_after`` lie where that run is. ``prefix_cache_hit_share``: of
-    the tokens of prompts, in [0, 1].
+    It starts at ``starts_at``, or when the run ``starts_after`` ends, else at the start of the horizon.
+    ``delay_usd_per_hour`` is the cost of each hour that it waits for that run longer than necessary.
+    ``weights`` is the location of finished weights; the weights of a run ``starts_after`` are where the run
+    is. ``prefix_cache_hit_share`` is a share of prompt tokens, in [0, 1].
     """
 
     traffic: Traffic
@@ -307,8 +316,10 @@ class Serving(WorkloadBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch(WorkloadBase):
-    """``requests`` to answer between ``earliest_start`` and ``deadline``, without a latency objective;
-    ``prefix_cache_hit_share`` and ``speculation`` as of a service."""
+    """Batch inference: ``requests`` to answer by the deadline, without a latency objective.
+
+    ``prefix_cache_hit_share`` and ``speculation`` mean the same as for a service.
+    """
 
     requests: float
     input_tokens: int
@@ -328,9 +339,10 @@ Workload = Training | Serving | Batch
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A workloads document, read and checked: what a planner is asked.
+    """A validated workloads document: the input of the planner.
 
-    ``quotas`` are the installation's, over all teams; ``held`` is what counts against all quotas already.
+    ``quotas`` are those of the installation over all teams. ``held`` is the capacity that already counts
+    against quotas.
     """
 
     team: str
@@ -354,7 +366,7 @@ class PlanRequest:
         object.__setattr__(self, "_waiting", waiting)
 
     def workload(self, name: str) -> Workload:
-        """The workload of that name; KeyError if there is none."""
+        """The workload with this name. Raises KeyError if there is none."""
         return self._by_name[name]
 
     def followers(self, run: str) -> tuple[Serving, ...]:

@@ -1,4 +1,4 @@
-"""What holdings cost: charges, sums, budgets, approvals, months and unit costs.
+"""Spend: charges, sums, budgets, approvals, month close, variance and unit costs.
 
 It imports ``holding`` and the rooms below it. Begin with ``charging``, then ``spend``.
 """

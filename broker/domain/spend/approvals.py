@@ -1,4 +1,4 @@
-"""Finance's word on a plan: asked for, given or refused, and what was seen when it was."""
+"""Approvals of plans by finance: the request, the decision, and the figures that were shown for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from broker.domain.planning.plan import Placement, Plan
 
 
 class Verdict(StrEnum):
-    """``lapsed``: an approval that no longer holds, because the plan's price passed what was seen."""
+    """A decision. ``lapsed``: the approval no longer holds, because the plan changed or costs more now."""
 
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 class ApprovalState(StrEnum):
-    """Where a plan stands with finance."""
+    """State of a plan's approval."""
 
     WAITING = "waiting"
     APPROVED = "approved"
@@ -33,19 +33,19 @@ class ApprovalState(StrEnum):
 
 
 def over_limit(cost_usd: Decimal, limit_usd: Decimal | None) -> tuple[str, ...]:
-    """Why a plan of that cost waits for finance, in words; nothing where it does not. None: no limit."""
+    """The reasons why a plan of this cost needs approval, as text; empty if it needs none."""
     if limit_usd is None or cost_usd <= limit_usd:
         return ()
-    return (f"it costs {usd_words(cost_usd)}, over the limit of {usd_words(limit_usd)} a plan",)
+    return (f"it costs {usd_words(cost_usd)}, which is over the limit of {usd_words(limit_usd)} per plan",)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenFigures:
-    """What stood before the one who decided, in USD.
+    """The figures that were shown for a decision, in USD.
 
-    ``cost_now_usd``: the plan at the prices of that moment (None: an offer of it was not on sale).
-    ``projected_p90_usd``: of the same plan, nine times in ten at most that. ``budget_left_usd``: what the
-    tightest budget of the team leaves once this plan counts; None where there is no budget.
+    ``cost_now_usd`` is the plan at the prices of that moment (None: one of its offers was not on sale).
+    ``projected_p90_usd`` is the plan's projected cost at the 90 % quantile. ``budget_left_usd`` is what the
+    tightest budget of the team leaves after this plan; None without a budget.
     """
 
     cost_usd: Decimal
@@ -59,7 +59,7 @@ class SeenFigures:
     def __str__(self) -> str:
         money = (
             ("cost", self.cost_usd),
-            ("cost at the prices of now", self.cost_now_usd),
+            ("cost at current prices", self.cost_now_usd),
             ("bound", self.bound_usd),
             ("P90", self.projected_p90_usd),
             ("budget left", self.budget_left_usd),
@@ -70,7 +70,7 @@ class SeenFigures:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One word on a plan; ``seen`` None where nobody looked (a lapse)."""
+    """One decision on a plan. ``seen`` is None for a lapse, which no person decides."""
 
     verdict: Verdict
     by: str
@@ -80,7 +80,7 @@ class Decision:
 
 
 def plan_sha256(plan: Plan) -> str:
-    """A hash of what the plan buys, for whom and at what price: it changes when any of that does."""
+    """A hash of what the plan buys, for which workloads and at what cost."""
     facts = [_facts(placement) for placement in plan.placements]
     text = json.dumps([str(plan.cost_usd.normalize()), facts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -97,7 +97,7 @@ def _facts(placement: Placement) -> dict[str, object]:
 
 
 def cost_now_usd(plan: Plan, offers: Mapping[str, Offer]) -> Decimal | None:
-    """``plan`` at the prices of ``offers``, in whole cents; None when one of them is missing."""
+    """Cost of ``plan`` at the prices of ``offers``, in whole cents; None if one of its offers is missing."""
     total = ZERO
     for placement in plan.placements:
         offer = offers.get(placement.offer_id)
@@ -108,9 +108,9 @@ def cost_now_usd(plan: Plan, offers: Mapping[str, Offer]) -> Decimal | None:
 
 
 def lapse(plan: Plan, seen: SeenFigures | None, now_usd: Decimal | None) -> str | None:
-    """Why an approval of those figures does not hold for ``plan`` at today's cost; None: it holds.
+    """The reason why an approval with the figures ``seen`` no longer holds for ``plan``; None if it holds.
 
-    What became cheaper needs no second word.
+    ``now_usd`` is the plan's cost at current prices. A plan that became cheaper needs no new approval.
     """
     if seen is None:
         return None
@@ -118,5 +118,5 @@ def lapse(plan: Plan, seen: SeenFigures | None, now_usd: Decimal | None) -> str 
         return "it is not the plan that was approved"
     approved = seen.cost_usd if seen.cost_now_usd is None else max(seen.cost_usd, seen.cost_now_usd)
     if now_usd is not None and now_usd > approved:
-        return f"it costs {usd_words(now_usd)} now, approved was {usd_words(approved)}"
+        return f"it costs {usd_words(now_usd)} now and {usd_words(approved)} was approved"
     return None

@@ -1,4 +1,4 @@
-"""Budgets: what a team may spend in a period, and where it stands."""
+"""Budgets: what a team may spend in a period, how much is used, and alerts at thresholds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGEST_USD = Decimal(1_000_000_000_000)
 
 
 class BudgetPeriod(StrEnum):
-    """How often a budget begins anew: each UTC month or quarter, or never (one span of its own)."""
+    """Period of a budget: each UTC month or quarter, or one span of time (``horizon``)."""
 
     MONTH = "month"
     QUARTER = "quarter"
@@ -34,9 +34,10 @@ class BudgetPeriod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What ``team`` (ALL_TEAMS: everybody together) may spend in each ``period``; one budget of each kind.
+    """What ``team`` may spend in each ``period``. A team has at most one budget per kind of period.
 
-    ``thresholds`` are whole percents, rising. ``horizon`` is the span of a horizon budget, else None.
+    ALL_TEAMS stands for all teams together. ``thresholds`` are whole percents in ascending order. ``horizon``
+    is the span of a horizon budget, else None.
     """
 
     team: str
@@ -49,15 +50,15 @@ class Budget:
 
     @property
     def budget_id(self) -> str:
-        """Its name in the audit trail."""
+        """The name of the budget in the audit trail."""
         return f"{self.team}/{self.period}"
 
     def amount_usd(self, percent: int) -> Decimal:
-        """Money at a threshold."""
+        """The amount in USD at a threshold of ``percent``."""
         return self.limit_usd * percent / WHOLE
 
     def window_at(self, now: datetime) -> Window:
-        """The period that holds ``now``; a horizon's own span whenever that is."""
+        """The period that contains ``now``; a horizon budget always has its own span."""
         if self.horizon is not None:
             return self.horizon
         month = period_of(now, Interval.MONTH)
@@ -70,7 +71,7 @@ class Budget:
 
 
 def require_valid(budget: Budget) -> None:
-    """Raises InputError with every field that makes no sense."""
+    """Raises InputError with every invalid field of ``budget``."""
     problems = []
     if not ZERO < budget.limit_usd <= LARGEST_USD or budget.limit_usd % CENT:
         expected = f"whole cents above 0 and at most {LARGEST_USD}"
@@ -78,11 +79,11 @@ def require_valid(budget: Budget) -> None:
     rising = list(budget.thresholds) == sorted(set(budget.thresholds))
     sane = all(0 < percent <= MOST_PERCENT for percent in budget.thresholds)
     if not (rising and sane and 0 < len(budget.thresholds) <= MOST_THRESHOLDS):
-        expected = f"1 to {MOST_THRESHOLDS} rising percents from 1 to {MOST_PERCENT}"
+        expected = f"1 to {MOST_THRESHOLDS} percents in ascending order, each from 1 to {MOST_PERCENT}"
         problems.append(FieldProblem("/thresholds", repr(list(budget.thresholds)), expected))
     if (budget.horizon is None) == (budget.period is BudgetPeriod.HORIZON):
         found = "nothing" if budget.horizon is None else budget.horizon.start.isoformat()
-        expected = "a start and an end with a horizon budget, and only there"
+        expected = "from and to for a horizon budget, and neither for a monthly or quarterly one"
         problems.append(FieldProblem("/from", found, expected))
     if problems:
         raise InputError("budget", tuple(problems))
@@ -90,8 +91,11 @@ def require_valid(budget: Budget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdStanding:
-    """One threshold: ``reached_on`` is the day on which what is owed passed it (None: not yet),
-    ``expected_on`` that on which what is owed and expected will have."""
+    """State of one threshold.
+
+    ``reached_on`` is the day on which the accrued cost reached it (None: not yet). ``expected_on`` is the day
+    on which accrued and expected cost reach it (None: not in this period).
+    """
 
     percent: int
     usd: Decimal
@@ -101,11 +105,11 @@ class ThresholdStanding:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStanding:
-    """A budget in one period: owed already, reserved beyond that, and planned beyond that.
+    """Status of a budget in one period: accrued cost, further reserved cost, and further planned cost.
 
-    ``until_released_usd``: the part of what is reserved that leases without an end cost until the period is
-    over, unless somebody releases them. ``runs_out_on``: the UTC day on which the sum passes the limit (None:
-    it does not in this period).
+    ``until_released_usd`` is the part of the reserved cost that comes from leases without an end, if nobody
+    releases them in the period. ``runs_out_on`` is the UTC day on which the sum exceeds the limit (None: not
+    in this period).
     """
 
     budget: Budget
@@ -119,32 +123,32 @@ class BudgetStanding:
 
     @property
     def expected_usd(self) -> Decimal:
-        """All of it: what the period is expected to cost."""
+        """The expected cost of the whole period: accrued, reserved and planned."""
         return self.owed_usd + self.reserved_usd + self.planned_usd
 
     @property
     def left_usd(self) -> Decimal:
-        """What the limit leaves of it (below zero: nothing does)."""
+        """The limit minus the expected cost; negative if the budget is exceeded."""
         return self.budget.limit_usd - self.expected_usd
 
     @property
     def used_share(self) -> float:
-        """What is owed over the limit."""
+        """The accrued cost as a share of the limit."""
         return float(self.owed_usd / self.budget.limit_usd)
 
     @property
     def expected_share(self) -> float:
-        """What is owed and expected over the limit."""
+        """The expected cost as a share of the limit."""
         return float(self.expected_usd / self.budget.limit_usd)
 
 
 def furthest_end(budgets: Iterable[Budget], now: datetime) -> datetime | None:
-    """Where the last of the periods of ``budgets`` ends; None without any."""
+    """The latest end of the current periods of ``budgets``; None without budgets."""
     return max((budget.window_at(now).end for budget in budgets), default=None)
 
 
 def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> BudgetStanding:
-    """Where ``budget`` stands with ``charges`` of whatever team and time: only its own count."""
+    """The status of ``budget``. ``charges`` of other teams and periods are ignored."""
     window = budget.window_at(now)
     mine = [c for c in charges if budget.team in (ALL_TEAMS, c.team) and window.contains(c.window.start)]
     owed, reserved, planned = _parted(mine)
@@ -171,7 +175,7 @@ def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> Budget
 
 
 def _parted(charges: Iterable[Charge]) -> tuple[list[Charge], list[Charge], list[Charge]]:
-    """What is owed, what is reserved beyond that, and what is planned beyond that."""
+    """``charges`` as accrued, reserved and planned ones."""
     owed: list[Charge] = []
     reserved: list[Charge] = []
     planned: list[Charge] = []
@@ -185,7 +189,7 @@ def _parted(charges: Iterable[Charge]) -> tuple[list[Charge], list[Charge], list
 
 @dataclass(frozen=True, slots=True)
 class BudgetAlert:
-    """A threshold that was passed, by what is owed or (the whole budget) by what is expected."""
+    """A threshold that the accrued cost reached, or a limit that the expected cost exceeds."""
 
     budget: Budget
     window: Window
@@ -201,7 +205,7 @@ class BudgetAlert:
 
 
 def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
-    """Every threshold that ``found`` is past: by what is owed, and 100 % by what is expected."""
+    """An alert for every threshold that the accrued cost reached, and one if the expected cost is over 100 %."""
     budget, window = found.budget, found.window
     past = [
         BudgetAlert(budget, window, one.percent, ChargeBasis.ACTUAL, found.owed_usd)
@@ -214,7 +218,7 @@ def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
 
 
 def _by_day(charges: Iterable[Charge]) -> tuple[tuple[datetime, Decimal], ...]:
-    """What ``charges`` sum to at the end of each UTC day that has one."""
+    """The running total of ``charges`` at the end of each UTC day that has a charge."""
     by_day: defaultdict[date, Decimal] = defaultdict(lambda: ZERO)
     for charge in charges:
         by_day[charge.window.start.date()] += charge.usd
@@ -225,7 +229,7 @@ def _by_day(charges: Iterable[Charge]) -> tuple[tuple[datetime, Decimal], ...]:
 
 
 def _day_of(days: Iterable[tuple[datetime, Decimal]], usd: Decimal) -> datetime | None:
-    """The first day at whose end the sum is ``usd`` and never falls under it again."""
+    """The first day from whose end on the running total stays at or above ``usd``."""
     found = None
     for day, total in days:
         if total < usd:

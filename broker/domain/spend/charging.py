@@ -1,13 +1,13 @@
-"""From plans and reservations to charges, to the cent.
+"""From plans and reservations to charges, exact to the cent.
 
-A placement and its reservations are rounded once, together, so that a plan that is held as planned
-costs exactly what it said. What is billed ahead (a window, a minimum term) is owed in full from its purchase
-and amortized over its days; the rest is owed as its increments begin, and expected until its end. A day that
-is over keeps its cost. ``broker.domain.spend.stretches`` has the rules.
+The reservations of a placement are rounded once, together, so that a plan that is held as planned costs
+exactly its planned cost. Capacity that is billed in advance (a window, a minimum term) is owed in full from
+its purchase, and its cost is amortized over its days. Other cost accrues as increments begin, and is expected
+until the end. The cost of a past day does not change. ``broker.domain.spend.stretches`` has the rules.
 
-Leaving a window early changes its bill by its seller's terms: nothing (``never``), all of it until its
-start (``until``), the hours that are left (``any_time``), what a buyer paid for the rest (``resell``). What
-a seller gives back or charges for leaving is a charge of its own.
+If a window is left early, its bill is reduced by its terms of cancellation: by nothing (``never``), by all
+of it before its start (``until``), or by the remaining hours (``any_time``). With ``resell`` the bill stays,
+and the resale is a credit. Every credit or fee for leaving is a separate charge.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ ONE = Decimal(1)
 
 
 def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
-    """What ``plan`` is expected to cost, day by day; sums to its cost exactly."""
+    """The projected charges of ``plan`` by day; they sum to its cost exactly."""
     return tuple(charge for placement in plan.placements for charge in _planned(placement, team, plan_id))
 
 
 def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
-    """Charges of a placement; of each the same share is paid for nothing; copies of data are apart."""
+    """Charges of a placement; the cost of idle time is spread over them, and transfers are separate."""
     yield from _copied(placement, team, plan_id)
     gpus_per_node = max(1, placement.gpus // placement.nodes)
     parts = [*_used_then_billed(placement), *_billed_then_used(placement)]
@@ -81,7 +81,7 @@ def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A part of a day of a placement that is not reserved, and when it is billed (None: as it is used)."""
+    """Cost of a placement, not yet reserved, in a part of a day. ``paid_at`` None: billed as it is used."""
 
     window: Window
     node_seconds: int
@@ -90,7 +90,7 @@ class _Planned:
 
 
 def _billed_then_used(placement: Placement) -> Iterator[_Planned]:
-    """Prepaid blocks, each spread over the days that it is held on."""
+    """Prepaid blocks, each amortized over the days on which it is held."""
     for block in placement.billed_ahead:
         held = list(days(Window(block.at, block.until)))
         seconds = [window.duration // SECOND * block.nodes for window in held]
@@ -99,7 +99,7 @@ def _billed_then_used(placement: Placement) -> Iterator[_Planned]:
 
 
 def _used_then_billed(placement: Placement) -> Iterator[_Planned]:
-    """What no prepaid block covers, spread over its days; a window is billed with its start."""
+    """The cost outside prepaid blocks, spread over its days; a window is billed at its start."""
     rows = held_by_day(placement.segments)
     seconds = [held - _node_seconds_ahead(placement, window) for window, held in rows]
     if not any(seconds):
@@ -117,9 +117,9 @@ def _node_seconds_ahead(placement: Placement, day: Window) -> int:
 
 
 def _copied(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
-    """Data that leaves a provider for a placement, on the first day, billed by whom it leaves.
+    """Egress charges of a placement, on its first day, billed by the provider that the data leaves.
 
-    Only ever expected: no seller's API tells what left it.
+    They are always projected, because no provider's API reports egress.
     """
     for transfer in placement.transfers:
         if transfer.usd:
@@ -139,14 +139,16 @@ def _copied(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
 
 
 def owed_usd(reservations: Iterable[Reservation], now: datetime) -> Decimal:
-    """What ``reservations`` have cost up to ``now``, minimum terms and bought windows in full."""
+    """Accrued cost of ``reservations`` up to ``now``; minimum terms and bought windows count in full."""
     charges = reservation_charges(tuple(reservations), {}, now)
     return sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
 
 
 class Movement(StrEnum):
-    """Which charges: all; those that stay the same until midnight, or until something is written; the
-    others."""
+    """Which charges to compute.
+
+    STEADY charges do not change before midnight unless data is written; MOVING charges change with time.
+    """
 
     ALL = "all"
     STEADY = "steady"
@@ -160,11 +162,11 @@ def reservation_charges(
     which: Movement = Movement.ALL,
     until: datetime | None = None,
 ) -> tuple[Charge, ...]:
-    """Charges of everything that was bought or is to be bought, rounded once per placement.
+    """Actual and projected charges of ``reservations``, rounded once per placement.
 
-    ``kinds``: the kind of each workload by name, where it is known. ``until``: where leases without an end
-    are projected to (None: nothing is expected of them). Steady charges of one instant and moving
-    ones of a later one of the same UTC day are all charges of the later one.
+    ``kinds`` is the kind of each workload by name, if it is known. Leases without an end are projected up to
+    ``until`` (None: not projected). The steady charges of an instant and the moving charges of a later
+    instant of the same UTC day together are all charges of the later instant.
     """
     charges = [
         charge
@@ -177,7 +179,7 @@ def reservation_charges(
 
 
 def credits_of(reservation: Reservation) -> Iterator[tuple[Unit, datetime, Decimal]]:
-    """What leaving windows early gave back (below zero: cost), by unit, at the instant of leaving."""
+    """Credits for windows that were left early, by unit and time; a fee is negative."""
     for unit in reservation.units:
         left_at = unit.gone_at or reservation.released_at
         if unit.credit_usd and left_at is not None:
@@ -193,7 +195,7 @@ def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A day of a stretch: money, GPU-seconds billed, those wanted and had, and when it is billed."""
+    """A part of a day of a stretch: its cost, billed and used GPU-seconds, and when it is billed."""
 
     window: Window
     usd: Decimal
@@ -204,7 +206,7 @@ class _Part:
 
     @property
     def idle_usd(self) -> Decimal:
-        """The part of the money that went to GPU-seconds without use."""
+        """The part of the cost for GPU-seconds that were not used."""
         idle = self.gpu_seconds - self.used_gpu_seconds
         if not idle or self.usd <= 0:
             return ZERO
@@ -240,7 +242,7 @@ def _charges(
 
 
 def _pieces(stretch: Stretch, wanted: Iterable[Window]) -> Iterator[tuple[Window, datetime | None]]:
-    """Days cut where prepaid blocks end, and when each piece is billed, where that is ahead."""
+    """Days, cut at the ends of prepaid blocks; each with the time of its bill, if it is billed in advance."""
     bought_at = _bought_at(stretch)
     for day in wanted:
         start = day.start
@@ -252,11 +254,11 @@ def _pieces(stretch: Stretch, wanted: Iterable[Window]) -> Iterator[tuple[Window
 
 
 def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Window], Iterator[Window]]:
-    """Cuts a part of ``stretch`` into its UTC days, and leaves those that are not asked for out.
+    """A function that cuts a part of ``stretch`` into its UTC days and keeps only steady or moving days.
 
-    What is billed by time moves today and, where it is rounded, on its last day; where a prepaid block begins
-    today, all that is to come moves too. What is owed whole moves on its last day alone. What is not bought
-    yet, and what waits for its start, moves as a whole.
+    Cost by time moves today and on the last day, which takes the rounding. If a prepaid block begins today,
+    all later days move too. Cost that is owed in full moves only on the last day. All days move for capacity
+    that is not bought yet or waits for its start.
     """
     if which is Movement.ALL:
         return days
@@ -279,7 +281,7 @@ def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Wi
 
 
 def _moves_whole(stretch: Stretch, today: date) -> bool:
-    """Whether each day of a stretch may change before the next midnight."""
+    """Whether the cost of every day of a stretch may change before the next midnight."""
     row, unit, terms = stretch.reservation, stretch.unit, stretch.reservation.offer.window
     if terms is not None and (terms.waits or not stretch.is_confirmed):
         return not stretch.owed
@@ -294,7 +296,7 @@ def _day(at: date) -> Window:
 
 
 def _begins_block_on(stretch: Stretch, day: date) -> bool:
-    """Whether a prepaid block of a lease begins on ``day``."""
+    """Whether a prepaid block begins on ``day``."""
     whole = _day(day)
     block = prepaid_block(stretch, whole.end - MICROSECOND) if stretch.segment.start < whole.end else None
     return block is not None and block.start >= whole.start
@@ -306,8 +308,10 @@ def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int
 
 
 def _bought_at(stretch: Stretch) -> datetime | None:
-    """When a window is billed: at its order, or with its start while it is not ordered yet; None for what is
-    billed as it is used."""
+    """When a window is billed: at its order or, before it is ordered, at its start.
+
+    None for capacity that is billed as it is used.
+    """
     terms = stretch.reservation.offer.window
     if terms is None or terms.waits:
         return None

@@ -1,9 +1,9 @@
-"""Energy and carbon of what was or will be held: estimates, from rated powers and grid averages.
+"""Estimates of energy use and carbon emissions, from rated power and grid averages.
 
     kWh = (used GPU-hours + idle share x idle GPU-hours) x rated power x (1 + node overhead) x PUE
     kg CO2e = kWh x grid intensity of the region, where one is known
 
-Rated power is an upper figure of what busy GPUs draw; nothing here is measured.
+Rated power is an upper limit of what busy GPUs draw. Nothing is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WATTS_PER_KW = 1000
 
 @dataclass(frozen=True, slots=True)
 class GridFigure:
-    """Grams of CO2e a kWh of the grid at regions of a provider (a pattern such as ``eu-*``)."""
+    """Grid intensity in grams of CO2e per kWh for regions of a provider (a pattern such as ``eu-*``)."""
 
     provider: str
     region: str
@@ -31,8 +31,12 @@ class GridFigure:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFacts:
-    """Rated watts by GPU; the node's share on top; what an idle GPU draws of its rating; PUE by provider and
-    of others; grid figures, the first that fits counts."""
+    """Inputs of the estimate.
+
+    ``watts`` is the rated power by GPU; ``node_overhead_share`` is added for the rest of the node;
+    ``idle_share`` is the share of its rated power that an idle GPU draws. ``pue_of`` is the power usage
+    effectiveness by provider, ``pue`` that of all others. Of ``grid`` the first matching figure applies.
+    """
 
     watts: Mapping[str, float]
     node_overhead_share: float
@@ -42,7 +46,7 @@ class EnergyFacts:
     grid: tuple[GridFigure, ...] = ()
 
     def grid_of(self, provider: str, region: str) -> GridFigure | None:
-        """The grid figure of a region; None where none is known."""
+        """The grid figure of a region; None if it is unknown."""
         for figure in self.grid:
             if figure.provider == provider and fnmatchcase(region.lower(), figure.region.lower()):
                 return figure
@@ -51,8 +55,11 @@ class EnergyFacts:
 
 @dataclass(frozen=True, slots=True)
 class EnergyUse:
-    """An estimate. ``kwh_without_grid`` is the part of ``kwh`` that no grid figure is known for, which is not
-    in ``kg_co2e``; ``gpu_hours_without_power`` those of GPUs of unknown power, in neither."""
+    """An estimate of energy and emissions.
+
+    ``kwh_without_grid`` is the part of ``kwh`` whose grid intensity is unknown; it is missing in ``kg_co2e``.
+    ``gpu_hours_without_power`` are GPU-hours of GPUs with unknown power; they are missing in both.
+    """
 
     kwh: float
     kg_co2e: float
@@ -61,7 +68,7 @@ class EnergyUse:
 
 
 def energy_of(charges: Iterable[Charge], facts: EnergyFacts) -> EnergyUse:
-    """Energy of what ``charges`` pay for."""
+    """Energy use and emissions of the capacity that ``charges`` pay for."""
     kwh = kg = unplaced = unknown = 0.0
     for charge in charges:
         idle = charge.idle_gpu_seconds

@@ -1,9 +1,9 @@
-"""What may move a projection: prices, durations, traffic; and the interval that comes of it.
+"""Uncertainty of a projection: which amounts depend on prices, durations and traffic.
 
-What is owed does not move, nor what was bought at a fixed price. A plan's on-demand capacity is bought at its
-start, at the price of that day; spot capacity, and fleets that come and go, follow the price. Runs take
-longer or shorter by the interval of the performance core, and with them what is not bought ahead. Fleets
-that are not bought ahead follow traffic.
+Accrued cost and capacity that was bought at a fixed price are certain. On-demand capacity of a plan is bought
+at its start, at the price of that day; spot capacity and serving fleets follow the price from day to day. The
+duration of runs varies within the interval of the performance core, and so does the cost of capacity that is
+not bought in advance. Fleets that are not bought in advance follow traffic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Strand = tuple[str | None, str | None, str, str]
 
 
 class PriceRule(StrEnum):
-    """Whether the price of a line is known, is set by the day of its start, or changes from day to day."""
+    """Whether a line's price is known, is the price on the day of its start, or changes daily."""
 
     FIXED = "fixed"
     AT_START = "at_start"
@@ -36,11 +36,11 @@ class PriceRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RiskLine:
-    """Projected money of one workload on one offer, by day from today on.
+    """Projected cost of one workload on one offer, by day from today on.
 
-    ``duration``: of a run, its length over the expected one at the ends of the 80 % interval. ``job`` is
-    one for all lines of a run or service, so that they share its draw; ``done_usd`` was spent on the line
-    before.
+    ``duration`` is, for a run, the shortest and longest duration of the 80 % interval as shares of the
+    expected one. All lines of a run or service have the same ``job``, so that they share its random draws.
+    ``done_usd`` is the line's accrued cost.
     """
 
     job: str
@@ -54,14 +54,17 @@ class RiskLine:
 
     @property
     def last_day(self) -> int:
-        """The last day that costs something, as expected."""
+        """The last day with expected cost."""
         return self.first_day + len(self.usd_by_day) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalRules:
-    """``traffic_growth``: expected growth of traffic in 30 days as a share; ``traffic_spread``: standard
-    deviation of its logarithm. ``paths``: futures that are drawn."""
+    """Parameters of the simulation.
+
+    ``traffic_growth`` is the expected growth of traffic in 30 days as a share, ``traffic_spread`` the standard
+    deviation of its logarithm. ``paths`` is the number of simulated paths.
+    """
 
     traffic_growth: float = 0.0
     traffic_spread: float = 0.1
@@ -70,14 +73,14 @@ class IntervalRules:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """USD that a sum is at most with probability 0.1, 0.5 and 0.9."""
+    """The 10 %, 50 % and 90 % quantiles of an amount in USD."""
 
     p10_usd: Decimal
     p50_usd: Decimal
     p90_usd: Decimal
 
     def plus(self, usd: Decimal) -> Quantiles:
-        """The same with ``usd`` that is certain."""
+        """The quantiles after adding a certain amount ``usd``."""
         return Quantiles(self.p10_usd + usd, self.p50_usd + usd, self.p90_usd + usd)
 
 
@@ -86,7 +89,7 @@ CERTAIN = Quantiles(ZERO, ZERO, ZERO)
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Quantiles of each period, of the sum up to each period's end, and of all periods together."""
+    """Quantiles of each period, of the running total at each period's end, and of the total."""
 
     by_period: tuple[Quantiles, ...]
     running: tuple[Quantiles, ...]
@@ -94,26 +97,28 @@ class Simulated:
 
 
 def day_number(instant: datetime, now: datetime) -> int:
-    """UTC days from today's to the one of ``instant``; what is past counts as today."""
+    """Number of UTC days from today to the day of ``instant``; the past counts as today."""
     return max(0, (instant.date() - now.date()).days)
 
 
 def risk_lines(charges: Iterable[Charge], plans: Mapping[str, Plan], now: datetime) -> tuple[RiskLine, ...]:
-    """The projected part of ``charges`` as lines; ``plans`` tell how long their runs may take."""
+    """The projected part of ``charges`` as risk lines; ``plans`` give the intervals of durations."""
     return lines_of(strands_of(charges, now), plans)
 
 
 @dataclass(slots=True)
 class StrandMoney:
-    """What becomes a line: projected money by day, what was spent before, one of its projected charges (None:
-    nothing is projected)."""
+    """The amounts of one line: projected cost by day, accrued cost, and a sample charge.
+
+    ``sample`` is one of the projected charges; None if nothing is projected.
+    """
 
     usd_by_day: dict[int, Decimal] = field(default_factory=dict)
     done_usd: Decimal = ZERO
     sample: Charge | None = None
 
     def plus(self, other: StrandMoney) -> StrandMoney:
-        """Both together."""
+        """The sum of both."""
         days = dict(self.usd_by_day)
         for day, usd in other.usd_by_day.items():
             days[day] = days.get(day, ZERO) + usd
@@ -124,7 +129,7 @@ Strands = Mapping[Strand, StrandMoney]
 
 
 def strands_of(charges: Iterable[Charge], now: datetime) -> Strands:
-    """Charges by what they become a line of."""
+    """``charges`` grouped into the lines that they become."""
     found: defaultdict[Strand, StrandMoney] = defaultdict(StrandMoney)
     for charge in charges:
         strand = found[charge.plan_id, charge.reservation_id, charge.workload, charge.offer_id]
@@ -138,7 +143,7 @@ def strands_of(charges: Iterable[Charge], now: datetime) -> Strands:
 
 
 def lines_of(strands: Strands, plans: Mapping[str, Plan]) -> tuple[RiskLine, ...]:
-    """Of every strand with projected money, in the order of their names."""
+    """A risk line for every strand with projected cost, sorted by key."""
     return tuple(
         _line(money.sample, money.usd_by_day, money.done_usd, plans)
         for _, money in sorted(strands.items(), key=lambda pair: tuple(map(str, pair[0])))
@@ -147,7 +152,7 @@ def lines_of(strands: Strands, plans: Mapping[str, Plan]) -> tuple[RiskLine, ...
 
 
 def parted(steady: Strands, moving: Strands) -> tuple[Strands, Strands]:
-    """Strands of projected money that have nothing of ``moving``, and the others whole."""
+    """Strands split in two: projected ones without any ``moving`` charge, and all others with all charges."""
     still = {key: money for key, money in steady.items() if money.sample is not None and key not in moving}
     return still, {key: money.plus(steady.get(key, StrandMoney())) for key, money in moving.items()}
 
@@ -180,7 +185,7 @@ def _price_rule(charge: Charge) -> PriceRule:
 
 
 def _duration(plan: Plan, charge: Charge) -> tuple[float, float] | None:
-    """Length at both ends of the interval over the expected one."""
+    """The interval of the run's duration, as shares of the expected one; None if it is unknown."""
     for placement in plan.placements_of(charge.workload):
         if placement.offer_id == charge.offer_id:
             return duration_range(placement.estimate)
@@ -188,7 +193,7 @@ def _duration(plan: Plan, charge: Charge) -> tuple[float, float] | None:
 
 
 def duration_range(estimate: Estimate) -> tuple[float, float] | None:
-    """A run's length at both ends of its interval over the expected one; of a batch by its rate."""
+    """The 80 % interval of a duration as shares of the expected one; for a batch from its request rate."""
     for name, inverse in (("hours", False), ("requests_per_s_per_replica", True)):
         value, low, high = (of.get(name, 0.0) for of in (estimate.value, estimate.low, estimate.high))
         if value > 0 and low > 0 and high > 0:

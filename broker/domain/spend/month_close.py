@@ -1,4 +1,4 @@
-"""Months that are closed: their reports never change again; later differences are corrections."""
+"""Month close: reports of a closed month never change, and later differences are booked as corrections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.domain.spend.spend import Interval, next_period
 
 @dataclass(frozen=True, slots=True)
 class ClosedMonth:
-    """A month (its first day) with its money and FOCUS rows as they were when it was closed."""
+    """A closed month (its first day), with its cost and number of FOCUS rows at the close."""
 
     month: date
     closed_at: datetime
@@ -31,20 +31,22 @@ def month_window(month: date) -> Window:
 
 
 def closed_until(closed: Sequence[ClosedMonth]) -> date | None:
-    """The first day that is open; None where no month is closed."""
+    """The first open day; None if no month is closed."""
     return month_window(closed[-1].month).end.date() if closed else None
 
 
 def require_closable(month: date, closed: Sequence[ClosedMonth], first: date | None, now: datetime) -> None:
-    """Raises InputError for a month that is not over, Conflict for one that is closed already or comes before
-    its turn. ``first``: the month of the first charge."""
+    """Raises InputError if the month is not over, and Conflict if it is closed or an earlier one is open.
+
+    ``first`` is the month of the first charge.
+    """
     window = month_window(month)
     if window.end > now:
-        problem = FieldProblem("/month", f"{month:%Y-%m}", f"a month that is over at {now.isoformat()}")
+        problem = FieldProblem("/month", f"{month:%Y-%m}", f"a month that has ended by {now.isoformat()}")
         raise InputError("close", (problem,))
     until = closed_until(closed)
     if until is not None and month < until:
-        raise Conflict(f"month {month:%Y-%m} is closed already")
+        raise Conflict(f"month {month:%Y-%m} is already closed")
     turn = until or first
     if turn is not None and month > turn:
-        raise Conflict(f"month {turn:%Y-%m} has to be closed before {month:%Y-%m}")
+        raise Conflict(f"months are closed in order: close {turn:%Y-%m} before {month:%Y-%m}")

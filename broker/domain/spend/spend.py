@@ -13,31 +13,36 @@ from broker.domain.market.offer import Tier
 from broker.domain.planning.workload import WorkloadKind
 
 TAXES = "excluded"
-"""What every form of spend says of taxes: no seller's API tells them before its invoice."""
+"""How all spend data describe taxes: no provider's API reports them before the invoice."""
 
 EGRESS = "egress"
-"""The SKU of data that leaves its provider."""
+"""The SKU of charges for egress."""
 
 
 class ChargeBasis(StrEnum):
-    """Whether money is expected from a plan or owed for a reservation."""
+    """Whether a cost is expected (``projected``) or owed (``actual``)."""
 
     PROJECTED = "projected"
     ACTUAL = "actual"
 
 
 class CostView(StrEnum):
-    """Whether money counts when it is used (a window or minimum term over its days) or when it is billed (at
-    its purchase)."""
+    """When a cost counts.
+
+    ``amortized``: over the days of use, for example of a window or minimum term. ``cash``: when it is billed.
+    """
 
     AMORTIZED = "amortized"
     CASH = "cash"
 
 
 class Commitment(StrEnum):
-    """``committed``: owed already, or bound by what was bought ahead. ``flexible``: reserved, and may still
-    change. ``until_released``: flexible, of a lease without an end, which costs on until somebody releases
-    it. ``intended``: of a draft that somebody intends to buy; nothing of it is reserved."""
+    """How firm a cost is.
+
+    ``committed``: it has accrued, or it was bought in advance. ``flexible``: it is reserved and may still
+    change. ``until_released``: the future cost of a lease without an end. ``intended``: the cost of a draft
+    plan that somebody intends to buy and that is not reserved.
+    """
 
     COMMITTED = "committed"
     FLEXIBLE = "flexible"
@@ -50,12 +55,12 @@ BOUGHT_AHEAD = frozenset({Tier.WINDOW, Tier.COMMITTED})
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Money of one placement or reservation in one part of a day; whole cents.
+    """Cost of one placement or reservation in one part of a day, in whole cents.
 
-    ``gpu_seconds`` are what is billed for it, ``idle_gpu_seconds`` those of them that nobody wanted or had
-    (the edges of a window, the rest of a minimum term), ``idle_usd`` their part of ``usd``. ``paid_at``:
-    when the seller bills the money, where it bills ahead. ``is_open_ended``: expected of a lease without an
-    end.
+    ``gpu_seconds`` are billed; ``idle_gpu_seconds`` are the part that was not wanted or not held (the edges
+    of a window, the rest of a minimum term), and ``idle_usd`` is their part of ``usd``. ``paid_at`` is when
+    the provider bills it, if it bills in advance. ``is_open_ended`` marks projected cost of a lease without
+    an end.
     """
 
     window: Window
@@ -80,12 +85,12 @@ class Charge:
 
     @property
     def is_egress(self) -> bool:
-        """Whether the money is for data that leaves its provider, not for nodes."""
+        """Whether the charge is for egress, not for nodes."""
         return self.sku == EGRESS
 
     @property
     def commitment(self) -> Commitment:
-        """Whether the money is bound."""
+        """How firm the cost is."""
         if self.basis is ChargeBasis.ACTUAL:
             return Commitment.COMMITTED
         if self.is_open_ended:
@@ -95,12 +100,12 @@ class Charge:
         return Commitment.COMMITTED if self.tier in BOUGHT_AHEAD else Commitment.FLEXIBLE
 
     def at(self, view: CostView) -> datetime:
-        """The instant that the money counts at."""
+        """The time at which the cost counts."""
         return self.window.start if view is CostView.AMORTIZED or self.paid_at is None else self.paid_at
 
 
 class Interval(StrEnum):
-    """Width of a row of a projection."""
+    """Length of a projection's periods."""
 
     DAY = "day"
     WEEK = "week"
@@ -109,7 +114,7 @@ class Interval(StrEnum):
 
 GROUPS = ("team", "workload", "provider", "kind", "tier", "commitment", "gpu", "region")
 NARROWED_BY = ("workload", "provider", "kind", "tier", "gpu", "region")
-"""What sums can be narrowed by, beside the team."""
+"""Fields by which sums can be filtered, in addition to the team."""
 LONGEST = {
     Interval.DAY: timedelta(days=1),
     Interval.WEEK: timedelta(days=7),
@@ -119,8 +124,11 @@ LONGEST = {
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """Sum of charges of one group in one period; ``until_released_usd``: the part that is expected of leases
-    without an end; ``intended_usd``: that of drafts which are not reserved."""
+    """Sum of the charges of one group in one period.
+
+    ``until_released_usd`` is the projected part from leases without an end, ``intended_usd`` that from drafts
+    that are not reserved.
+    """
 
     period: datetime
     group: str
@@ -130,7 +138,7 @@ class SpendRow:
 
 
 def period_of(instant: datetime, interval: Interval) -> datetime:
-    """Start of the UTC day, week (Monday) or month that holds ``instant``."""
+    """Start of the UTC day, week (Monday) or month that contains ``instant``."""
     day = instant.replace(hour=0, minute=0, second=0, microsecond=0)
     if interval is Interval.WEEK:
         return day - timedelta(days=day.weekday())
@@ -138,8 +146,7 @@ def period_of(instant: datetime, interval: Interval) -> datetime:
 
 
 def projection_end(window: Window | None, now: datetime) -> datetime:
-    """Where leases without an end are projected to: the end of the period asked for, without one that of the
-    current UTC month."""
+    """Up to when leases without an end are projected: the end of ``window``, else of the current UTC month."""
     return next_period(period_of(now, Interval.MONTH), Interval.MONTH) if window is None else window.end
 
 

@@ -1,8 +1,8 @@
-"""Charges summed by day and by what they are grouped by: what a roll-up stores, in whole cents.
+"""The cells of a roll-up: charges summed by day and by the fields that reports group by, in whole cents.
 
-A cell keeps what counts on its day when spread over use (``cents``) and when it is paid (``cash_cents``), so
-a window has one more cell, on the day of its purchase. A closed month keeps the cells that it was closed
-with; what its bills came to differ by since is a correction, on the first day of the first open month.
+A cell has the amortized cost of its day (``cents``) and the cost that is billed on it (``cash_cents``), so a
+window also has a cell on the day of its purchase. The cells of a closed month do not change. Later differences
+are booked as a correction on the first day of the first open month.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.domain.spend.spend import Charge, ChargeBasis
 
 
 class CellKey(NamedTuple):
-    """What a charge is grouped by, as words; ``correction``: of a month that was closed before."""
+    """The fields by which charges are grouped. ``correction`` marks a correction of a closed month."""
 
     team: str
     workload: str
@@ -35,7 +35,7 @@ class CellKey(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """Sums of a cell."""
+    """The amounts of a cell."""
 
     cents: int = 0
     cash_cents: int = 0
@@ -44,7 +44,7 @@ class Amounts(NamedTuple):
     idle_cents: int = 0
 
     def plus(self, other: Amounts) -> Amounts:
-        """Both."""
+        """The sum of both."""
         cents, cash_cents, gpu_seconds, idle_gpu_seconds, idle_cents = other
         return Amounts(
             self.cents + cents,
@@ -55,7 +55,7 @@ class Amounts(NamedTuple):
         )
 
     def minus(self, other: Amounts) -> Amounts:
-        """This without the other."""
+        """The difference of both."""
         return self.plus(Amounts(*(-amount for amount in other)))
 
 
@@ -64,7 +64,7 @@ Cells = Mapping[tuple[date, CellKey], Amounts]
 
 
 def cells_of(charges: Iterable[Charge]) -> Cells:
-    """Charges as cells."""
+    """``charges`` summed into cells."""
     found: defaultdict[tuple[date, CellKey], Amounts] = defaultdict(Amounts)
     for charge in charges:
         key = key_of(charge)
@@ -100,7 +100,7 @@ def key_of(charge: Charge) -> CellKey:
 
 
 def cell_charge(key: CellKey, amounts: Amounts, window: Window) -> Charge:
-    """The owed money of a cell as one charge of ``window``, spread over use."""
+    """The amortized cost of a cell as one actual charge in ``window``."""
     return Charge(
         window=window,
         team=key.team,
@@ -121,8 +121,11 @@ def cell_charge(key: CellKey, amounts: Amounts, window: Window) -> Charge:
 
 
 def reported(live: Cells, booked: Cells, closed_until: date | None) -> Cells:
-    """A bill as it is reported: days before ``closed_until`` as ``booked``, later ones as they are, and one
-    correction a key for what the closed days have come to since. Sums are those of ``live``."""
+    """The cells as they are reported.
+
+    Days before ``closed_until`` are as ``booked`` at the close, and later days as in ``live``. One correction
+    per key covers the difference of the closed days, so the totals are those of ``live``.
+    """
     if closed_until is None:
         return live
     found: defaultdict[tuple[date, CellKey], Amounts] = defaultdict(Amounts)
@@ -144,12 +147,12 @@ def reported(live: Cells, booked: Cells, closed_until: date | None) -> Cells:
 
 
 def kept_before(cells: Cells, day: date) -> Cells:
-    """Those of earlier days."""
+    """The cells of days before ``day``."""
     return {key: amounts for key, amounts in cells.items() if key[0] < day}
 
 
 def difference(new: Cells, old: Cells) -> dict[tuple[date, CellKey], Amounts]:
-    """What has to be added to ``old`` to get ``new``."""
+    """The amounts to add to ``old`` to get ``new``."""
     keys = {*new, *old}
     found = {key: new.get(key, NOTHING).minus(old.get(key, NOTHING)) for key in keys}
     return {key: amounts for key, amounts in found.items() if amounts != NOTHING}

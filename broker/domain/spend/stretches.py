@@ -1,17 +1,18 @@
-"""Stretches: each unit's time on the bill, its exact cost, and the cents of it by time.
+"""Stretches: the time for which each unit is billed, its exact cost, and the cost by time in cents.
 
-Only a lease that a seller confirmed owes money. What is not bought yet begins now at the earliest: what could
-not be bought in the past costs nothing.
+Only a lease that a provider confirmed causes cost. Capacity that is not bought yet is projected from now on,
+because time before its purchase costs nothing.
 
-Two rules say when money counts, and they hold for every seller.
+Two rules say when a cost counts, for every provider.
 
-*Billed* is when the seller bills: a window with its order; a minimum term with the lease; each increment as
-it begins. *Amortized* is when it is used: the cost of a window, and of each block of more than an hour that
-is billed at once (a minimum term, a day, a month), is spread evenly over its time, to its end, even where it
-is left before; the cost of a shorter increment counts where it begins (``billing.Meter``).
+*Billed* cost counts when the provider bills it: a window at its order, a minimum term at the start of the
+lease, each increment as it begins. *Amortized* cost counts over the time of use: the cost of a window, and of
+each block of more than an hour that is billed at once (a minimum term, a day, a month), is spread evenly up
+to its end, even if it is left earlier. The cost of a shorter increment counts when it begins
+(``billing.Meter``).
 
-A placement's stretches are rounded once, together. Cents are cut from running totals that are rounded down,
-so nothing that comes later changes what the past has cost.
+The stretches of a placement are rounded once, together. Cents come from running totals that are rounded down,
+so later events do not change past cost.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One unit's time on the bill.
+    """The time for which one unit is billed, and its exact cost ``usd``.
 
-    ``segment``: the time that money is for. ``held``: its part that the unit is held; what is left was paid
-    ahead. ``usd``: exact. ``owed``: it is due whatever happens next. ``is_open_ended``: it is held until
-    somebody releases it, and ``segment`` ends where the projection does.
+    ``segment`` is the billed time; ``held`` is the part of it in which the unit is held, and the rest is the
+    remainder of a prepaid block. ``owed``: the whole cost is due, whatever happens next. ``is_open_ended``:
+    the lease has no end, and ``segment`` ends with the projection.
     """
 
     reservation: Reservation
@@ -54,18 +55,18 @@ class Stretch:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether a seller granted it."""
+        """Whether the provider confirmed the lease."""
         return self.unit.reference is not None
 
     @property
     def meter(self) -> Meter | None:
-        """How it is billed by time; None for windows, which are billed whole."""
+        """The meter by which it is billed; None for windows, which are billed whole."""
         offer = self.offer
         return None if offer.window is not None else Meter.of(offer)
 
     @property
     def offer(self) -> Offer:
-        """What was ordered, at the rate that its seller charges."""
+        """The ordered offer, at the rate that the provider charges."""
         return billed_offer(self.reservation, self.unit)
 
 
@@ -85,7 +86,7 @@ def _stretches(reservation: Reservation, now: datetime, until: datetime | None) 
 
 
 def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetime) -> Stretch:
-    """Of a lease without an end: what is billed by ``now``, and what counts until the end of ``held``."""
+    """The stretch of a lease without an end: up to the end of ``held`` or of the block that is billed now."""
     offer, begun = billed_offer(reservation, unit), Window(held.start, max(now, held.start + MICROSECOND))
     paid = _paid_segment(offer, begun, unit.nodes)
     segment = paid if paid.end >= held.end else Segment(held.start, held.end, unit.nodes)
@@ -94,9 +95,9 @@ def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetim
 
 
 def _bill_usd(reservation: Reservation, unit: Unit, held: Window) -> Decimal:
-    """What the seller billed for a whole window, where it says so; else what its rate makes.
+    """Cost in USD: the provider's bill for a whole window if it is known, else the cost at the unit's rate.
 
-    A contract's price stands against the seller's list, so it counts for more than what the list billed.
+    A contract price overrides the provider's bill, which is at list price.
     """
     offer, whole = billed_offer(reservation, unit), (reservation.start, reservation.end)
     if unit.paid_usd is not None and offer.contract is None and (held.start, held.end) == whole:
@@ -105,7 +106,7 @@ def _bill_usd(reservation: Reservation, unit: Unit, held: Window) -> Decimal:
 
 
 def _paid_segment(offer: Offer, held: Window, nodes: int) -> Segment:
-    """``held``, and the rest of the prepaid block that it ends in."""
+    """``held``, extended to the end of the prepaid block in which it ends."""
     end = held.end
     if offer.window is None:
         end = held.start + Meter.of(offer).paid_us(held.duration // MICROSECOND) * MICROSECOND
@@ -113,7 +114,7 @@ def _paid_segment(offer: Offer, held: Window, nodes: int) -> Segment:
 
 
 def _held(reservation: Reservation, unit: Unit, now: datetime, until: datetime | None) -> Window | None:
-    """When the unit was and will be held, as far as its bill is concerned; None for never."""
+    """The time for which the unit is held as far as its bill is concerned; None if it is not billed."""
     confirmed = unit.reference is not None
     if unit.state is UnitState.GONE and (not confirmed or unit.paid_usd == ZERO):
         return None
@@ -134,7 +135,7 @@ def _held(reservation: Reservation, unit: Unit, now: datetime, until: datetime |
 
 
 def _waiting(reservation: Reservation, unit: Unit, now: datetime) -> Window | None:
-    """What began when capacity appeared is billed from then on; what still waits is expected to."""
+    """The billed time of a window that begins when capacity appears; before that its expected time."""
     granted, gone_at = reservation.granted, unit.gone_at or reservation.released_at
     if granted is None:
         if unit.state is UnitState.GONE or reservation.end is None or not reservation.is_open:
@@ -148,7 +149,7 @@ def _waiting(reservation: Reservation, unit: Unit, now: datetime) -> Window | No
 def _billed_end(
     reservation: Reservation, unit: Unit, now: datetime, until: datetime | None
 ) -> datetime | None:
-    """When the bill of a confirmed unit ends; None when nothing is billed."""
+    """When the bill of a confirmed unit ends; None if nothing is billed."""
     gone_at = unit.gone_at or reservation.released_at
     if reservation.offer.window is not None and reservation.end is not None:
         cancel = reservation.offer.window.cancel
@@ -163,8 +164,7 @@ def _billed_end(
 
 
 def _projected_end(reservation: Reservation, unit: Unit, now: datetime, until: datetime | None) -> datetime:
-    """Where the projection of a lease without an end stops: with the period asked for, but now where its
-    release was asked for."""
+    """Up to when a lease without an end is projected: ``until``, or ``now`` if its release was requested."""
     is_leaving = reservation.state is ReservationState.RELEASING or unit.leaving_at is not None
     return now if until is None or is_leaving else max(now, until)
 
@@ -174,9 +174,9 @@ def rounded_stretches(
 ) -> tuple[tuple[Stretch, Decimal], ...]:
     """Every stretch with its share, in whole cents, of its placement's rounded cost.
 
-    ``reservations`` must hold all of a plan, or none of it: a placement is rounded once. ``until``: where
-    leases without an end are projected to (None: they are not). They have no cost as a whole, so that they
-    are rounded down, each alone.
+    ``reservations`` must contain all reservations of a plan or none, since a placement is rounded once.
+    Leases without an end are projected up to ``until`` (None: not projected). Their total cost is unknown, so
+    each is rounded down on its own.
     """
     groups: defaultdict[tuple[str, ...], list[Stretch]] = defaultdict(list)
     found: list[tuple[Stretch, Decimal]] = []
@@ -193,14 +193,13 @@ def rounded_stretches(
 
 
 def _first_over(stretch: Stretch) -> tuple[datetime, datetime, str, int]:
-    """What is over comes first, so that its share is the same whatever is held, let go or bought later, and
-    in whichever order reservations were read."""
+    """Sort key by end, so that later events and the order of reading do not change past shares."""
     segment = stretch.segment
     return segment.end, segment.start, stretch.reservation.reservation_id, stretch.unit.ordinal
 
 
 def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
-    """Whole cents that sum to the rounded sum of ``exact``; a share depends on none that comes after it."""
+    """Whole cents that sum to the rounded sum of ``exact``; a share does not depend on later ones."""
     sums = [to_cents(usd) for usd in accumulate(exact, initial=ZERO)]
     return tuple(after - before for before, after in pairwise(sums))
 
@@ -212,7 +211,7 @@ def _placement_key(reservation: Reservation) -> tuple[str, ...]:
 
 
 def parts_of(stretch: Stretch, now: datetime) -> tuple[tuple[Segment, ChargeBasis], ...]:
-    """A stretch cut where what its seller has billed ends: what is owed already, and what is expected."""
+    """A stretch cut into its owed part (actual) and its expected part (projected)."""
     segment, owed_until = stretch.segment, _owed_until(stretch, now)
     if owed_until >= segment.end:
         return ((segment, ChargeBasis.ACTUAL),)
@@ -224,7 +223,7 @@ def parts_of(stretch: Stretch, now: datetime) -> tuple[tuple[Segment, ChargeBasi
 
 
 def _owed_until(stretch: Stretch, now: datetime) -> datetime:
-    """The end of the time whose cost is owed at ``now``; the stretch's start where nothing is."""
+    """The end of the time whose cost is owed at ``now``; the stretch's start if nothing is owed."""
     start = stretch.segment.start
     if stretch.owed:
         return stretch.segment.end
@@ -235,7 +234,7 @@ def _owed_until(stretch: Stretch, now: datetime) -> datetime:
 
 
 def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
-    """Whole cents of ``usd`` that count before ``instant``, amortized; all of it at the stretch's end."""
+    """Amortized cost before ``instant`` in whole cents, out of the rounded cost ``usd`` of the stretch."""
     segment = stretch.segment
     if instant <= segment.start:
         return 0
@@ -250,7 +249,7 @@ def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
 
 
 def _metered_usd(offer: Offer, held_us: int) -> Decimal:
-    """USD of one node that count in its first ``held_us`` microseconds; a fee is part of the first block."""
+    """Amortized cost in USD of one node's first ``held_us`` microseconds; a fee belongs to the first block."""
     meter = Meter.of(offer)
     first_us = meter.first_us
     hours_usd = offer.price_usd_per_node_hour * meter.amortized_us(held_us) / MICROS_PER_HOUR
@@ -261,14 +260,14 @@ def _metered_usd(offer: Offer, held_us: int) -> Decimal:
 
 
 def prepaid_block(stretch: Stretch, instant: datetime) -> Window | None:
-    """The prepaid block of a lease that holds ``instant``; None outside such blocks, and in windows."""
+    """The prepaid block that contains ``instant``; None outside such blocks, and in windows."""
     meter, start = stretch.meter, stretch.segment.start
     block = None if meter is None else meter.prepaid_block((instant - start) // MICROSECOND)
     return None if block is None else Window(start + block[0] * MICROSECOND, start + block[1] * MICROSECOND)
 
 
 def rounded_up_node_seconds(stretch: Stretch) -> int:
-    """Node-seconds that are billed beyond the stretch: the rest of an increment or of a minimum term."""
+    """Node-seconds that are billed after the stretch: the rest of an increment or minimum term."""
     offer, segment = stretch.reservation.offer, stretch.segment
     if offer.is_sold_whole:
         return 0
@@ -277,7 +276,7 @@ def rounded_up_node_seconds(stretch: Stretch) -> int:
 
 
 def used_part(stretch: Stretch) -> Window | None:
-    """The part of a stretch that was wanted, usable and not given back; outside windows all that is held."""
+    """The part of a stretch that was wanted, usable and not given back; all of it outside windows."""
     row = stretch.reservation
     if row.offer.window is None:
         return stretch.held

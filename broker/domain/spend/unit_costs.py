@@ -1,4 +1,4 @@
-"""Unit economics: what a run, a token, a GPU-hour costs."""
+"""Unit costs: per training run, per token, per GPU-hour."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ Job = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a workload does for its money. ``tokens``: of all of it, over ``gpu_seconds`` (runs and batches);
-    of a service, ``request`` says how many in each hour."""
+    """The output of a workload.
+
+    ``tokens`` is the total of a run or batch, which takes ``gpu_seconds``. For a service the tokens of each
+    hour follow from the demand in ``request``.
+    """
 
     kind: WorkloadKind
     tokens: float
@@ -35,7 +38,7 @@ class Work:
     name: str
 
     def tokens_in(self, charges: Iterable[Charge]) -> float:
-        """Tokens of the part of the work that ``charges`` pay for."""
+        """Tokens in the part of the work that ``charges`` pay for."""
         workload = self.request.workload(self.name)
         if isinstance(workload, Serving):
             return _served(workload, self.request.horizon.start, [charge.window for charge in charges])
@@ -44,7 +47,7 @@ class Work:
 
 
 def work_of(plan: Plan, request: PlanRequest) -> dict[str, Work]:
-    """The work of every workload that ``plan`` places and ``request`` tells of."""
+    """The work of every workload of ``request`` that ``plan`` places, by name."""
     planned: defaultdict[str, int] = defaultdict(int)
     for placement in plan.placements:
         per_node = placement.gpus // placement.nodes
@@ -66,8 +69,10 @@ def work_of(plan: Plan, request: PlanRequest) -> dict[str, Work]:
 
 @dataclass(frozen=True, slots=True)
 class UnitCosts:
-    """Money and what it bought. Tokens are those of workloads whose plan says how many; a ratio is None where
-    there is nothing to divide by. Served tokens are prompts and answers, of services and batches."""
+    """Cost and output. A ratio is None if its divisor is zero.
+
+    Tokens are those of workloads of plans. Served tokens are prompt and answer tokens of services and batches.
+    """
 
     total_usd: Decimal
     committed_usd: Decimal
@@ -83,40 +88,42 @@ class UnitCosts:
 
     @property
     def flexible_usd(self) -> Decimal:
-        """What is not bound."""
+        """The cost that is not committed."""
         return self.total_usd - self.committed_usd
 
     @property
     def usd_per_run(self) -> Decimal | None:
-        """Of a training run."""
+        """Average cost of a training run."""
         return _ratio(self.training_usd, Decimal(self.runs))
 
     @property
     def usd_per_trillion_tokens_trained(self) -> Decimal | None:
-        """Of 10¹² tokens trained."""
+        """Cost per 10¹² trained tokens."""
         return _ratio(self.tokens_trained_usd * TRILLION, Decimal(self.tokens_trained))
 
     @property
     def usd_per_million_tokens_served(self) -> Decimal | None:
-        """Of 10⁶ tokens served."""
+        """Cost per 10⁶ served tokens."""
         return _ratio(self.tokens_served_usd * MILLION, Decimal(self.tokens_served))
 
     @property
     def usd_per_used_gpu_hour(self) -> Decimal | None:
-        """All money over the GPU-hours that were used: idle ones make them dearer."""
+        """Total cost, including idle time, per used GPU-hour."""
         return _ratio(self.total_usd, self.used_gpu_hours)
 
     @property
     def usd_per_idle_gpu_hour(self) -> Decimal | None:
-        """What a GPU-hour that nobody used cost."""
+        """Average cost of an idle GPU-hour."""
         return _ratio(self.idle_usd, self.idle_gpu_hours)
 
 
 def unit_costs(
     charges: Iterable[Charge], work: Mapping[Job, Work], planned: Iterable[Charge] | None = None
 ) -> UnitCosts:
-    """Unit costs of ``charges``. ``work``: what workloads of plans do. ``planned``: charges of plans one by
-    one, where ``charges`` are sums that do not tell the plan."""
+    """Unit costs of ``charges``. ``work`` is the work by plan and workload.
+
+    ``planned`` are the charges with their plans, if ``charges`` are sums that do not name the plan.
+    """
     every = tuple(charges)
     by_job: defaultdict[Job, list[Charge]] = defaultdict(list)
     for charge in every if planned is None else planned:
@@ -148,7 +155,7 @@ def unit_costs(
 
 
 def _served(workload: Serving, horizon_start: datetime, windows: list[Window]) -> float:
-    """Tokens of the demand while anything was held; windows that overlap count once."""
+    """Tokens of a service's demand during ``windows``; overlapping windows count once."""
     tokens_each = workload.traffic.input_tokens + workload.traffic.output_tokens
     tokens, done = 0.0, datetime.min.replace(tzinfo=horizon_start.tzinfo)
     for window in sorted(windows):

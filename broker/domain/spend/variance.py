@@ -1,4 +1,4 @@
-"""What changed between two sums of money: price, volume and mix, offer by offer, exact to the cent.
+"""Price-volume-mix analysis of the change between two amounts, by offer and exact to the cent.
 
 With q GPU-seconds billed and c USD of a line before (0) and after (1), Q their sums over all lines, p = c/q:
 
@@ -6,8 +6,8 @@ With q GPU-seconds billed and c USD of a line before (0) and after (1), Q their 
     mix    = (q1 - q0 Q1/Q0) p0    more of one offer and less of another
     price  = c1 - q1 p0            the same GPU-seconds at another price
 
-which sum to c1 - c0 in each line (price-volume-mix analysis). Of an offer that was not used before, p0 is its
-price of then where it is known, else its price now. Money without GPU-seconds (credits) is price.
+which sum to c1 - c0 in each line. For an offer that was not used before, p0 is its price at that time if it
+is known, else its current price. Amounts without GPU-seconds (credits) count as price.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ChangeLine:
 
     @property
     def change_usd(self) -> Decimal:
-        """After less before."""
+        """``after_usd`` minus ``before_usd``."""
         return self.after_usd - self.before_usd
 
     def __str__(self) -> str:
@@ -72,43 +72,43 @@ class ChangeLine:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Every line, the largest change first; their sums."""
+    """All lines, the largest change first, and their sums."""
 
     lines: tuple[ChangeLine, ...]
 
     @property
     def before_usd(self) -> Decimal:
-        """What it was."""
+        """Total before."""
         return sum((line.before_usd for line in self.lines), ZERO)
 
     @property
     def after_usd(self) -> Decimal:
-        """What it is."""
+        """Total after."""
         return sum((line.after_usd for line in self.lines), ZERO)
 
     @property
     def price_usd(self) -> Decimal:
-        """All of it that is price."""
+        """Total price effect."""
         return sum((line.price_usd for line in self.lines), ZERO)
 
     @property
     def volume_usd(self) -> Decimal:
-        """All of it that is volume."""
+        """Total volume effect."""
         return sum((line.volume_usd for line in self.lines), ZERO)
 
     @property
     def mix_usd(self) -> Decimal:
-        """All of it that is mix."""
+        """Total mix effect."""
         return sum((line.mix_usd for line in self.lines), ZERO)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChanges:
-    """Two plans: why the new one costs more or less, and whose doing that is.
+    """The change from an old plan to a new one, split by cause.
 
-    ``market_usd``: the old plan at the new prices, less at its own. ``reoptimization_usd``: the new plan less
-    the old one, both at the new prices. They sum to the change. ``unpriced``: offers of the old plan whose
-    price of the new plan's day nobody knows; they are taken to cost what they did.
+    ``market_usd`` is the cost of the old plan at new prices minus its own cost. ``reoptimization_usd`` is the
+    cost of the new plan minus the cost of the old one at new prices. They sum to the change. ``unpriced`` are
+    offers of the old plan without a known new price; they count at their old cost.
     """
 
     changes: Changes
@@ -137,7 +137,10 @@ def quantities_of(charges: Iterable[Charge]) -> tuple[Quantity, ...]:
 def attribute(
     before: Iterable[Quantity], after: Iterable[Quantity], prices_then: Mapping[str, Fraction] | None = None
 ) -> Changes:
-    """Why ``after`` differs from ``before``. ``prices_then``: USD per GPU-second of offers, as of before."""
+    """The effects behind the change from ``before`` to ``after``.
+
+    ``prices_then`` are prices of offers at the time of ``before``, in USD per GPU-second.
+    """
     old = {(q.workload, q.offer_id): q for q in before}
     new = {(q.workload, q.offer_id): q for q in after}
     total_before = sum(q.gpu_seconds for q in old.values())
@@ -182,7 +185,7 @@ def _line(
 
 
 def _whole_cents(effects: tuple[Fraction, ...]) -> tuple[Decimal, ...]:
-    """Effects, whose sum is whole cents, in whole cents that sum to the same; what is zero stays zero."""
+    """``effects``, whose sum is whole cents, rounded to whole cents with the same sum; zero stays zero."""
     exact = [effect * 100 for effect in effects]
     floors = [effect.__floor__() for effect in exact]
     missing = int(sum(exact, Fraction(0))) - sum(floors)
@@ -195,8 +198,11 @@ def _whole_cents(effects: tuple[Fraction, ...]) -> tuple[Decimal, ...]:
 def compare_plans(
     old: Plan, new: Plan, changes: Changes, old_at_new_usd: Mapping[str, Decimal]
 ) -> PlanChanges:
-    """``new`` against ``old``. ``old_at_new_usd``: cost of the old plan's placements on each offer at the
-    prices that the new plan saw; offers without one are taken to cost what they did."""
+    """The change from ``old`` to ``new``, split by cause.
+
+    ``old_at_new_usd`` is by offer the cost of the old plan's placements at the prices of the new plan. Offers
+    without an entry count at their old cost.
+    """
     planned: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
     for placement in old.placements:
         planned[placement.offer_id] += placement.cost_usd
