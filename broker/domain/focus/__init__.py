@@ -1,4 +1,4 @@
-"""Spend as rows of the FinOps FOCUS specification, and the check of any such rows.
+"""Spend as rows of the FinOps FOCUS specification, and a checker of FOCUS files.
 
 It imports ``spend`` and the rooms below it. Begin with ``rows``, then ``check``.
 """

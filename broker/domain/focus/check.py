@@ -1,6 +1,6 @@
-"""The checker of FOCUS files: twelve groups of rules over any Cost and Usage data set of 1.2 or 1.4.
+"""The checker of FOCUS files: twelve groups of rules for Cost and Usage data sets of version 1.2 or 1.4.
 
-The public validator tests values per table and not per row, and no products or sums; this one does.
+Unlike the public validator it checks each row, and products and sums.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ HEADER = 0
 
 
 def version_of(header: Sequence[str]) -> FocusVersion:
-    """The version that a header is of: names of sellers changed between them."""
+    """The FOCUS version of a header; the names of provider columns differ between versions."""
     return FocusVersion.V1_4 if "ServiceProviderName" in header else FocusVersion.V1_2
 
 
 def check_focus(
     header: Sequence[str], rows: Iterable[Mapping[str, str]], version: FocusVersion | None = None
 ) -> Iterator[Finding]:
-    """Every breach, in the order of rows, those of sums last. Cells are text as in CSV, ``""`` is null.
+    """All findings in the order of rows; findings about sums come last.
 
-    ``version`` None: as the header says.
+    Cells are text as in CSV, and ``""`` is null. ``version`` None: it follows from the header.
     """
     chosen = version or version_of(header)
     yield from _columns(header, chosen)
@@ -44,13 +44,16 @@ def check_focus(
 def _columns(header: Sequence[str], version: FocusVersion) -> Iterator[Finding]:
     for name in mandatory(version):
         if name not in header:
-            yield Finding(RuleGroup.COLUMNS, HEADER, name, "no such column", f"one, in FOCUS {version}")
+            expected = f"this column, which FOCUS {version} requires"
+            yield Finding(RuleGroup.COLUMNS, HEADER, name, "no such column", expected)
     for name in sorted({name for name in header if header.count(name) > 1}):
-        yield Finding(RuleGroup.COLUMNS, HEADER, name, "two columns", "one")
+        yield Finding(RuleGroup.COLUMNS, HEADER, name, "more than one column of this name", "one")
     known = standard_columns(version)
     for name in header:
         if name not in known and not name.startswith("x_"):
-            yield Finding(RuleGroup.ORDER, HEADER, name, "no column of FOCUS", "a name that begins with x_")
+            expected = "a column of FOCUS, or a name that begins with x_"
+            yield Finding(RuleGroup.ORDER, HEADER, name, "an unknown column", expected)
     for before, after in pairwise(header):
         if before.startswith("x_") and not after.startswith("x_"):
-            yield Finding(RuleGroup.ORDER, HEADER, after, f"after {before}", "columns of FOCUS before others")
+            expected = "all columns of FOCUS before those that begin with x_"
+            yield Finding(RuleGroup.ORDER, HEADER, after, f"it after {before}", expected)

@@ -1,7 +1,7 @@
-"""Columns of a FOCUS Cost and Usage data set: names, types, order, by version of the specification.
+"""Columns of a FOCUS Cost and Usage data set: names, types and order by version of the specification.
 
-Source: FinOps Open Cost and Usage Specification, Cost and Usage, 1.2 (57 columns) and 1.4. Columns of our
-own begin with ``x_`` and stand after the specification's.
+Source: FinOps Open Cost and Usage Specification, Cost and Usage, 1.2 (57 columns) and 1.4. Our own columns
+begin with ``x_`` and follow those of the specification.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ FocusRow = Mapping[str, Cell]
 
 
 class FocusVersion(StrEnum):
-    """A version of the specification that is written."""
+    """A version of the specification that we can write."""
 
     V1_2 = "1.2"
     V1_4 = "1.4"
 
 
 class Kind(StrEnum):
-    """What a column holds."""
+    """Data type of a column."""
 
     DECIMAL = "decimal"
     STRING = "string"
@@ -155,12 +155,12 @@ def standard_columns(version: FocusVersion) -> tuple[str, ...]:
 
 
 def focus_columns(version: FocusVersion) -> tuple[str, ...]:
-    """Every column that is written, in order."""
+    """Every column that we write, in order."""
     return (*_STANDARD[version], *OWN_COLUMNS)
 
 
 def kind_of(column: str) -> Kind:
-    """What ``column`` holds; an unknown one is text."""
+    """The data type of ``column``; an unknown column is a string."""
     if column in _DECIMALS:
         return Kind.DECIMAL
     if column in _TIMES:

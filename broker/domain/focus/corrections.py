@@ -1,4 +1,4 @@
-"""FOCUS rows as they are reported once months are closed: later differences are Correction rows."""
+"""FOCUS rows of open months, with Correction rows for later changes of closed months."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from broker.domain.focus.rows import correction_row, focus_rows
 from broker.domain.holding.reservation import Reservation
 
 Costs = tuple[Decimal, Decimal]
-"""Billed and effective, in USD."""
+"""Billed and effective cost in USD."""
 NO_COSTS = (ZERO, ZERO)
 
 
 def costs_of(row: FocusRow) -> Costs:
-    """What a row bills, and costs when spread over use."""
+    """The billed and the effective (amortized) cost of a row."""
     billed, effective = row["BilledCost"], row["EffectiveCost"]
     assert isinstance(billed, Decimal)
     assert isinstance(effective, Decimal)
@@ -26,7 +26,7 @@ def costs_of(row: FocusRow) -> Costs:
 
 
 def start_of(row: FocusRow) -> datetime:
-    """When its charge period begins."""
+    """The begin of a row's charge period."""
     start = row["ChargePeriodStart"]
     assert isinstance(start, datetime)
     return start
@@ -39,8 +39,11 @@ def open_rows(
     until: datetime | None,
     booked: Mapping[str, tuple[int, int]],
 ) -> Iterator[FocusRow]:
-    """Rows of the time from ``until`` on (None: all), led by a correction of each reservation whose earlier
-    rows no longer sum to ``booked`` (billed and effective cents by reservation)."""
+    """Rows from ``until`` on (None: all rows), and corrections of the closed time before it.
+
+    A reservation gets a correction if its rows before ``until`` no longer sum to ``booked``, which has billed
+    and effective cents by reservation.
+    """
     rows = focus_rows(reservations, now, install_id)
     if until is None:
         yield from rows

@@ -1,4 +1,4 @@
-"""What the FOCUS specification allows in a cell: columns that must be there, or filled, and words.
+"""Requirements of the FOCUS specification: mandatory columns, columns without nulls, allowed values.
 
 Source: FOCUS 1.2 and 1.4, Cost and Usage, the columns' own requirements.
 """
@@ -102,7 +102,7 @@ TOGETHER = (
     ("SkuId", "SkuMeter"),
     ("SubAccountId", "SubAccountType"),
 )
-"""Columns of which a row has all or none."""
+"""Groups of columns of which a row must have all or none."""
 
 LEANS_ON: Mapping[str, str] = {
     "AvailabilityZone": "RegionId",
@@ -113,14 +113,14 @@ LEANS_ON: Mapping[str, str] = {
     "SkuPriceId": "SkuId",
     "SubAccountName": "SubAccountId",
 }
-"""Columns that are empty where another is."""
+"""Columns that must be empty if another column is: column → the column that it needs."""
 
 
 def mandatory(version: FocusVersion) -> tuple[str, ...]:
-    """Columns that a data set must have."""
+    """Mandatory columns of a data set."""
     return (*_MANDATORY, *_NAMES[version])
 
 
 def filled(version: FocusVersion) -> tuple[str, ...]:
-    """Columns that no row may leave empty."""
+    """Columns that must not be empty in any row."""
     return tuple(name for name in (*mandatory(version), *FILLED_IF_THERE) if name not in _NULLABLE)

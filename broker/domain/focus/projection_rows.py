@@ -1,6 +1,7 @@
-"""Projected spend as a data set of its own.
+"""Projected spend as a data set of its own, apart from actual charges.
 
-Columns have FOCUS names where they mean the same; costs do not, so that nobody sums them into actual ones.
+Columns with the same meaning as in FOCUS have the same name. Cost columns have other names, so that nobody
+adds projected to actual costs.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ _DRIVERS = {Tier.SPOT: "Price", Tier.WINDOW: "Commitment", Tier.COMMITTED: "Comm
 
 
 def projection_rows(charges: Iterable[Charge], as_of: datetime) -> Iterator[dict[str, Cell]]:
-    """A row a projected charge, in their order.
+    """One row per projected charge, in the order of ``charges``.
 
-    ``ProjectedEffectiveCost`` is the charge; ``ProjectedBilledCost`` is when it is to be billed: what is
-    bought ahead whole on its first row. Both sum to the projected part of the ledger.
+    ``ProjectedEffectiveCost`` is the amortized cost. ``ProjectedBilledCost`` is the billed cost: the bill of
+    capacity that is bought in advance is on its first row. Both columns sum to the total of projected charges.
     """
     projected = [charge for charge in charges if charge.basis is ChargeBasis.PROJECTED]
     whole: defaultdict[tuple[object, ...], Decimal] = defaultdict(lambda: ZERO)
@@ -89,7 +90,7 @@ def _commit_state(charge: Charge) -> str:
 
 
 def _driver(charge: Charge) -> str:
-    """What moves the charge most."""
+    """The main cause of uncertainty of the charge."""
     if charge.is_egress:
         return "Data"
     by_kind = "Traffic" if charge.kind is WorkloadKind.SERVING else "Duration"

@@ -1,11 +1,12 @@
-"""Actual charges as FOCUS rows: one bill, said in the specification's columns.
+"""Actual charges as FOCUS rows.
 
-Usage is one row a unit and hour, with the increments that begin in it. What is billed ahead (windows, and
-blocks of more than an hour: minimum terms, months) is a Purchase, which carries the money, and hourly
-Committed rows, which carry its amortized cost up to now, Used or Unused. Bills are whole cents, so
-``BilledCost`` and ``EffectiveCost`` are; ``ListCost`` and ``ContractedCost`` are price times quantity and not
-rounded. Hours are cut from the running totals that days are cut from: a later export says the same of a past
-hour. What a seller gives back for a window that was left early is a Credit.
+Usage has one row per unit and hour, with the increments that begin in that hour. Capacity that is billed in
+advance (windows, and blocks of more than an hour such as minimum terms and months) has a Purchase row with
+the billed cost, and hourly Committed rows, Used or Unused, with the amortized cost up to now.
+``BilledCost`` and ``EffectiveCost`` are whole cents, as bills are. ``ListCost`` and ``ContractedCost`` are
+price times quantity and are not rounded. The cost of an hour comes from the same running totals as the cost
+of a day, so later exports repeat the cost of a past hour. A refund for a window that was left early is a
+Credit.
 """
 
 from __future__ import annotations
@@ -62,9 +63,8 @@ Row = dict[str, Cell]
 def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: str) -> Iterator[Row]:
     """Rows of every actual charge of ``reservations`` up to ``now``, with the columns of both versions.
 
-    ``reservations`` hold all of a plan or none of it. ``BilledCost`` sums to the actual charges by the day
-    that they are billed on, exactly; ``EffectiveCost`` to those by the day that they are amortized on, for
-    every day that is over.
+    ``reservations`` must contain all reservations of a plan or none. By day, ``BilledCost`` sums exactly to
+    the actual charges on their billing day, and ``EffectiveCost`` to the amortized charges of every past day.
     """
     for stretch, usd in rounded_stretches(reservations, now):
         lot = _Lot.of(stretch)
@@ -80,7 +80,7 @@ def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: s
 
 @dataclass(frozen=True, slots=True)
 class _Lot:
-    """GPUs of a stretch, and USD per GPU-hour that is priced."""
+    """The number of GPUs of a stretch, and its prices in USD per billed GPU-hour."""
 
     gpus: int
     list_price: Decimal
@@ -88,7 +88,7 @@ class _Lot:
 
     @classmethod
     def of(cls, stretch: Stretch) -> _Lot:
-        """Prices with one-off fees spread over the hours that they buy."""
+        """The prices of a stretch, with one-time fees spread over its billed hours."""
         offer, segment, held = stretch.reservation.offer, stretch.segment, stretch.held
         gpus = segment.nodes * offer.sku.gpus_per_node
         priced = _hours(held)
@@ -105,7 +105,7 @@ class _Lot:
 
 
 def _lease_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
-    """What is billed by time: each prepaid block as a commitment, the rest as usage."""
+    """Rows of capacity that is billed by time: prepaid blocks as commitments, the rest as usage."""
     for segment, basis in parts_of(stretch, now):
         if basis is not ChargeBasis.ACTUAL:
             continue
@@ -135,7 +135,7 @@ def _usage_rows(stretch: Stretch, usd: Decimal, whole: Window, lot: _Lot, base: 
 def _hours_of(
     stretch: Stretch, usd: Decimal, whole: Window, edges: Sequence[datetime]
 ) -> Iterator[tuple[Window, Decimal]]:
-    """The hours of a part of a stretch with their amortized money, which sums to that of each day."""
+    """The hours of a part of a stretch with their amortized cost, which sums to the cost of each day."""
     before = cents_until(stretch, usd, whole.start)
     for hour in _pieces(whole, edges):
         until = cents_until(stretch, usd, hour.end)
@@ -144,7 +144,7 @@ def _hours_of(
 
 
 def _priced_hours(stretch: Stretch, window: Window) -> Decimal:
-    """Hours that are billed for ``window`` of one node: of a lease the increments that begin in it."""
+    """Hours that are billed for ``window`` of one node; without a window: the increments that begin in it."""
     meter, start = stretch.meter, stretch.segment.start
     if meter is None:
         return _hours(window)
@@ -158,7 +158,7 @@ def _priced_hours(stretch: Stretch, window: Window) -> Decimal:
 def _block_rows(
     stretch: Stretch, usd: Decimal, block: Window, now: datetime, lot: _Lot, base: Row
 ) -> Iterator[Row]:
-    """A block that is billed at once: its Purchase in the hour that it begins in, and its hours."""
+    """Rows of a prepaid block: its Purchase in the hour in which it begins, and its hours."""
     bought = {**base, **_commitment(stretch, "Reserved")}
     billed = cents_until(stretch, usd, block.end) - cents_until(stretch, usd, block.start)
     yield {
@@ -183,7 +183,7 @@ def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base:
 
 
 def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
-    """What a seller gave back for a window that was left early (Credit), or charged for it (Adjustment)."""
+    """Rows of refunds (Credit) and fees (Adjustment) for windows that were left early."""
     for unit, left_at, usd in credits_of(reservation):
         segment = Segment(reservation.start, reservation.end or left_at + SHORTEST, unit.nodes)
         stretch = Stretch(reservation, unit, segment, segment.window, abs(usd), owed=True)
@@ -202,7 +202,7 @@ def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
 def correction_row(
     reservation: Reservation, install_id: str, at: datetime, billed_usd: Decimal, effective_usd: Decimal
 ) -> Row:
-    """What closed months came to differ by since, in the first hour of the month that is open at ``at``."""
+    """The correction of closed months, in the first hour of the open month, which begins ``at``."""
     segment = Segment(reservation.start, reservation.ends_at or reservation.start + HOUR, reservation.nodes)
     stretch = Stretch(reservation, reservation.units[0], segment, segment.window, abs(billed_usd), owed=True)
     return {
@@ -223,7 +223,7 @@ def correction_row(
 def _covered(
     stretch: Stretch, usd: Decimal, term: Window, now: datetime, lot: _Lot, bought: Row
 ) -> Iterator[Row]:
-    """The hours of what was bought ahead, up to ``now``."""
+    """Hourly rows of capacity that was bought in advance, up to ``now``."""
     past = term.intersection(Window(term.start, now)) if now > term.start else None
     if past is None:
         return
@@ -285,7 +285,7 @@ def _cost(lot: _Lot, quantity: Decimal, billed_usd: Decimal, effective_usd: Deci
 
 
 def _hour_of(instant: datetime) -> Row:
-    """The hour that an event falls in."""
+    """The charge period of the hour in which an event is."""
     hour = instant.replace(minute=0, second=0, microsecond=0)
     return _period(Window(hour, hour + HOUR))
 
@@ -301,7 +301,7 @@ def _period(window: Window) -> Row:
 
 
 def _base(stretch: Stretch, lot: _Lot, install_id: str) -> Row:
-    """What every row of a stretch says."""
+    """The cells that all rows of a stretch have in common."""
     row, unit = stretch.reservation, stretch.unit
     offer, workload = row.offer, row.workload or "-"
     service, subcategory = _SERVICES.get(offer.sku.form, _ANY_SERVICE)
@@ -366,7 +366,7 @@ def _json(value: object) -> str:
 
 
 def _pieces(window: Window, edges: Iterable[datetime]) -> Iterator[Window]:
-    """``window`` cut at every UTC hour and at those of ``edges`` that lie in it."""
+    """``window`` cut at every full UTC hour and at those of ``edges`` that are in it."""
     cuts = sorted(edge for edge in edges if window.start < edge < window.end)
     start = window.start
     while start < window.end:

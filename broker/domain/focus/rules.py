@@ -1,4 +1,4 @@
-"""Rules of a FOCUS data set that one row shows alone."""
+"""Rules of a FOCUS data set that concern a single row."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RuleGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One breach: its group, the row (1: the first after the header, 0: the header), found and expected."""
+    """One violation of a rule. ``row`` counts from 1 after the header; 0 is the header."""
 
     group: RuleGroup
     row: int
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRow:
-    """A row as text, with what could be read of it; ``""`` is null."""
+    """A row as text, with its parsed numbers and times; ``""`` is null."""
 
     number: int
     cells: Mapping[str, str]
@@ -72,16 +72,16 @@ class CheckedRow:
     times: Mapping[str, datetime]
 
     def text(self, column: str) -> str:
-        """The cell, empty where there is none."""
+        """The text of a cell; empty if the column is missing."""
         return self.cells.get(column, "")
 
     def finding(self, group: RuleGroup, column: str, expected: str) -> Finding:
-        """A breach in ``column``."""
+        """A violation in ``column``."""
         return Finding(group, self.number, column, repr(self.text(column)), expected)
 
 
 def read_row(number: int, cells: Mapping[str, str]) -> tuple[CheckedRow, list[Finding]]:
-    """A row with its numbers and times read, and the cells that are none."""
+    """A row with its numbers and times parsed, and a finding for each cell that cannot be parsed."""
     row = CheckedRow(number, cells, decimals := {}, times := {})
     findings = []
     for column, text in cells.items():
@@ -108,7 +108,7 @@ def _instant(text: str) -> datetime | None:
 
 
 def check_row(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
-    """Every breach that the row shows alone."""
+    """All violations within the row."""
     yield from _words(row)
     yield from _nulls(row, version)
     yield from _priced_nulls(row)
@@ -144,7 +144,7 @@ def _nulls(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
                     yield row.finding(RuleGroup.NULLS, column, f"a value beside {there[0]}")
     for column, needed in LEANS_ON.items():
         if row.text(column) and not row.text(needed):
-            yield row.finding(RuleGroup.NULLS, column, f"{EMPTY} without {needed}")
+            yield row.finding(RuleGroup.NULLS, column, f"{EMPTY}, because {needed} is empty")
 
 
 def _priced_nulls(row: CheckedRow) -> Iterator[Finding]:
@@ -203,7 +203,7 @@ def _commitments(row: CheckedRow) -> Iterator[Finding]:
             yield row.finding(RuleGroup.COMMITMENTS, f"{kind}Status", expected)
     committed, covered = row.text("PricingCategory") == "Committed", row.text("CommitmentDiscountStatus")
     if committed != bool(covered) and "PricingCategory" in row.cells:
-        expected = "Committed on use of a commitment, and only there"
+        expected = "Committed if a commitment covers the use, and another value if none does"
         yield row.finding(RuleGroup.COMMITMENTS, "PricingCategory", expected)
     reserved = row.text("CapacityReservationStatus")
     if covered and reserved and covered != reserved and "CommitmentDiscountId" in row.cells:
@@ -213,11 +213,11 @@ def _commitments(row: CheckedRow) -> Iterator[Finding]:
     by_use = row.text("CommitmentDiscountId") and row.text("CommitmentDiscountCategory") == "Usage"
     priced = row.text("ChargeCategory") in PRICED
     if by_use and priced and not row.text("CommitmentDiscountQuantity"):
-        yield row.finding(RuleGroup.COMMITMENTS, "CommitmentDiscountQuantity", "what is bought or used")
+        yield row.finding(RuleGroup.COMMITMENTS, "CommitmentDiscountQuantity", "the quantity bought or used")
 
 
 def _terms(row: CheckedRow) -> Iterator[Finding]:
-    """A Purchase that names its term and its GPUs buys so many GPU-hours."""
+    """The quantity of a Purchase with a term must be its GPUs times the hours of the term."""
     start, end, gpus = (
         row.times.get("x_TermStart"),
         row.times.get("x_TermEnd"),
@@ -232,7 +232,7 @@ def _terms(row: CheckedRow) -> Iterator[Finding]:
 
 
 def _costs(row: CheckedRow) -> Iterator[Finding]:
-    """Money stands where a commitment puts it: on its Purchase billed, on its hours effective."""
+    """A commitment has its billed cost on the Purchase and its effective cost on the hours of use."""
     billed, effective = row.decimals.get("BilledCost"), row.decimals.get("EffectiveCost")
     if billed is None or effective is None:
         return

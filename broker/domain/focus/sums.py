@@ -1,5 +1,7 @@
-"""Rules of a FOCUS data set that only several rows show together. What is kept grows with the number of
-commitments, prices and resources, not with the number of rows."""
+"""Rules of a FOCUS data set that concern several rows together.
+
+The memory that they need grows with the number of commitments, prices and resources, not of rows.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ FIRST = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class OneCurrency:
-    """Every cost of a data set is in one currency."""
+    """Rule: all costs of a data set are in one currency."""
 
     def __init__(self) -> None:
         self._currency = ""
 
     def see(self, row: CheckedRow) -> Iterator[Finding]:
-        """Compares with the first row's."""
+        """Compares the currency with that of the first row."""
         found = row.text("BillingCurrency")
         self._currency = self._currency or found
         if found != self._currency:
@@ -32,7 +34,7 @@ class OneCurrency:
 
 
 class OneParent:
-    """What a name stands for is the same in every row: SKU of a price, category of a service."""
+    """Rule: a price always has the same SKU, and a service always the same category."""
 
     _CHILDREN = (
         ("SkuPriceId", ("SkuId", "SkuMeter", "PricingUnit")),
@@ -43,7 +45,7 @@ class OneParent:
         self._parents: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def see(self, row: CheckedRow) -> Iterator[Finding]:
-        """Compares with the first row of the same price, and of the same service."""
+        """Compares the row with the first row of the same price and of the same service."""
         for child, columns in self._CHILDREN:
             name = row.text(child)
             if not name:
@@ -56,13 +58,13 @@ class OneParent:
 
 
 class NoOverlap:
-    """One resource is charged for one thing once in any instant."""
+    """Rule: a resource is charged only once for the same thing at any instant."""
 
     def __init__(self) -> None:
         self._charged: dict[tuple[str, ...], list[tuple[datetime, datetime]]] = {}
 
     def see(self, row: CheckedRow) -> Iterator[Finding]:
-        """Compares with what the resource was charged for before."""
+        """Compares the row with earlier charges of the resource."""
         start, end = row.times.get("ChargePeriodStart"), row.times.get("ChargePeriodEnd")
         plain = row.text("ChargeCategory") == "Usage" and not row.text("ChargeClass")
         if not plain or start is None or end is None or end <= start or not row.text("ResourceId"):
@@ -83,7 +85,7 @@ class NoOverlap:
 
 
 def _join(spans: list[tuple[datetime, datetime]], at: int, start: datetime, end: datetime) -> None:
-    """Adds a span, one with those that it touches, so that an unbroken stretch stays one."""
+    """Adds a span and joins it with spans that it touches."""
     if at < len(spans) and spans[at][0] == end:
         end = spans.pop(at)[1]
     if at and spans[at - 1][1] == start:
@@ -93,7 +95,7 @@ def _join(spans: list[tuple[datetime, datetime]], at: int, start: datetime, end:
 
 @dataclass
 class _Bought:
-    """What the rows say of one commitment."""
+    """The sums over the rows of one commitment."""
 
     quantity: Decimal = Decimal(0)
     billed: Decimal = Decimal(0)
@@ -107,14 +109,14 @@ class _Bought:
 
 
 class UsedAndUnused:
-    """Used and unused hours of a commitment are what was bought, up to the last hour of the data set."""
+    """Rule: used and unused hours of a commitment sum to its Purchase, up to the end of the data set."""
 
     def __init__(self) -> None:
         self._bought: dict[tuple[str, str], _Bought] = {}
         self._until = FIRST
 
     def see(self, row: CheckedRow) -> Iterator[Finding]:
-        """Adds up; findings come at the end."""
+        """Adds the row to the sums; findings come at the end."""
         end = row.times.get("ChargePeriodEnd", FIRST)
         if row.text("ChargeCategory") == "Usage":
             self._until = max(self._until, end)
@@ -137,7 +139,7 @@ class UsedAndUnused:
         yield from ()
 
     def end(self) -> Iterator[Finding]:
-        """Breaches of the sums."""
+        """Violations of the sums."""
         for (_, name), found in self._bought.items():
             if found.purchases:
                 yield from self._compared(name, found)
@@ -157,12 +159,12 @@ class UsedAndUnused:
                     at,
                     column,
                     f"{seen} used and unused of commitment {name!r}",
-                    f"{expected.normalize():f}, what was bought up to then",
+                    f"{expected.normalize():f}, as bought up to then",
                 )
 
 
 def _elapsed(found: _Bought, until: datetime) -> tuple[Decimal, Decimal]:
-    """Quantity and cost of the part of every purchase's term before ``until``."""
+    """Quantity and cost of the part of all purchases' terms before ``until``."""
     quantity = cost = Decimal(0)
     for _, bought, billed, start, end in found.purchases:
         if start is None or end is None:

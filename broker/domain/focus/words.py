@@ -1,4 +1,4 @@
-"""Which FOCUS rows have the words that sums of spend are narrowed by."""
+"""A filter of FOCUS rows by the fields by which spend can be filtered."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _TAGS = {"workload": "workload", "tier": "broker/tier"}
 
 
 def row_filter(narrowed: Mapping[str, str]) -> Callable[[FocusRow], bool]:
-    """Whether a row has every word of ``narrowed``; InputError for one that rows do not tell (``kind``)."""
+    """A filter of rows with all values in ``narrowed``. Raises InputError for a field that rows lack."""
     for name in narrowed:
         if name not in _COLUMNS and name not in _TAGS:
-            expected = f"one of {', '.join(sorted({*_COLUMNS, *_TAGS}))}: FOCUS rows do not tell the others"
+            names = ", ".join(sorted({*_COLUMNS, *_TAGS}))
+            expected = f"no such filter, because FOCUS rows have only {names}"
             raise InputError("spend", (FieldProblem(f"/{name}", repr(narrowed[name]), expected),))
     columns = {_COLUMNS[name]: word for name, word in narrowed.items() if name in _COLUMNS}
     tags = {_TAGS[name]: word for name, word in narrowed.items() if name in _TAGS}

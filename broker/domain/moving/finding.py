@@ -1,4 +1,4 @@
-"""What a look at a plan found, as its record says it. Pure."""
+"""The record of a re-optimization: its proposal, or the reason why there is none. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, 
 from broker.domain.planning.workload import PlanRequest
 
 ACTOR = "reoptimizer"
-"""Who acts where nobody asked."""
+"""The actor of re-optimizations that nobody requested."""
 
 
 def entry_of(look: Reoptimization, at: datetime, actor: str = ACTOR) -> AuditEntry:
-    """The line of the audit trail for where a look stands."""
+    """The audit entry for the current state of a re-optimization."""
     return AuditEntry(
         at=at,
         actor=actor,
@@ -33,13 +33,13 @@ def entry_of(look: Reoptimization, at: datetime, actor: str = ACTOR) -> AuditEnt
 
 
 def rules_by_workload(request: PlanRequest, otherwise: MoveRules) -> dict[str, MoveRules]:
-    """What counts for each workload: its policy and its team's, the more cautious word of both."""
+    """The rules of each workload: the stricter of its own and its team's policy."""
     team = request.policy.reoptimize
     return {w.name: rules_of((team, w.policy.reoptimize), otherwise) for w in request.workloads}
 
 
 def past_moves(moved: Iterable[Reoptimization], team: str) -> tuple[PastMove, ...]:
-    """Moves of a team that came to be or are under way."""
+    """Moves of a team that are done or under way."""
     done = (MoveState.MOVING, MoveState.DONE)
     return tuple(
         PastMove(move.workload, look.decided_at or look.started_at)
@@ -52,13 +52,13 @@ def past_moves(moved: Iterable[Reoptimization], team: str) -> tuple[PastMove, ..
 def found(
     blank: Reoptimization, decision: Decision, rules: Mapping[str, MoveRules], disbelieved: str = ""
 ) -> Reoptimization:
-    """``blank`` with what ``decision`` says; a proposal where moves pay.
+    """``blank`` with the result of ``decision``: a proposal if any move pays.
 
-    ``disbelieved``: the cheaper price that was left out, told where nothing moves.
+    ``disbelieved`` is a note on a cheaper price in quarantine; it is part of the reason if nothing moves.
     """
     seen = replace(blank, before_usd=decision.before_usd, after_usd=decision.after_usd)
     if decision.left_out:
-        words = f"it would leave out {', '.join(decision.left_out)}"
+        words = f"the new plan would not place {', '.join(decision.left_out)}"
         return replace(seen, state=ProposalState.REJECTED, reason=words)
     if decision.moves:
         return _proposal(seen, decision, rules)
@@ -93,7 +93,7 @@ def _proposal(seen: Reoptimization, decision: Decision, rules: Mapping[str, Move
 
 
 def less_saved(proposal: Reoptimization, first: Reoptimization) -> Reoptimization:
-    """A proposal made beside ``first``, in which what moves by ``first`` costs what it comes to cost."""
+    """``proposal`` with the saving of the earlier proposal ``first`` already counted in its costs."""
     saved = first.saving_usd
     if saved is None or proposal.before_usd is None or proposal.after_usd is None:
         return proposal
@@ -104,13 +104,13 @@ def less_saved(proposal: Reoptimization, first: Reoptimization) -> Reoptimizatio
 def _words(proposal: Reoptimization) -> str:
     before, saving = proposal.before_usd, proposal.saving_usd
     if before is None or saving is None:
-        return "the plan can no longer be had as it is"
+        return "the plan can no longer be kept as it is"
     words = f"saves {usd_words(saving)} of {usd_words(before)}"
     return words + (f", moving costs {usd_words(proposal.cost_usd)}" if proposal.cost_usd else "")
 
 
 def is_same(one: Reoptimization, other: Reoptimization) -> bool:
-    """Whether both propose the same moves, whatever they save by now."""
+    """Whether both propose the same moves of the same plan. The saving may differ."""
     return one.plan_id == other.plan_id and _targets(one) == _targets(other)
 
 

@@ -1,4 +1,4 @@
-"""The plan in force after some of its workloads went elsewhere. Pure."""
+"""The plan in force after some of its workloads moved. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from broker.domain.planning.workload import PlanRequest
 
 
 def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -> Plan:
-    """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty, delay, spend are of both.
+    """``old`` with the workloads in ``moved`` as ``new`` places them, and totals of the result.
 
-    ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, with its bound and
-    without its fixes, which change the document of what was left to do. A plan of both has no bound.
+    ``request`` is the complete request. If nothing of ``old`` stays, the result is ``new`` with its bound but
+    without its fixes, which only apply to the document of the remaining work. Otherwise it has no bound.
     """
     stays = tuple(p for p in old.placements if p.workload not in moved)
     if not stays and {p.workload for p in new.placements} <= set(moved):
@@ -44,21 +44,21 @@ def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -
 
 
 def _assumptions(old: Plan, new: Plan, placements: Sequence[Placement]) -> tuple[Assumption, ...]:
-    """What both count on, as far as it is held still; of an offer that both name the newer word."""
+    """The assumptions of both plans about offers that are still used; the newer one counts."""
     said = {one.offer_id: one for plan in (old, new) for one in plan.assumptions}
     held = nodes_at_once(placements)
     return tuple(replace(said[name], nodes=nodes) for name, nodes in held.items() if name in said)
 
 
 def _waits(old: Plan, new: Plan, moved: Collection[str], placed: Collection[str]) -> tuple[Wait, ...]:
-    """Each service waits as the plan says that its run is taken from."""
+    """The waits of services, each from the plan from which its run is taken."""
     found = [wait for wait in old.waits if wait.after not in moved]
     found += [wait for wait in new.waits if wait.after in moved]
     return tuple(wait for wait in found if wait.workload in placed)
 
 
 def _must(unplaced: Sequence[Unplaced], request: PlanRequest) -> bool:
-    """Whether something that has to be placed is not."""
+    """Whether a required workload is not placed."""
     out = {one.workload for one in unplaced}
     return any(w.unplaced_usd is None for w in request.workloads if w.name in out)
 

@@ -1,4 +1,4 @@
-"""What a team is expected to spend once the moves of a proposal are made. Pure."""
+"""A team's projected charges after the moves of a proposal. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def charges_with_moves(
     leaving: Iterable[HeldCapacity],
     now: datetime,
 ) -> tuple[Charge, ...]:
-    """``charges`` of a team with the moves of ``look`` made, in place of what was expected of what moves.
+    """``charges`` of a team as they are after the moves of the re-optimization ``look``.
 
-    What is owed stays. Of what is ``leaving`` stay, first days first, the rest of what leaving does not
-    undo, and the overlap; data that is carried over is billed with the first day of the new place.
+    Actual charges stay. The projected charges of moving workloads are replaced by those of ``new``. Of the
+    released capacity (``leaving``), the earliest projected charges stay up to the cost that remains owed plus
+    the overlap. Egress of moved data is billed on the first day at the new place.
     """
     every = tuple(charges)
     moves = {move.workload: move for move in look.moves}
@@ -41,7 +42,7 @@ def charges_with_moves(
 def _still_owed(
     charges: Sequence[Charge], leaving: Sequence[HeldCapacity], now: datetime, overlap_usd: Decimal
 ) -> Iterator[Charge]:
-    """Of what was expected of capacity that is left now, as much as is owed all the same."""
+    """The projected charges of capacity that is released now, up to the cost that remains owed."""
     keys = {one.reservation_id for one in leaving}
     mine = sorted((c for c in charges if c.reservation_id in keys), key=lambda c: c.window.start)
     left = sum((left_usd(one, now) for one in leaving), overlap_usd)

@@ -1,4 +1,4 @@
-"""What may go wrong with a move, each with its figure. Pure."""
+"""The risks of a move, each with its figure. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import WorkloadKind
 
 SAFE_SHARE = 0.9
-"""Launches that come to be less often than this are told."""
+"""A lower success share of launches is reported as a risk."""
 PROVEN_ATTEMPTS = 3
 OLD_PRICE = timedelta(minutes=5)
-"""A price that nobody confirmed for longer is told."""
+"""A price that was not confirmed for longer is reported as a risk."""
 
 
 def find_risks(
@@ -24,7 +24,7 @@ def find_risks(
     *,
     zones_before: int = 0,
 ) -> tuple[Risk, ...]:
-    """Risks of going to ``placements``; ``zones_before``: in how many zones the workload is now."""
+    """Risks of moving to ``placements``. ``zones_before`` is the number of zones in use now."""
     found = [
         risk for p in placements if p.offer_id in offers for risk in _of_offer(p, offers[p.offer_id], now)
     ]
@@ -33,7 +33,7 @@ def find_risks(
     if serving and len(zones) == 1:
         (zone,) = zones
         before = f", now in {zones_before}" if zones_before > 1 else ""
-        found.append(Risk(RiskKind.SINGLE_ZONE, f"all of it in one zone, {' '.join(zone)}{before}"))
+        found.append(Risk(RiskKind.SINGLE_ZONE, f"all replicas in one zone, {' '.join(zone)}{before}"))
     return tuple(dict.fromkeys(found))
 
 
@@ -42,9 +42,13 @@ def _of_offer(placement: Placement, offer: Offer, now: datetime) -> Iterator[Ris
     if offer.tier is Tier.SPOT:
         rate = offer.interruptions_per_hour
         said = (
-            "at an unknown rate" if rate is None else f"about every {1 / rate:.0f} h a node" if rate else ""
+            "at an unknown rate"
+            if rate is None
+            else f"about once in {1 / rate:.0f} h per node"
+            if rate
+            else ""
         )
-        yield Risk(RiskKind.SPOT, f"{key} may be taken away {said}".rstrip())
+        yield Risk(RiskKind.SPOT, f"{key} may be interrupted {said}".rstrip())
     seller = offer.seller or offer.provider
     learned = offer.learned
     if learned is None or learned.attempts == 0:
@@ -53,7 +57,7 @@ def _of_offer(placement: Placement, offer: Offer, now: datetime) -> Iterator[Ris
         if learned.attempts < PROVEN_ATTEMPTS:
             yield Risk(RiskKind.UNPROVEN_SELLER, f"{learned.attempts} launches at {seller} so far")
         if learned.success_share < SAFE_SHARE:
-            yield Risk(RiskKind.LAUNCH, f"launches of {key} come to be {learned}")
+            yield Risk(RiskKind.LAUNCH, f"launches of {key} succeed {learned}")
     age = now - offer.observed_at
     if age > OLD_PRICE:
         yield Risk(

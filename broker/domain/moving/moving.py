@@ -1,4 +1,4 @@
-"""Make before break: when what is moved may be let go, and what holding both cost. Pure."""
+"""Make before break: when the old capacity of a move may be released, and the cost of the overlap. Pure."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ HOUR_S = Decimal(3600)
 
 
 class Holds(Protocol):
-    """Something that nodes of an offer are held by, until an end (None: until released)."""
+    """A holding of nodes of an offer."""
 
     @property
     def offer(self) -> Offer:
-        """What was ordered."""
+        """The ordered offer."""
         ...
 
     @property
     def nodes(self) -> int:
-        """How many."""
+        """Number of nodes."""
         ...
 
     @property
     def start(self) -> datetime:
-        """From when on."""
+        """Start of the holding."""
         ...
 
     @property
     def end(self) -> datetime | None:
-        """Its end as ordered."""
+        """The ordered end; None: until released."""
         ...
 
 
@@ -52,16 +52,17 @@ H = TypeVar("H", bound=Holds)
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[H]):
-    """What a move buys, what it lets go once that can be used, and what stays as it is."""
+    """A change of holdings: ``wanted`` is bought, and ``leaving`` is released once that is usable."""
 
     wanted: tuple[Intent, ...]
     leaving: tuple[H, ...]
 
 
 def find_change(held: Iterable[H], intents: Iterable[Intent]) -> Change[H]:
-    """``held`` against what is wanted; what is held as it is wanted neither leaves nor is bought again.
+    """The change from ``held`` to ``intents``. A holding that matches an intent stays.
 
-    What has begun is wanted from the first instant that anything is; the rest from its own start.
+    A holding that has begun matches an intent that starts first of all intents; any other must have the same
+    start as its intent.
     """
     wanted, leaving = list(intents), []
     begin = min((intent.start for intent in wanted), default=None)
@@ -81,7 +82,7 @@ def _is_same(intent: Intent, row: Holds, begin: datetime | None) -> bool:
 
 
 def successors_of(reservation: Reservation, rows: Iterable[Reservation]) -> tuple[Reservation, ...]:
-    """Those of the open ``rows`` that take the place of ``reservation``."""
+    """Those of the open ``rows`` that replace ``reservation``."""
     return tuple(
         row
         for row in rows
@@ -95,11 +96,11 @@ def handover(
     seen: Sequence[Reservation],
     now: datetime,
 ) -> BeginRelease | None:
-    """The end of ``reservation`` once its ``successors`` can do its work; None while they cannot.
+    """The release of ``reservation`` once its ``successors`` can take over; None before that.
 
-    ``seen``: those whose providers show all that is held of them now. Whatever was to begin by now must be
-    usable, the rest at least bought or waiting for its time; and what is in use goes only when something
-    usable stands in its place.
+    ``seen`` are successors whose providers list all of their leases now. A successor that should have started
+    must be usable; the others must at least be bought or scheduled. Capacity in use is released only if some
+    successor is usable.
     """
     if not successors or not reservation.is_open or reservation.state is ReservationState.RELEASING:
         return None
@@ -118,7 +119,7 @@ def handover(
 def overlap(
     reservation: Reservation, usable: Iterable[Reservation], now: datetime
 ) -> tuple[timedelta, Decimal]:
-    """How long ``reservation`` was held beside what it moves to, and its price for that time in USD."""
+    """How long ``reservation`` and its successors were held together, and its cost for that time in USD."""
     bought = [
         unit.ordered_at
         for row in usable
@@ -134,7 +135,7 @@ def overlap(
 
 
 class OpenRows:
-    """Open reservations as they were read at one instant, each with what belongs to it."""
+    """Open reservations as read at one instant, indexed by id, plan and replaced reservation."""
 
     def __init__(self, rows: Sequence[Reservation]) -> None:
         self._by_id = {row.reservation_id: row for row in rows}
@@ -146,22 +147,22 @@ class OpenRows:
                 self._successors[name].append(row)
 
     def find(self, reservation_id: str) -> Reservation | None:
-        """One of them; None for what is not open."""
+        """The open reservation with this id; None if there is none."""
         return self._by_id.get(reservation_id)
 
     def siblings(self, reservation: Reservation) -> tuple[Reservation, ...]:
-        """What is held with ``reservation`` or not at all; nothing where it is of no plan."""
+        """Reservations that are held together with ``reservation`` or not at all; empty without a plan."""
         if reservation.plan_id is None:
             return ()
         bundle = self._bundles.get((reservation.plan_id, reservation.replaces), ())
         return tuple(row for row in bundle if is_beside(row, reservation))
 
     def successors(self, reservation: Reservation) -> tuple[Reservation, ...]:
-        """Those that take its place."""
+        """The open reservations that replace ``reservation``."""
         return successors_of(reservation, self._successors.get(reservation.reservation_id, ()))
 
 
 def is_beside(other: Reservation, first: Reservation) -> bool:
-    """Whether both were intended for the same plan and move, so that neither is held without the other."""
+    """Whether both belong to the same plan and move, so that neither is held without the other."""
     same = (other.plan_id, other.replaces) == (first.plan_id, first.replaces)
     return same and other.reservation_id != first.reservation_id

@@ -1,8 +1,9 @@
-"""What moving work costs once: the overlap of both places, work done again, data that leaves. Pure.
+"""The one-time cost of a move: overlap of old and new capacity, lost work, and egress. Pure.
 
-Make before break: the old is held until the new is usable. That takes as long as its launches took
-(``learned``), then the rest of the cold start of a replica, then a pass of the reconciler. A run goes on from
-its last checkpoint, so what it did since is lost; its restart is in the hours that the new plan gives it.
+The old capacity is held until the new is usable (make before break). That takes as long as a launch is
+expected to take (``learned``), then the rest of a replica's cold start, then a pass of the reconciler. A run
+continues from its last checkpoint and loses the work since then. The time of its restart is part of the hours
+that the new plan gives it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Precision, Serving, Training, Workload
 
 CHECKPOINT_BYTES_PER_PARAM = 14
-"""Weights, master copy and moments of Adam in mixed precision: 2 + 4 + 4 + 4 B."""
+"""Mixed precision with Adam: weights, master copy and two moments, 2 + 4 + 4 + 4 B."""
 WEIGHT_BYTES = {
     Precision.BF16: 2,
     Precision.FP16: 2,
@@ -38,12 +39,13 @@ SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class MovingTerms:
-    """What is assumed of moving work and data.
+    """Assumptions about moving work and data.
 
-    ``egress_usd_per_gb`` by provider, ``other_egress_usd_per_gb`` for those without a figure;
-    ``between_regions_usd_per_gb`` of one provider; ``staging_gbit_s``: how fast data is copied; ``settle``:
-    until the reconciler has seen that the new is usable; ``checkpoint_every`` of runs that do not say;
-    ``resale_share``: of the price of a window's rest, what a buyer is expected to pay.
+    ``egress_usd_per_gb`` is by provider; ``other_egress_usd_per_gb`` applies to all others.
+    ``between_regions_usd_per_gb`` applies between regions of one provider. ``staging_gbit_s`` is the rate of
+    copies. ``settle`` is the time until the reconciler sees that new capacity is usable. ``checkpoint_every``
+    applies to runs that do not state it. ``resale_share`` is the expected resale price of a window as a share
+    of its remaining value.
     """
 
     egress_usd_per_gb: Mapping[str, Decimal] = field(default_factory=dict, hash=False)
@@ -75,11 +77,11 @@ class MovingTerms:
         return to_cents(self.inward_usd_per_gb(source.provider) * Decimal(str(gb)))
 
     def is_free(self, source: Place) -> bool:
-        """Whether copies from there cost nothing, wherever they go."""
+        """Whether copies from ``source`` are free to any destination."""
         return not self.outward_usd_per_gb(source.provider) and not self.inward_usd_per_gb(source.provider)
 
     def staging(self, source: Place, to: Place, gb: float) -> timedelta:
-        """How long a copy takes, in whole seconds; nothing where the data lies already."""
+        """How long a copy takes, in whole seconds; zero if the data is there already."""
         return timedelta(0) if source.is_at(to) else self.copy_time(gb)
 
     def copy_time(self, gb: float) -> timedelta:
@@ -90,7 +92,7 @@ class MovingTerms:
 def usable_at(
     placements: Sequence[Placement], offers: Mapping[str, Offer], now: datetime, terms: MovingTerms
 ) -> datetime:
-    """When all that ``placements`` begin with can be used and has been seen to be."""
+    """When the first capacity of all ``placements`` is expected to be usable and seen as such."""
     found = now
     for placement in placements:
         offer = offers.get(placement.offer_id)
@@ -105,7 +107,7 @@ def usable_at(
 
 
 def since_checkpoint(run: Training, active_since: datetime, at: datetime, terms: MovingTerms) -> timedelta:
-    """What a run has worked since its last checkpoint at ``at``."""
+    """The work of a run since its last checkpoint, at the instant ``at``."""
     minutes = run.checkpoint_every_minutes
     every = terms.checkpoint_every if minutes is None else timedelta(minutes=minutes)
     worked = max(timedelta(0), at - active_since)
@@ -113,7 +115,7 @@ def since_checkpoint(run: Training, active_since: datetime, at: datetime, terms:
 
 
 def rework_usd(lost: timedelta, placements: Sequence[Placement]) -> Decimal:
-    """What ``lost`` work costs where it is done again: its share of the new place's cost."""
+    """Cost of repeating ``lost`` work: its share of the cost of the new ``placements``."""
     hours = sum(segment.hours for placement in placements for segment in placement.segments)
     if hours <= 0:
         return ZERO
@@ -122,17 +124,17 @@ def rework_usd(lost: timedelta, placements: Sequence[Placement]) -> Decimal:
 
 
 def finished_weights_gb(model: ModelShape) -> float:
-    """The weights of a finished run as they are written (bf16), in 10⁹ bytes."""
+    """Size of a finished run's weights in bf16, in GB (10⁹ bytes)."""
     return float(model.total_params * WEIGHT_BYTES[Precision.BF16] / 1e9)
 
 
 def checkpoint_gb(model: ModelShape) -> float:
-    """What a run goes on from, in 10⁹ bytes."""
+    """Size of a training checkpoint, in GB (10⁹ bytes)."""
     return model.total_params * CHECKPOINT_BYTES_PER_PARAM / 1e9
 
 
 def leaving_gb(workload: Workload, precision: Precision) -> float:
-    """What of a workload's own must be copied to another place, in 10⁹ bytes."""
+    """Size of a workload's own data that a move must copy, in GB (10⁹ bytes)."""
     params = workload.model.total_params
     if isinstance(workload, Serving):
         return float(params * WEIGHT_BYTES[precision] / 1e9)
@@ -142,9 +144,10 @@ def leaving_gb(workload: Workload, precision: Precision) -> float:
 def egress_usd(
     workload: Workload, held: Sequence[HeldCapacity], placements: Sequence[Placement], terms: MovingTerms
 ) -> Decimal:
-    """Copies to providers where nothing of the workload is yet, from the dearest that it is at.
+    """Egress cost in USD of copies to providers at which the workload holds nothing yet.
 
-    A run's data set is staged again at each new provider, from where it lies.
+    The most expensive of its current providers is assumed as the source. A run's data set is copied again to
+    each new provider from its own location.
     """
     here = {one.offer.provider for one in held}
     new = {p.provider: p.precision for p in placements if p.provider not in here}

@@ -1,4 +1,4 @@
-"""What of a request may still be decided, given what its plan holds already. Pure."""
+"""The remaining request: the part of a request that can still be planned again. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NO_SPOT = (Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW)
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """``request``: what may still be placed otherwise, with the work that is left of it.
+    """``request`` has the workloads that may still be placed elsewhere, with their remaining work.
 
-    ``fixed``: workloads that stay whatever happens, with the last end of what they hold (None: unknown):
-    runs that may not be interrupted, what is on windows that are bought, and runs that are over.
+    ``fixed`` are workloads that stay, with the end of their holdings (None: unknown): runs that must not be
+    interrupted, workloads on bought windows, and runs that are over.
     """
 
     request: PlanRequest
@@ -38,10 +38,10 @@ def remaining(
     terms: MovingTerms,
     off_spot: frozenset[str] = frozenset(),
 ) -> Remaining:
-    """``request`` from ``now`` on, without what is fixed and without its money.
+    """``request`` without fixed workloads, and with its budget reduced by their planned cost.
 
-    A run in progress asks for its work since its last checkpoint; a service that waits for a fixed run starts
-    at the end of what that holds. ``off_spot``: runs that must not be on spot any more.
+    A run in progress needs the work that is left after its last checkpoint. A service that waits for a fixed
+    run starts at the end of that run's holdings. ``off_spot`` are runs that must no longer use spot capacity.
     """
     by_name: dict[str, list[HeldCapacity]] = {}
     for one in held:
@@ -65,7 +65,7 @@ def remaining(
 def _over_at(
     workload: Workload, plan: Plan, held: Mapping[str, list[HeldCapacity]], now: datetime
 ) -> datetime | None:
-    """When a run ended that holds nothing any more; None for services and for what is not over."""
+    """When a run without holdings ended by plan; None for services, and if it is not over."""
     ends = [segment.end for p in plan.placements_of(workload.name) for segment in p.segments]
     if isinstance(workload, Serving) or workload.name in held or not ends or max(ends) > now:
         return None
@@ -73,7 +73,7 @@ def _over_at(
 
 
 def is_fixed(workload: Workload, held: Iterable[HeldCapacity], now: datetime) -> bool:
-    """Whether it must stay: on a window that is bought, or at work and not to be interrupted."""
+    """Whether the workload must stay: it is on a bought window, or it runs and must not be interrupted."""
     rows = tuple(held)
     if any(one.is_bought and one.offer.window is not None for one in rows):
         return True
@@ -81,12 +81,12 @@ def is_fixed(workload: Workload, held: Iterable[HeldCapacity], now: datetime) ->
 
 
 def may_be_interrupted(workload: Workload) -> bool:
-    """Services may change places, replica by replica; runs only where their team says so."""
+    """Whether the workload may move while it runs: every service, and runs that are interruptible."""
     return isinstance(workload, Serving) or (isinstance(workload, Training) and workload.interruptible)
 
 
 def hours_done(run: Training, held: Iterable[HeldCapacity], at: datetime, terms: MovingTerms) -> float:
-    """Hours of work on what is held now that are safe at ``at``: up to the last checkpoint."""
+    """Hours of work on the current holdings up to the last checkpoint before ``at``."""
     began = [one.active_since for one in held if one.is_bought and one.active_since is not None]
     if not began or at <= min(began):
         return 0.0
@@ -95,7 +95,7 @@ def hours_done(run: Training, held: Iterable[HeldCapacity], at: datetime, terms:
 
 
 def tokens_of(run: Training, placement: Placement) -> float:
-    """What ``placement`` was planned to train of the run: all of it, or what a move had left."""
+    """The tokens that ``placement`` was planned to train: all of the run, or the rest after a move."""
     value = placement.estimate.value
     rate = value.get("tokens_per_s", 0.0) * value.get("goodput", 0.0)
     if rate <= 0 or "hours" not in value:
@@ -129,7 +129,7 @@ def _left_of(
 
 
 def _data_now(run: Training, held: Iterable[HeldCapacity]) -> Dataset | None:
-    """A data set lies where the run was bought a place: it was copied there."""
+    """The data set at its current location: where the run holds capacity, since it was copied there."""
     here = [one.offer for one in held if one.is_bought]
     if run.dataset is None or not here:
         return run.dataset
@@ -139,7 +139,7 @@ def _data_now(run: Training, held: Iterable[HeldCapacity]) -> Dataset | None:
 def _unchained(
     workload: Workload, fixed: Mapping[str, datetime | None], request: PlanRequest, plan: Plan
 ) -> Workload:
-    """A service that waits for a fixed run starts at its end, with the weights that lie where that is."""
+    """``workload`` without its wait for a fixed run: it starts at the run's end, with the run's weights."""
     if not isinstance(workload, Serving) or workload.starts_after is None:
         return workload
     if workload.starts_after not in fixed:
@@ -151,9 +151,9 @@ def _unchained(
 
 
 def held_as_planned(plan: Plan, offers: Mapping[str, Offer], now: datetime) -> tuple[HeldCapacity, ...]:
-    """What ``plan`` holds at ``now`` when all went as planned: for replaying the past, without reservations.
+    """The holdings of ``plan`` at ``now`` if everything went as planned, for replays without reservations.
 
-    ``offers``: those of the plan as they were ordered. Windows are bought ahead, the rest at its start.
+    ``offers`` are those of the plan as ordered. Windows are bought in advance, other capacity at its start.
     """
     return tuple(
         HeldCapacity(

@@ -1,4 +1,4 @@
-"""A re-optimization: a new look at a plan, the moves that it proposes, and what came of them."""
+"""A re-optimization of a plan: its proposal, its moves, and their outcome."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from broker.domain.planning.reoptimize_policy import ReoptimizeMode
 
 
 class ProposalState(StrEnum):
-    """Where a look stands.
+    """State of a re-optimization.
 
-    ``unchanged``: nothing better was found by all of its counted work; ``unfinished``: a guard cut it off
-    before, and it is tried again with more time;
-    ``rejected``: better, but under the threshold, or somebody said
-    no; ``proposed``: waits for a word; ``accepted``: its moves are under way; ``applied``, ``partly``: all or
-    some of them came to be; ``lapsed``: its time was over, or the market moved on; ``failed``: the look
-    itself, or every move.
+    ``unchanged``: the complete search found nothing better. ``unfinished``: the search was stopped by its
+    time limit, and it is tried again with more time. ``rejected``: the saving is below the threshold, or a
+    person rejected it. ``proposed``: it waits for a decision. ``accepted``: its moves are under way.
+    ``applied``, ``partly``: all or some of its moves are done. ``lapsed``: it expired, or the market changed.
+    ``failed``: the search failed, or every move did.
     """
 
     PROPOSED = "proposed"
@@ -34,12 +33,12 @@ class ProposalState(StrEnum):
 
 
 OPEN_PROPOSALS = frozenset({ProposalState.PROPOSED, ProposalState.ACCEPTED})
-"""What somebody, or a later pass, still has to act on."""
+"""States in which a person or a later pass still has to act."""
 MOVED = frozenset({ProposalState.ACCEPTED, ProposalState.APPLIED, ProposalState.PARTLY})
 
 
 class MoveState(StrEnum):
-    """Where one move stands: ``moving`` while both old and new are held."""
+    """State of one move; ``moving`` while both the old and the new capacity are held."""
 
     PROPOSED = "proposed"
     MOVING = "moving"
@@ -48,7 +47,7 @@ class MoveState(StrEnum):
 
 
 class RiskKind(StrEnum):
-    """What may go wrong with a move."""
+    """Kind of a move's risk."""
 
     SPOT = "spot"
     UNPROVEN_SELLER = "unproven_seller"
@@ -59,7 +58,7 @@ class RiskKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """One thing that may go wrong, in words that carry its figure."""
+    """One risk of a move, as text with its figure."""
 
     kind: RiskKind
     text: str
@@ -67,7 +66,7 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class PriceMove:
-    """An offer's price per node-hour when the plan was made and now; None: not on sale."""
+    """An offer's price in USD per node-hour when the plan was made and now; None: not on sale."""
 
     offer_id: str
     before_usd: Decimal | None
@@ -75,17 +74,17 @@ class PriceMove:
 
     @property
     def moved(self) -> bool:
-        """Whether it changed."""
+        """Whether the price changed."""
         return self.before_usd != self.after_usd
 
 
 @dataclass(frozen=True, slots=True)
 class MovingCost:
-    """What a move costs once, in USD.
+    """The one-time cost of a move, in USD.
 
-    ``overlap_usd``: the old is held until the new is usable (below zero: what a buyer pays for the rest).
-    ``rework_usd``: work since the last checkpoint, done again. ``egress_usd``: weights, checkpoint and data
-    leaving their provider.
+    ``overlap_usd`` is the cost of holding the old capacity until the new is usable; an expected resale of the
+    old makes it negative. ``rework_usd`` is the cost of repeating work since the last checkpoint.
+    ``egress_usd`` is for copying weights, checkpoint and data.
     """
 
     overlap_usd: Decimal = ZERO
@@ -94,17 +93,17 @@ class MovingCost:
 
     @property
     def total_usd(self) -> Decimal:
-        """All of it."""
+        """The sum of the three parts."""
         return self.overlap_usd + self.rework_usd + self.egress_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One workload that goes elsewhere.
+    """A move of one workload.
 
-    ``stay_usd``: what staying costs from now on (None: it cannot stay); ``saving_usd``: that, less what the
-    new place costs, lateness on both sides; ``cost``: what moving costs once. ``leaves``: the reservations
-    that go when the new is usable.
+    ``stay_usd`` is the cost of staying from now on (None: it cannot stay). ``saving_usd`` is that minus the
+    cost at the new place; both include lateness. ``cost`` is the one-time cost of the move. ``leaves`` are
+    the reservations that are released once the new capacity is usable.
     """
 
     workload: str
@@ -122,18 +121,18 @@ class Move:
 
     @property
     def net_usd(self) -> Decimal:
-        """What is left of the saving once the move is paid."""
+        """The saving minus the one-time cost of the move."""
         return self.saving_usd - self.cost.total_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Reoptimization:
-    """One look at one plan, and its proposal where there is one.
+    """One re-optimization of one plan, and its proposal if there is one.
 
-    ``before_usd``: what the plan costs from now on (None when it can no longer be had as it is);
-    ``after_usd``: the same with the moves, what moving costs apart; ``new_plan_id`` names the plan with
-    them when one was stored. ``mode``: whether it acts by itself; ``lapses_at``: until when it stands.
-    ``guard_s``: the seconds of the wall within which it was not finished; None where it was.
+    ``before_usd`` is the plan's cost from now on (None: it can no longer be kept as it is); ``after_usd`` is
+    the cost with the moves, without their one-time cost. ``new_plan_id`` names the plan with the moves, if
+    one was stored. ``mode`` says whether it needs a decision, and ``lapses_at`` when it expires. ``guard_s``
+    is the time limit in seconds within which the search did not finish; None if it finished.
     """
 
     reoptimization_id: str
@@ -156,27 +155,27 @@ class Reoptimization:
 
     @property
     def saving_usd(self) -> Decimal | None:
-        """What the new plan saves against the old one, before what moving costs."""
+        """The saving of the new plan, without the one-time cost of its moves."""
         if self.before_usd is None or self.after_usd is None:
             return None
         return self.before_usd - self.after_usd
 
     @property
     def cost_usd(self) -> Decimal:
-        """What all moves cost once."""
+        """The one-time cost of all moves."""
         return sum((move.cost.total_usd for move in self.moves), ZERO)
 
     @property
     def net_usd(self) -> Decimal | None:
-        """What is left of the saving once the moves are paid."""
+        """The saving minus the one-time cost of all moves."""
         return None if self.saving_usd is None else self.saving_usd - self.cost_usd
 
     @property
     def is_open(self) -> bool:
-        """Whether it waits for a word, or its moves for their end."""
+        """Whether it waits for a decision, or its moves are under way."""
         return self.state in OPEN_PROPOSALS
 
     def with_move(self, move: Move) -> Reoptimization:
-        """The same with the move of that workload replaced."""
+        """The re-optimization with the move of that workload replaced."""
         moves = tuple(move if old.workload == move.workload else old for old in self.moves)
         return replace(self, moves=moves)

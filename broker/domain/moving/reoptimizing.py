@@ -1,19 +1,21 @@
-"""Which moves a new plan is worth: the pure core of looking again. No clock, store, network or solver.
+"""Decides which moves of a new plan are worth making. Pure: no clock, store, network or solver.
 
-How to call it, from the service and from a replay of the past alike:
+The service and a replay of the past call it in the same way:
 
-1. ``held``: what is held or waits for its time (``staying.held_of`` of each reservation; without reservations
+1. ``held`` are current and future holdings (``staying.held_of`` of each reservation; without reservations
    ``remaining.held_as_planned(plan, offers_as_ordered, now)``).
-2. ``left = remaining.remaining(request, plan, held, now, terms)``; nothing to do when it has no workloads.
-3. ``steer = weighing.leaving_usd(situation, terms)``, and plan again from the plan in force with it: a
-   ``ReplanCall`` over ``left.request`` and ``own_stock.with_own(offers, held)``.
-4. ``decision, more = decide_beside(situation, new, rules, terms, frozen)``: the moves that pay, and what to
-   freeze in another plan (None: no other is needed), as what stays frees nothing; at most ``MOST_PLANS``.
+2. ``left = remaining.remaining(request, plan, held, now, terms)``. If it has no workloads, nothing is to do.
+3. ``steer = weighing.leaving_usd(situation, terms)`` is the cost of leaving for the next search. Plan again
+   from the plan in force: a ``ReplanCall`` over ``left.request`` and ``own_stock.with_own(offers, held)``.
+4. ``decision, more = decide_beside(situation, new, rules, terms, frozen)`` are the moves that pay, and the
+   workloads to freeze in another plan (None: no other is needed). Another plan is needed since a workload
+   that stays does not free its stock. At most ``MOST_PLANS`` plans are made.
 5. ``merging.merged(plan, new, decision.moved, request)`` is the plan in force from then on.
 
-Money of a move, all from now on to the end of the plan: *staying* is what only staying costs (sunk money is
-on neither side, ``staying``); *saving* = staying − the new place; *cost* = overlap + rework + egress
-(``moving_costs``); *net* = saving − cost. A workload and what waits for it move together or not at all.
+All amounts of a move are from now to the end of the plan. *Staying* is the future cost of staying, without
+sunk cost (``staying``). *Saving* = staying − cost at the new place. *Cost* = overlap + rework + egress
+(``moving_costs``). *Net* = saving − cost. A run and the services that wait for it move together or not at
+all.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ MOST_PLANS = 3
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``moves`` pay; ``declined`` do not, each with its reason. ``left_out``: what the new plan lost.
+    """``moves`` are worth making; ``declined`` are not, each with its reason.
 
-    ``before_usd``: what everything that may change costs from now on (None: it cannot stay);
-    ``after_usd``: the same with ``moves``.
+    ``left_out`` are workloads of the old plan that the new plan does not place. ``before_usd`` is the cost
+    from now on of all workloads that may move (None: some of them cannot stay); ``after_usd`` is their cost
+    with ``moves``.
     """
 
     moves: tuple[Move, ...]
@@ -57,14 +60,14 @@ class Decision:
 
     @property
     def held_back(self) -> frozenset[str]:
-        """Names of those that the new plan places elsewhere and that stay."""
+        """Names of the workloads that the new plan would move but that stay."""
         return frozenset(move.workload for move in self.declined)
 
 
 def decide_moves(
     situation: MoveContext, new: Plan, rules: Mapping[str, MoveRules], terms: MovingTerms
 ) -> Decision:
-    """Which workloads go where ``new`` places them. ``rules`` by workload; without any the defaults stand."""
+    """Which workloads move to where ``new`` places them. ``rules`` are by workload, else the defaults."""
     counted = [count(situation, new, workload, terms) for workload in situation.request.workloads]
     moves: list[Move] = []
     declined: list[Move] = []
@@ -91,7 +94,10 @@ def decide_beside(
     terms: MovingTerms,
     frozen: frozenset[str],
 ) -> tuple[Decision, frozenset[str] | None]:
-    """``decide_moves`` where ``frozen`` stays; and what another plan should freeze (None: none)."""
+    """``decide_moves`` with the workloads ``frozen`` in place, and the workloads to freeze in another plan.
+
+    The second part is None if no other plan is needed.
+    """
     kept = {
         name: replace(rule, mode=ReoptimizeMode.NEVER) if name in frozen else rule
         for name, rule in rules.items()
@@ -102,7 +108,7 @@ def decide_beside(
 
 
 def _parties(request: PlanRequest, counted: Sequence[Counted]) -> list[list[Counted]]:
-    """What moves together: a run with the services that wait for it, or one workload."""
+    """Groups that move together: a run with the services that wait for it, or a single workload."""
     by_name = {one.workload.name: one for one in counted}
     waiting = {s.name for w in request.workloads for s in request.followers(w.name) if w.name in by_name}
     return [
@@ -113,13 +119,13 @@ def _parties(request: PlanRequest, counted: Sequence[Counted]) -> list[list[Coun
 
 
 def _objection(situation: MoveContext, changed: Sequence[Counted], rules: Mapping[str, MoveRules]) -> str:
-    """Why a party that would change stays as it is; empty: nothing speaks against it."""
+    """The reason why a group stays as it is; empty if it moves."""
     for one in changed:
         name = one.workload.name
         if rules.get(name, MoveRules()).mode is ReoptimizeMode.NEVER:
             return f"the policy of {name} is never to move it"
         if is_fixed(one.workload, situation.held_by(name), situation.now):
-            return f"{name} is at work and may not be interrupted"
+            return f"{name} is running and must not be interrupted"
     if any(one.stay is None for one in changed):
         return ""
     net = to_cents(sum((one.move.net_usd for one in changed if one.move is not None), ZERO))
@@ -129,11 +135,11 @@ def _objection(situation: MoveContext, changed: Sequence[Counted], rules: Mappin
     if resting:
         return resting
     needed = needed_usd(changed, rules)
-    return f"saves {usd_words(net)}, a move needs {usd_words(needed)}" if net < needed else ""
+    return f"saves {usd_words(net)}, but a move must save {usd_words(needed)}" if net < needed else ""
 
 
 def _cooldown(situation: MoveContext, changed: Sequence[Counted], rules: Mapping[str, MoveRules]) -> str:
-    """The pause after a move, for whoever of a party is in one; empty where nobody is."""
+    """The cooldown that a workload of the group is in, as text; empty if none is in one."""
     for one in changed:
         name = one.workload.name
         last = max((past.at for past in situation.past if past.workload == name), default=None)
@@ -146,28 +152,28 @@ def _cooldown(situation: MoveContext, changed: Sequence[Counted], rules: Mapping
 
 
 def _at(instant: datetime, other: datetime) -> str:
-    """``09:12 UTC``, with its day where ``other`` is of another day."""
+    """``09:12 UTC``, with the date if ``other`` is on another day."""
     day = "" if instant.date() == other.date() else f"{instant.day} {instant:%b} "
     return f"{day}{instant:%H:%M} UTC"
 
 
 def needed_usd(changed: Sequence[Counted], rules: Mapping[str, MoveRules]) -> Decimal:
-    """What a move must save, all paid."""
+    """The net saving in USD that a move must reach."""
     stay = sum((one.stay or ZERO for one in changed), ZERO)
     each = [rules.get(one.workload.name, MoveRules()) for one in changed]
     return to_cents(max(max(r.min_saving_usd, stay * r.min_saving_share) for r in each))
 
 
 def _left_out(situation: MoveContext, new: Plan) -> tuple[str, ...]:
-    """What stands now and ``new`` does not place."""
+    """Workloads that the current plan places and ``new`` does not."""
     stood = {p.workload for p in situation.plan.placements}
     return tuple(sorted({unplaced.workload for unplaced in new.unplaced} & stood))
 
 
 def is_touched(plan: Plan, changes: Iterable[OfferChange]) -> bool:
-    """Whether changes of the market call for a new look at ``plan``.
+    """Whether market changes are a reason to re-optimize ``plan``.
 
-    Any change of an offer that it uses; elsewhere what may be better now: new offers and price drops.
+    Reasons are any change of an offer that it uses, and new offers and price drops of all others.
     """
     used = {placement.offer_id for placement in plan.placements}
     return any(change.offer_id in used or _is_chance(change) for change in changes)

@@ -1,7 +1,7 @@
-"""What was bought while a history was replayed, and its bill. Pure.
+"""The purchases of a replayed history, and their bill. Pure.
 
-What is on demand, committed or a window keeps the price at which it was ordered, as reservations do. Spot
-floats: each stretch of a holding is billed at the price in force.
+On-demand and committed capacity and windows keep the price of their order, as reservations do. Spot capacity
+is billed at the price in force at each time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ SECOND = timedelta(seconds=1)
 
 @dataclass
 class Purchase:
-    """Nodes that were bought. ``prices``: of spot, from when on it cost what; ``left_at`` None: not left."""
+    """Bought nodes. ``prices`` has (time, price) for each price change of spot capacity.
+
+    ``left_at`` is None if the capacity was not released.
+    """
 
     held: HeldCapacity
     prices: list[tuple[datetime, Decimal]]
@@ -31,20 +34,20 @@ class Purchase:
 
     @property
     def end(self) -> datetime:
-        """When it is not held any more."""
+        """The end of the holding: its release or its ordered end."""
         return self.held.end if self.left_at is None else min(self.left_at, self.held.end)
 
     @property
     def floats(self) -> bool:
-        """Whether it is billed at the price of the hour."""
+        """Whether it is spot capacity, billed at the price in force."""
         return self.held.offer.tier is Tier.SPOT
 
     def is_held(self, now: datetime) -> bool:
-        """Whether it stays beyond ``now``, or waits for its time, and nobody let it go."""
+        """Whether it is held or still to come after ``now``, and was not released."""
         return self.left_at is None and self.held.end > now
 
     def bill_usd(self) -> Decimal:
-        """What it costs, exact."""
+        """The exact bill in USD."""
         if self.floats:
             return self._floating_usd()
         return kept_usd(self.held) if self.left_at is None else left_usd(self.held, self.left_at)
@@ -63,14 +66,14 @@ class Purchase:
 
 @dataclass
 class Ledger:
-    """Everything bought and everything that is to be bought later, by a number of its own."""
+    """All purchases, and intents that are to be bought later, by number."""
 
     purchases: dict[str, Purchase] = field(default_factory=dict)
     pending: dict[str, Intent] = field(default_factory=dict)
     numbered: int = 0
 
     def take(self, intents: Iterable[Intent], now: datetime) -> None:
-        """Buys what is bought at once, and remembers the rest for its time."""
+        """Buys intents that are due, and keeps the others until their time."""
         for intent in intents:
             if bought_later(intent.offer, intent.start, now):
                 self.pending[self._number("p")] = intent
@@ -78,7 +81,7 @@ class Ledger:
                 self.buy(intent, intent.offer, now)
 
     def buy(self, intent: Intent, offer: Offer, now: datetime) -> None:
-        """Buys an intent of ``offer`` at its price of ``now``."""
+        """Buys an intent from ``offer`` at its current price."""
         assert intent.end is not None
         assert intent.workload is not None
         start = intent.start if offer.window is not None else max(intent.start, now)
@@ -95,12 +98,12 @@ class Ledger:
         self.purchases[number] = Purchase(held, [(start, offer.price_usd_per_node_hour)])
 
     def due(self, until: datetime) -> list[tuple[str, Intent]]:
-        """What is to be bought before ``until``, the first first."""
+        """Intents that are to be bought before ``until``, earliest first."""
         rows = [(key, intent) for key, intent in self.pending.items() if intent.start < until]
         return sorted(rows, key=lambda row: (row[1].start, row[0]))
 
     def float_to(self, market: Mapping[str, Offer], now: datetime) -> dict[str, HeldCapacity]:
-        """Follows the prices of what floats; by number, spot capacity that is taken away now."""
+        """Updates spot prices; returns by number the spot capacity that is interrupted now."""
         lost = {}
         for number, purchase in self.purchases.items():
             if not (purchase.floats and purchase.is_held(now)):
@@ -113,7 +116,7 @@ class Ledger:
         return lost
 
     def nodes_of(self, offer_id: str, at: datetime) -> int:
-        """How many nodes of an offer are held at an instant."""
+        """Number of nodes of an offer that are held at an instant."""
         return sum(
             p.held.nodes
             for p in self.purchases.values()
@@ -121,7 +124,7 @@ class Ledger:
         )
 
     def held(self, now: datetime, market: Mapping[str, Offer]) -> tuple[HeldCapacity, ...]:
-        """What is held or waits for its time; what floats at the price of ``now``."""
+        """Current and future holdings; spot capacity at its current price."""
         bought = [
             replace(purchase.held, offer=market.get(purchase.held.offer.offer_id, purchase.held.offer))
             if purchase.floats
@@ -138,12 +141,12 @@ class Ledger:
         return (*usable, *waiting)
 
     def leave(self, number: str, at: datetime) -> None:
-        """Lets something go ``at`` an instant; what was not bought yet never is."""
+        """Releases a purchase ``at`` an instant, or drops an intent that was not bought yet."""
         if self.pending.pop(number, None) is None:
             self.purchases[number].left_at = at
 
     def total_usd(self) -> Decimal:
-        """The whole bill, in cents."""
+        """The total bill in USD, in whole cents."""
         return to_cents(sum((purchase.bill_usd() for purchase in self.purchases.values()), ZERO))
 
     def _number(self, kind: str) -> str:

@@ -1,4 +1,4 @@
-"""What a plan saves against simpler strategies that could have run."""
+"""Savings of plans compared with simpler strategies (baselines)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.domain.planning.workload import PlanRequest
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """One strategy over ``plans`` plans of which it could run. ``plan_usd``: what those plans cost."""
+    """One baseline over the ``plans`` plans for which it could run; ``plan_usd`` is their cost."""
 
     name: str
     plans: int
@@ -23,18 +23,18 @@ class Saving:
 
     @property
     def saved_usd(self) -> Decimal:
-        """What the plans save against it (below zero: it would have been cheaper)."""
+        """The saving of the plans; negative if the baseline would have been cheaper."""
         return self.baseline_usd - self.plan_usd
 
     @property
     def saved_share(self) -> float:
-        """The saving over what the strategy would have cost."""
+        """The saving as a share of the baseline's cost."""
         return float(self.saved_usd / self.baseline_usd) if self.baseline_usd else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """A strategy that could not run for a plan, and why; it is no saving."""
+    """A baseline that could not run for a plan, and the reason; it does not count as a saving."""
 
     name: str
     plan_id: str
@@ -43,16 +43,16 @@ class NotRun:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Savings by strategy, and the strategies that could not run."""
+    """Savings by baseline, and the baselines that could not run."""
 
     savings: tuple[Saving, ...]
     not_run: tuple[NotRun, ...]
 
 
 def savings_of(plans: Iterable[tuple[Plan, PlanRequest]]) -> Savings:
-    """Sums over ``plans``. Baselines count lateness and delay, so the plans' own do too.
+    """Savings over ``plans``. Costs include lateness and delay on both sides.
 
-    What plans leave out does not count, as a baseline places what its plan does.
+    Penalties for unplaced workloads are excluded, because a baseline places the same workloads as its plan.
     """
     costs: defaultdict[str, list[tuple[Decimal, Decimal]]] = defaultdict(list)
     not_run = []

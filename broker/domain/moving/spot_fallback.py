@@ -1,4 +1,4 @@
-"""Which running work must leave spot to meet its deadline. Pure."""
+"""Which runs must leave spot capacity to meet their deadline. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from broker.domain.moving.remaining import hours_done
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Training
 
-BEHIND = "it is behind the line to its deadline, and spot may be taken away"
+BEHIND = "it is behind schedule for its deadline, and spot capacity may be interrupted"
 
 
 def behind_on_spot(
     request: PlanRequest, plan: Plan, held: Iterable[HeldCapacity], now: datetime, terms: MovingTerms
 ) -> dict[str, str]:
-    """Runs on spot that may not stay there, with the reason (``spot.may_stay_on_spot``)."""
+    """Runs that must leave spot capacity by ``spot.may_stay_on_spot``, each with the reason."""
     rows = tuple(held)
     found = {}
     for workload in request.workloads:

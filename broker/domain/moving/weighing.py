@@ -1,7 +1,7 @@
-"""Both sides of a move in real money: what staying costs a workload from now on, and what going does. Pure.
+"""Cost-benefit of a move: the future cost of staying against the future cost at the new place. Pure.
 
-Sunk money is on neither side (``staying``); lateness and delay are on both.
-What only moving costs is kept apart.
+Sunk cost is on neither side (``staying``); lateness and delay are on both. The one-time cost of the move is
+separate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATIENCE = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class PastMove:
-    """A move that was made: until its cooldown is over the workload is not moved again."""
+    """An earlier move of a workload, after which its cooldown runs."""
 
     workload: str
     at: datetime
@@ -40,11 +40,11 @@ class PastMove:
 
 @dataclass(frozen=True, slots=True)
 class MoveContext:
-    """What a decision looks at.
+    """The inputs of a decision.
 
-    ``request``: what may still change (``Remaining.request``). ``plan``: the one in force. ``offers``: on
-    sale now, by id, at today's prices; ``prices_then``: USD per node-hour when the plan was made.
-    ``must_leave``: workloads that cannot stay, with the reason.
+    ``request`` has the workloads that may move (``Remaining.request``); ``plan`` is in force. ``offers`` are
+    those on sale now, by id; ``prices_then`` are prices when the plan was made, in USD per node-hour.
+    ``must_leave`` are workloads that cannot stay, with the reason.
     """
 
     request: PlanRequest
@@ -57,17 +57,20 @@ class MoveContext:
     must_leave: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def held_by(self, workload: str) -> tuple[HeldCapacity, ...]:
-        """What one workload holds or waits for, as far as it is not over."""
+        """Current and future holdings of one workload."""
         return tuple(one for one in self.held if one.workload == workload and one.end > self.now)
 
     def stays_at(self, held: HeldCapacity) -> Decimal | None:
-        """What keeping ``held`` costs from now on; None when it is not bought and no longer on sale."""
+        """Future cost of keeping ``held`` in USD; None if it is not bought and no longer on sale."""
         return stay_usd(held, self.now, self.offers.get(held.offer.offer_id))
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Both sides of one workload in USD; ``stay`` None: it cannot; ``move`` None: nothing changes."""
+    """Future costs of one workload in USD: if it stays (None: it cannot), and as the new plan places it.
+
+    ``move`` is None if nothing changes.
+    """
 
     workload: Workload
     stay: Decimal | None
@@ -76,7 +79,7 @@ class Counted:
 
 
 def count(situation: MoveContext, new: Plan, workload: Workload, terms: MovingTerms) -> Counted:
-    """What staying costs ``workload``, and going where ``new`` places it."""
+    """The future cost of ``workload`` if it stays, and if it goes where ``new`` places it."""
     name, held = workload.name, situation.held_by(workload.name)
     placed, old = new.placements_of(name), situation.plan.placements_of(name)
     stay = _stay(situation, workload, held, old)
@@ -100,10 +103,10 @@ def _keeps_its_place(situation: MoveContext, new: Plan, name: str) -> bool:
 
 
 def _delays_usd(situation: MoveContext, new: Plan, workload: Workload) -> tuple[Decimal, Decimal]:
-    """What delay costs more when staying, and when going: that of the workload, if it waits for a run.
+    """The additional cost of delay if the workload stays, and if it goes.
 
-    Services that wait for a run and keep their place have no move of their own: the run counts what their
-    delay costs beyond the hours that are then not held.
+    For a service it is the cost of its own wait. Services that wait for a run and keep their place have no
+    move of their own, so the run counts their cost of delay, minus the cost of the hours not held.
     """
     if isinstance(workload, Serving):
         later = _later_usd(situation.plan, new, workload, ZERO)
@@ -133,10 +136,10 @@ def _average_usd_per_hour(situation: MoveContext, service: Serving) -> Decimal:
 
 
 def leaving_usd(situation: MoveContext, terms: MovingTerms) -> dict[str, Decimal]:
-    """By workload, what makes a search over today's prices count as ``count`` does.
+    """The cost of leaving by workload, which makes a search at today's prices agree with ``count``.
 
-    A search prices what is held as if it were bought today, so this is the part of that which is sunk or was
-    bought cheaper, and what the handover costs.
+    A search prices held capacity as if it were bought today. The cost of leaving is the part of that price
+    that is sunk or was bought at a lower price, plus the cost of the handover.
     """
     found: dict[str, Decimal] = {}
     until = situation.now + terms.settle + GUESS.wait_hours * HOUR
@@ -173,9 +176,9 @@ def _stay(
 
 
 def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime) -> Decimal | None:
-    """What the rest of a placement that nothing is held of costs at today's prices; None: not on sale.
+    """Cost of the rest of a placement without holdings, at today's prices; None if it is not on sale.
 
-    A run that has not begun is still ahead as a whole; of a fleet, what is left after ``now``.
+    A run is priced as a whole, since it has not begun; a fleet only after ``now``.
     """
     offer = offers.get(placement.offer_id)
     most = max((segment.nodes for segment in placement.segments), default=placement.nodes)
@@ -196,7 +199,7 @@ def _has_stock(offer: Offer, nodes: int) -> bool:
 def _going(
     situation: MoveContext, new: Plan, held: Sequence[HeldCapacity], placed: tuple[Placement, ...]
 ) -> tuple[tuple[HeldCapacity, ...], Decimal]:
-    """What is left when ``placed`` takes its place, and what all of it costs from now on."""
+    """The holdings that are released if ``placed`` takes over, and the future cost after that."""
     if not held:
         return (), sum((p.cost_usd for p in placed), ZERO)
     part = replace(new, placements=placed)
@@ -212,7 +215,7 @@ def _cost_usd(intent: Intent) -> Decimal:
 
 
 def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
-    """What a run that is ``placements`` pays for lateness."""
+    """Cost of lateness in USD of a run with ``placements``."""
     if not isinstance(workload, Training) or workload.late_usd_per_hour is None or not placements:
         return ZERO
     ends = (
@@ -224,7 +227,7 @@ def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
 
 
 def _shape(placements: Iterable[Placement]) -> dict[str, int]:
-    """The most nodes of each offer at once."""
+    """The peak number of nodes by offer."""
     return _peaks((p.offer_id, segment) for p in placements for segment in p.segments)
 
 
@@ -285,7 +288,7 @@ def _cost(
     leaving: Sequence[HeldCapacity],
     terms: MovingTerms,
 ) -> tuple[MovingCost, Decimal]:
-    """What moving costs once; and of it the rework, which is in the new place's cost already."""
+    """The one-time cost of the move, and its rework, which the cost at the new place already includes."""
     now, held = situation.now, situation.held_by(workload.name)
     until = usable_at(placed, situation.offers, now, terms)
     overlap = sum((overlap_usd(one, now, until, terms.resale_share) for one in leaving), ZERO)
@@ -307,7 +310,7 @@ def price_move(offer_id: str, situation: MoveContext) -> PriceMove:
 def _as_ordered_usd(
     situation: MoveContext, workload: Workload, held: Sequence[HeldCapacity], old: Sequence[Placement]
 ) -> Decimal:
-    """What the rest of a workload that cannot stay was to cost: as it was ordered, else as it was planned."""
+    """The cost that the rest of a workload would have had, as ordered, else as planned."""
     late = late_usd(workload, old)
     if held:
         return late + to_cents(sum((stay_usd(one, situation.now, one.offer) or ZERO for one in held), ZERO))

@@ -1,7 +1,7 @@
-"""When what is gone ended: the provider's own word, else the last that is known of it. Pure.
+"""When a lease that is gone ended: the provider's own time, else the best estimate. Pure.
 
-Nobody watches a lease all the time, least of all a broker that was dead; but what is billed by the second
-is billed until it ended, not until somebody noticed.
+The broker may notice the end of a lease late, for example after a restart. The lease is billed until it
+ended, not until that was noticed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def end_times(
     leases: Sequence[Lease],
     missed: Mapping[int, datetime],
 ) -> Mapping[int, datetime]:
-    """When each of the units that are gone ended; one of which nothing is known has no entry.
+    """When each of the gone units ended, by ordinal. A unit has no entry if nothing is known.
 
-    ``missed``: when each was first not shown any more. In this order: what its seller says; when its end was
-    asked for, or when it was last shown running, whichever is later; when it was first missed. What its
-    seller alone can end was not ended by our asking, so it counts until it was missed.
+    The first of these that is known applies: the time that the provider states; the later one of the release
+    request and the last time it was seen running; and the time when it was first missing (``missed``). For a
+    window that cannot be ended early only the first and the last of these apply.
     """
     shown = {lease.reference: lease.ended_at for lease in leases}
     found = {}
@@ -42,7 +42,7 @@ def _last_known(reservation: Reservation, unit: Unit) -> datetime | None:
 
 
 def running_units(reservation: Reservation, leases: Iterable[Lease]) -> tuple[tuple[str, int], ...]:
-    """Reservation id and ordinal of each held unit that the provider's list shows, and not as ending."""
+    """Reservation id and ordinal of each held unit that the provider lists as neither ending nor ended."""
     over = {LeaseState.ENDING, LeaseState.ENDED, LeaseState.FAILED}
     shown = {lease.reference for lease in leases if lease.state not in over}
     held = (unit for unit in reservation.units if unit.state is UnitState.HELD)
@@ -50,10 +50,10 @@ def running_units(reservation: Reservation, leases: Iterable[Lease]) -> tuple[tu
 
 
 def never_came_up(reservation: Reservation, unit: Unit, leases: Iterable[Lease]) -> bool:
-    """Whether the provider took an order and then had no capacity for it: it bills nothing.
+    """Whether the provider accepted the order but never delivered capacity, so that it bills nothing.
 
-    It says so (of a window before it granted one), or the lease is gone before it was ever seen usable, with
-    nobody asking for its end. What was usable and failed later was billed until then.
+    Either the provider shows the lease as failed, or the lease disappeared before it was usable and without a
+    request to release it. A lease that was usable and failed later is billed until it failed.
     """
     if reservation.active_at is not None or reservation.granted is not None:
         return False

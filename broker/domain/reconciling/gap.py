@@ -1,7 +1,7 @@
-"""The part of a service that one refused order leaves without capacity: what is asked in its place. Pure.
+"""The gap that a refused order leaves in a service, as a planning request for replacement capacity. Pure.
 
-The rest of the fleet stays as it is. So a gap is a service of its own: the requests per second that the
-refused nodes were to answer, over their hours, under the same policy and latency objective.
+The rest of the fleet does not change. The gap is described as a service of its own: the requests per second
+that the refused nodes should have served, over their hours, with the same policy and latency objective.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from broker.domain.reconciling.replacing import AT_ONCE
 
 HOUR = timedelta(hours=1)
 SURELY_LESS = 1 - 1e-9
-"""So that as many nodes of the same kind as were refused are enough, however floats are rounded."""
+"""Margin for rounding errors, so that the same number of nodes of the same kind always fills the gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """``request``: the service that fills it. ``pools`` and ``gpus``: the only ones that it may use (None:
-    any). ``taken_places``: where it may not stand, as the loss of one place must not take more than before.
+    """A gap in a service, with limits on the offers that may fill it.
+
+    ``request`` is the planning request. Offers must be of these ``pools`` and ``gpus`` (None: any).
+    ``taken_places`` are excluded, so that the loss of one place does not take more capacity than before.
     """
 
     request: PlanRequest
@@ -42,7 +44,7 @@ class Gap:
     taken_places: frozenset[str]
 
     def allows(self, offer: Offer) -> bool:
-        """Whether ``offer`` may fill it, beside what the policy says of it."""
+        """Whether ``offer`` may fill the gap. The policy is not checked here."""
         return (
             (self.pools is None or pool_of(offer) in self.pools)
             and (self.gpus is None or offer.sku.gpu in self.gpus)
@@ -51,15 +53,17 @@ class Gap:
 
 
 def pool_of(offer: Offer) -> str:
-    """The pool that ``offer`` is cut from; its own id where nobody shares it."""
+    """The id of the offer's pool, or the offer's own id if it shares no pool."""
     return offer.offer_id if offer.stock.pool is None else offer.stock.pool.pool_id
 
 
 def find_gap(
     request: PlanRequest, plan: Plan, refused: Reservation, others: Iterable[Reservation], now: datetime
 ) -> Gap | None:
-    """What ``refused`` leaves open of its service; None for anything else, and where the plan does not say
-    what its kind of node answers. ``others``: the open reservations of the same workload.
+    """The gap that ``refused`` leaves in its service.
+
+    None if the workload is not a service, its time is over, or the plan has no estimate for this kind of
+    node. ``others`` are the open reservations of the same workload.
     """
     service = next((w for w in request.workloads if w.name == refused.workload), None)
     start = max(refused.start, now + AT_ONCE)
@@ -104,7 +108,7 @@ def find_gap(
 
 
 def _requests_per_s(plan: Plan, refused: Reservation) -> float | None:
-    """What the refused nodes were to answer, by the plan's estimate of their kind."""
+    """Capacity of the refused nodes by the plan's estimate of nodes of this kind; None without one."""
     sku, placed = refused.offer.sku, plan.placements_of(refused.workload or "")
     alike = [p for p in placed if (p.gpu, p.gpus) == (sku.gpu, p.nodes * sku.gpus_per_node)]
     exact = [p for p in alike if p.offer_id == refused.offer.offer_id]
@@ -130,7 +134,7 @@ def _overlaps(row: Reservation, window: Window) -> bool:
 
 
 def known_empty(rows: Sequence[Reservation], refused: Reservation) -> frozenset[str]:
-    """Offers that were refused at the time of ``refused``, its own among them."""
+    """Ids of offers that were refused for times that overlap those of ``refused``, including its own."""
     end = refused.end
     return frozenset(
         row.offer.offer_id

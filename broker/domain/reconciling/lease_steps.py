@@ -1,4 +1,4 @@
-"""What one unit orders and is ended by, and where a reservation stands after a step: pure."""
+"""The order of a unit, the lease to end, and the reservation after each step. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker.domain.reconciling.reconciling import (
 
 
 def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
-    """What is asked for ``unit``, at the seller's own price."""
+    """The order for ``unit``, at list price."""
     window, wait = None, timedelta(0)
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
@@ -42,7 +42,7 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
 
 
 def lease_for(reservation: Reservation, unit: Unit) -> Lease:
-    """What our own row knows of a held unit, enough to end it."""
+    """The lease of a held unit as our own row knows it, which is enough to end it."""
     assert unit.reference is not None
     return Lease(
         provider=reservation.offer.provider,
@@ -56,7 +56,7 @@ def lease_for(reservation: Reservation, unit: Unit) -> Lease:
 
 
 def progressed(row: Reservation, leases: Sequence[Lease], now: datetime) -> Reservation:
-    """``row`` in the state that its units now allow; a row that is being released stays so."""
+    """``row`` in the state that follows from its units; a row that is being released keeps its state."""
     if row.state is ReservationState.RELEASING:
         return row
     if any(unit.state is not UnitState.HELD for unit in row.units):
@@ -66,7 +66,7 @@ def progressed(row: Reservation, leases: Sequence[Lease], now: datetime) -> Rese
 
 
 def in_state(row: Reservation, state: ReservationState, now: datetime) -> Reservation:
-    """``row`` in ``state``; the first time that it is active is kept."""
+    """``row`` in ``state``, with its failed tries and reason reset. ``active_at`` is set only once."""
     active_at = row.active_at or (now if state is ReservationState.ACTIVE else None)
     return replace(untried(row.moved_to(state)), active_at=active_at, reason="")
 
@@ -79,9 +79,10 @@ def without(
     at: Mapping[int, datetime] | None = None,
     leases: Sequence[Lease] = (),
 ) -> Reservation:
-    """``reservation`` after the provider showed units gone; ended when nothing of it is left.
+    """``reservation`` after some units are gone; it is ended if no unit is left.
 
-    ``at``: when each of them ended, where that is not ``now``; ``leases``: as they were last shown.
+    ``at`` is when each of these units ended (default: ``now``). ``leases`` are as the provider last showed
+    them.
     """
     for unit in reservation.units:
         if unit.ordinal in ordinals:

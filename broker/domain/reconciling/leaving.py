@@ -1,4 +1,4 @@
-"""What giving reservations back cost: said to whoever asked for them, and to the audit trail."""
+"""The bill of released reservations, for the caller who wanted them and for the audit trail."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from broker.domain.spend.charging import owed_usd
 
 @dataclass(frozen=True, slots=True)
 class LeavingBill:
-    """Money owed for each reservation that was given back, in USD and whole cents.
+    """The accrued cost of each released reservation, in USD and whole cents.
 
-    ``still_ending``: the provider has not shown them gone yet, so that they may cost more. ``was_bought``: a
-    provider gave something for one of them.
+    ``still_ending`` are reservations whose release is not confirmed yet, so they may cost more.
+    ``was_bought`` is False if no provider accepted an order of any of them.
     """
 
     lines: tuple[tuple[str, Decimal], ...]
@@ -26,7 +26,6 @@ class LeavingBill:
 
     @property
     def total_usd(self) -> Decimal:
-        """Sum of the lines."""
         return sum((usd for _, usd in self.lines), ZERO)
 
     def __str__(self) -> str:
@@ -40,7 +39,7 @@ class LeavingBill:
         return words
 
     def facts(self) -> dict[str, object]:
-        """The same as members of a problem document."""
+        """The bill as members of a problem document."""
         return {
             "cost_usd": format_usd(self.total_usd),
             "given_back": [{"reservation_id": key, "cost_usd": format_usd(usd)} for key, usd in self.lines],
@@ -49,7 +48,7 @@ class LeavingBill:
 
 
 def leaving_bill(left: Iterable[Reservation], now: datetime) -> LeavingBill:
-    """What is owed at ``now`` for ``left``, of which nothing is wanted any more."""
+    """The bill at ``now`` of the released reservations ``left``."""
     rows = tuple(left)
     lines = tuple((row.reservation_id, to_cents(owed_usd((row,), now))) for row in rows)
     still_ending = tuple(row.reservation_id for row in rows if row.is_open)

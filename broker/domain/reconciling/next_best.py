@@ -1,4 +1,4 @@
-"""The next best way when a provider refuses: what is asked instead, and what an exchange may cost."""
+"""The fallback when a provider refuses an order: what to buy instead, and how much more it may cost."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from broker.domain.planning.workload import PlanRequest, Serving, Workload
 from broker.domain.reconciling.replacing import as_later
 
 CHEAP_TO_LEAVE = 1
-"""The last rank in the order of buying whose holdings cost at most an hour to leave."""
+"""The highest rank in the order of buying whose capacity costs at most an hour to release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """In place of what was refused: ``wanted`` is to be bought, and ``leaving`` is given up."""
+    """An exchange for a refused reservation: buy ``wanted``, and release ``leaving``."""
 
     wanted: tuple[Intent, ...]
     leaving: tuple[Reservation, ...]
@@ -32,9 +32,9 @@ class Exchange:
 
 
 def request_of_one(request: PlanRequest, plan: Plan, name: str) -> PlanRequest | None:
-    """``request`` for the workload ``name`` alone, with what the rest of ``plan`` leaves of the budget.
+    """``request`` with the workload ``name`` alone, and the budget that the rest of ``plan`` leaves.
 
-    None when it has no such workload. A service that waits for a run begins at the run's planned end.
+    None if it has no such workload. A service that waits for a run starts at the run's planned end.
     """
     wanted = [_unchained(w, plan) for w in request.workloads if w.name == name]
     if not wanted:
@@ -53,7 +53,7 @@ def _unchained(workload: Workload, plan: Plan) -> Workload:
 
 
 def less_held(offer: Offer, reservations: Sequence[Reservation], now: datetime) -> Offer | None:
-    """``offer`` with the stock that ``reservations`` leave of it from ``now`` on; None for none."""
+    """``offer`` with the stock that ``reservations`` leave from ``now`` on; None if nothing is left."""
     wish = Intent(offer, 1, now, None)
     free = free_nodes(wish, reservations)
     if free is None:
@@ -68,11 +68,11 @@ def less_held(offer: Offer, reservations: Sequence[Reservation], now: datetime) 
 def find_exchange(
     refused: Reservation, others: Iterable[Reservation], intents: Sequence[Intent], tolerance: float
 ) -> Exchange | None:
-    """What to buy in place of ``refused`` so that its workload is held as ``intents`` say.
+    """The exchange after which the workload of ``refused`` holds exactly ``intents``.
 
-    ``others``: the open reservations of the same workload; those that ``intents`` name again stay. None
-    when it would cost more than ``tolerance`` (a share) over what it replaces, or when something that is
-    bought already and dear to leave would have to go.
+    ``others`` are the open reservations of the same workload; those that match an intent are kept. None if
+    the exchange costs more than the share ``tolerance`` above what it replaces, or if it would release bought
+    capacity that is expensive to release.
     """
     wanted, leaving = list(intents), [refused]
     for row in others:
@@ -95,7 +95,10 @@ def find_exchange(
 
 
 def while_in_use(exchange: Exchange, now: datetime) -> Exchange | None:
-    """``exchange`` as later purchases; None when something bought would have to go, or a window come."""
+    """``exchange`` as purchases apart from their plan, for a workload in use.
+
+    None if it would release bought capacity or buy a window.
+    """
     wanted = tuple(as_later(intent, now) for intent in exchange.wanted)
     held = any(row.provider_references for row in exchange.leaving)
     found = tuple(intent for intent in wanted if intent is not None)
@@ -107,7 +110,7 @@ def _is_same(intent: Intent, row: Reservation) -> bool:
 
 
 def _cost_usd(offer: Offer, nodes: int, times: Intent | Reservation) -> Decimal | None:
-    """What a holding costs to its end; None without one."""
+    """Cost of a holding in USD up to its end; None if it has no end."""
     if times.end is None:
         return None
     window = Window(times.start, times.end)

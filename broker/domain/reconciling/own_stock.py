@@ -1,4 +1,4 @@
-"""What we hold ourselves is ours to plan with: stock as it is for whoever holds some of it. Pure."""
+"""Stock of offers as a team can plan with it, which includes the capacity that it holds already. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from broker.domain.reconciling.next_best import less_held
 
 
 def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Offer, ...]:
-    """``offers`` with the nodes that ``held`` took out of their sellers' counts.
+    """``offers`` whose stock includes the nodes in ``held``, which providers no longer count.
 
-    What was bought after its offer was seen is in the count still. Where the seller does not count, what is
-    held counts beside what is assumed. What is held of an offer that is gone can be kept, and no more of it
-    be had.
+    A node that was bought after its offer was observed is still in the stated stock and is not added. If the
+    provider states no stock, held nodes are added to the assumed ones (``held_nodes``). Of an offer that is
+    no longer on sale exactly the held nodes are available.
     """
     rows = [one for one in held if one.is_bought]
     known = {offer.offer_id: offer for offer in offers}
@@ -40,7 +40,7 @@ def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Off
 
 
 def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: datetime) -> tuple[Offer, ...]:
-    """``offers`` with the stock that the open reservations ``others`` leave, or will."""
+    """``offers`` with the stock that the open reservations ``others`` leave, including future ones."""
     rows = tuple(others)
     taken = {row.offer.offer_id for row in rows}
     pools = {row.offer.stock.pool.pool_id for row in rows if row.offer.stock.pool is not None}
@@ -56,7 +56,7 @@ def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: dat
 def less_refused(
     offers: Iterable[Offer], held: Iterable[HeldCapacity], refused: frozenset[str]
 ) -> tuple[Offer, ...]:
-    """``offers`` of which those whose ids were ``refused`` have no more nodes than are bought already."""
+    """``offers``, where the stock of ``refused`` ids is only what is bought already."""
     bought: Counter[str] = Counter()
     for one in held:
         if one.is_bought:
@@ -69,7 +69,11 @@ def less_refused(
 
 
 def _with(offer: Offer, nodes: int, ours: int, pools: Counter[str]) -> Offer:
-    """``nodes`` are missing from the seller's count, of ``ours``; ``pools``: GPUs missing from each."""
+    """``offer`` with held capacity added to its stock.
+
+    ``nodes`` of the held nodes (``ours``) are missing in the stated stock; ``pools`` has the GPUs that are
+    missing by pool.
+    """
     stock = offer.stock
     if stock.pool is not None and stock.pool.gpus is not None and pools[stock.pool.pool_id]:
         pool = replace(stock.pool, gpus=stock.pool.gpus + pools[stock.pool.pool_id])

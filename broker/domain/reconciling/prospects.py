@@ -1,4 +1,4 @@
-"""What the reconciler would do next, in words, for who has to say yes first: after a restore, say. Pure."""
+"""A preview of the reconciler's next actions, for a person who must confirm them (after a restore). Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from broker.domain.reconciling.replacing import replacement_of
 
 
 class Deed(StrEnum):
-    """What becomes of a lease."""
+    """What an action does with a lease."""
 
     ADOPT = "adopt"
     END = "end"
@@ -33,7 +33,9 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """One deed. ``reference`` None: no lease exists yet; ``reservation_id`` None: no reservation knows it."""
+    """One effect on a lease. ``reference`` is None if the lease does not exist yet; ``reservation_id`` is
+    None if no reservation is for it.
+    """
 
     deed: Deed
     provider: str
@@ -44,21 +46,21 @@ class Prospect:
 
 
 def prospects_of(row: Reservation, action: Action, now: datetime) -> Iterator[Prospect]:
-    """What ``action`` does with leases; nothing for what only moves the reservation's own state."""
+    """The effects of ``action`` on leases; empty if it only changes the reservation."""
     match action:
         case Buy():
             planned = sum(unit.nodes for unit in row.units if unit.state is UnitState.PLANNED)
-            yield _prospect(Deed.BUY, row, None, planned, "an intent that was not ordered yet")
+            yield _prospect(Deed.BUY, row, None, planned, "it was not ordered yet")
         case Resend(ordinal) | Retry(ordinal):
             nodes = row.units[ordinal].nodes
-            yield _prospect(Deed.BUY, row, None, nodes, "an order that nobody knows the answer of")
+            yield _prospect(Deed.BUY, row, None, nodes, "the answer to its order was lost")
         case Adopt(_, lease, extras):
             yield _prospect(Deed.ADOPT, row, lease.reference, lease.nodes, "it carries the order's tag")
-            yield from _ended(row, extras, "a double of what is held")
+            yield from _ended(row, extras, "it is a duplicate of a held lease")
         case Lost():
             yield from _lost(row, action, now)
         case Release(leases):
-            yield from _ended(row, leases, "its release was asked for")
+            yield from _ended(row, leases, "its release was requested")
         case BeginRelease(reason) | Abandon(reason):
             held = [unit for unit in row.units if unit.state is UnitState.HELD]
             yield from (_prospect(Deed.END, row, unit.reference, unit.nodes, reason) for unit in held)
@@ -76,13 +78,13 @@ def _lost(row: Reservation, lost: Lost, now: datetime) -> Iterator[Prospect]:
         yield _prospect(Deed.GONE, row, unit.reference, unit.nodes, lost.reason)
     wanted = replacement_of(row, lost.ordinals, now)
     if wanted is not None:
-        yield _prospect(Deed.BUY, row, None, wanted.nodes, "in place of what is gone")
+        yield _prospect(Deed.BUY, row, None, wanted.nodes, "it replaces a lease that is gone")
 
 
 def stray_prospect(lease: Lease, *, kept: bool) -> Prospect:
-    """What becomes of a lease that carries our tag and that no reservation asks for."""
+    """The effect on an orphaned lease: one that carries our tag but belongs to no reservation."""
     deed = Deed.ADOPT if kept else Deed.END
-    why = f"it carries our tag {lease.tag}, and no reservation is for it"
+    why = f"it carries our tag {lease.tag}, but no reservation is for it"
     return Prospect(deed, lease.provider, None, lease.reference, lease.nodes, why)
 
 

@@ -1,7 +1,8 @@
-"""What the broker does next about one reservation: pure, from its row and what the provider shows.
+"""Decides the next action for a reservation from its row and the provider's list of leases. Pure.
 
-A pass lists the cloud first and reads the rows after it, so that every lease of the list had its
-intent stored before. ``decide`` names one action; ``broker.services.holding.lease_service`` acts.
+A pass of the reconciler lists the provider's leases first and reads the rows afterwards, so the intent of
+every listed lease is among the rows. ``decide`` returns one action, and
+``broker.services.holding.lease_service`` carries it out.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ from broker.domain.reconciling.release_words import because
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 OVER = "its time is over"
 WITH_THE_REST = "given back with the rest of its plan"
-"""Of what was bought, or was to be, beside that which a seller refused."""
-LOST_FOR_GOOD = "the answer was lost, and this provider cannot say what became of the order"
+"""Reason of reservations that are released because another one of their plan was refused."""
+LOST_FOR_GOOD = "the answer was lost, and this provider cannot tell whether it carried out the order"
 OVERDUE = timedelta(hours=1)
-"""How long after its end a window that ends by itself may still be shown before its end is asked for."""
+"""A window that ends by itself is released if the provider still lists it this long after its end."""
 UNBOUGHT = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
 
 
 def decide(reservation: Reservation, sight: ReconcileInput) -> Action:
-    """The one next action for ``reservation``."""
+    """The next action for ``reservation``."""
     if not reservation.is_open:
         return Wait()
     if reservation.state is ReservationState.RELEASING:
@@ -68,13 +69,16 @@ def decide(reservation: Reservation, sight: ReconcileInput) -> Action:
 
 
 def missing_units(reservation: Reservation, leases: Sequence[Lease]) -> tuple[Unit, ...]:
-    """Held units that ``leases`` show no live lease of."""
+    """Held units without a live lease in ``leases``."""
     held = (unit for unit in reservation.units if unit.state is UnitState.HELD)
     return tuple(unit for unit in held if lease_of(unit, leases) is None)
 
 
 def _decide_missing(reservation: Reservation, sight: ReconcileInput) -> Action | None:
-    """What is surely gone is lost, what was missed once is looked for again; None when nothing is missing."""
+    """The action for missing leases; None if none is missing.
+
+    A unit is lost if it is certainly gone; if it was missing only once, the reconciler waits and looks again.
+    """
     missing = missing_units(reservation, sight.leases)
     if not missing:
         return None
@@ -86,7 +90,10 @@ def _decide_missing(reservation: Reservation, sight: ReconcileInput) -> Action |
 
 
 def _is_gone(unit: Unit, sight: ReconcileInput) -> bool:
-    """Whether two looks, apart in time, found nothing; the provider's own word that it ended is enough."""
+    """Whether the lease is certainly gone.
+
+    Either the provider lists it as ended, or it was missing in two lists that are ``second_look`` apart.
+    """
     shown = any(lease.reference == unit.reference for lease in sight.leases)
     if shown or sight.missed is None:
         return True
@@ -101,13 +108,13 @@ def _ends(
 
 
 def is_taken_back(reservation: Reservation, now: datetime) -> bool:
-    """Whether the seller of a window may have taken it back as agreed, shortly before its paid end."""
+    """Whether the provider of a window may have taken it back as agreed, in the teardown before its end."""
     terms, end = reservation.offer.window, reservation.ends_at
     return terms is not None and end is not None and now >= end - timedelta(seconds=terms.teardown_s)
 
 
 def _last_words(reservation: Reservation, ordinals: Sequence[int], sight: ReconcileInput) -> str:
-    """What the provider says of leases that ended, if it says anything."""
+    """The reason for lost units, with the provider's own explanation if there is one."""
     if is_taken_back(reservation, sight.now):
         return OVER
     leases = sight.leases
@@ -141,11 +148,11 @@ def _why_released(reservation: Reservation) -> str:
     if not reservation.tries:
         return reservation.reason
     times = "once" if reservation.tries == 1 else f"{reservation.tries} times"
-    return because(reservation, f"ended at last; its seller had refused {times}")
+    return because(reservation, f"released after {reservation.offer.provider} had refused {times}")
 
 
 def _will_end_by_itself(reservation: Reservation, now: datetime) -> bool:
-    """Whether its seller alone ends it, and is not long overdue with that."""
+    """Whether the lease ends by itself and its end is not overdue."""
     end = reservation.ends_at
     return end is not None and now < end + OVERDUE and ends_by_itself(reservation.offer)
 
@@ -157,7 +164,7 @@ def _decide_past_end(reservation: Reservation, sight: ReconcileInput) -> Action:
             return _decide_missing(reservation, sight) or Wait()
     elif states & {UnitState.HELD, UnitState.ORDERING}:
         return BeginRelease(OVER)
-    return Abandon(reservation.reason or "its time passed before it was bought", whole_plan=False)
+    return Abandon(reservation.reason or "its time was over before it was bought", whole_plan=False)
 
 
 def _decide_doubtful(reservation: Reservation, unit: Unit, sight: ReconcileInput) -> Action:
@@ -179,7 +186,7 @@ def _decide_doubtful(reservation: Reservation, unit: Unit, sight: ReconcileInput
 
 
 def _decide_settled(reservation: Reservation, sight: ReconcileInput) -> Action:
-    """No order is open and every held unit is live."""
+    """The action if no order is open and every held unit has a live lease."""
     states = {unit.state for unit in reservation.units}
     unfinished = reservation.state in UNBOUGHT or reservation.state is ReservationState.HELD
     if states == {UnitState.GONE} or (unfinished and UnitState.GONE in states):
@@ -210,7 +217,7 @@ def _may_buy(reservation: Reservation, sight: ReconcileInput) -> bool:
 
 
 def settled_state(reservation: Reservation, leases: Sequence[Lease], now: datetime) -> ReservationState:
-    """State of a reservation whose units are all held or gone, by what the provider shows."""
+    """The state of a reservation whose units are all held or gone, from the provider's leases."""
     terms, is_ahead = reservation.offer.window, now < reservation.start
     if terms is not None and not terms.waits and is_ahead:
         return ReservationState.SCHEDULED
@@ -221,7 +228,7 @@ def settled_state(reservation: Reservation, leases: Sequence[Lease], now: dateti
 
 
 def granted_window(reservation: Reservation, leases: Sequence[Lease]) -> Window | None:
-    """The time that every held unit has; None while a seller has not granted any."""
+    """The time that the provider granted to all held units together; None if it has not granted any."""
     seen = [lease_of(unit, leases) for unit in reservation.units if unit.state is UnitState.HELD]
     windows = [lease.window for lease in seen if lease is not None and _is_granted(lease)]
     spans = [window for window in windows if window is not None]
@@ -236,14 +243,14 @@ def _is_granted(lease: Lease) -> bool:
 
 
 def is_first_purchase(reservation: Reservation) -> bool:
-    """Whether it is bought with its plan, all or nothing, and not when its time comes."""
+    """Whether it is not bought yet and is part of the first, all-or-nothing purchase of its plan."""
     if reservation.state not in UNBOUGHT and reservation.state is not ReservationState.HELD:
         return False
     return not bought_later(reservation.offer, reservation.start, reservation.created_at)
 
 
 def lease_of(unit: Unit, leases: Iterable[Lease]) -> Lease | None:
-    """The live lease of ``unit``: by its reference, or by its tag while the answer is not known."""
+    """The live lease of ``unit``, found by its reference or, before the answer is known, by its tag."""
     for lease in leases:
         matches = lease.tag == unit.tag if unit.reference is None else lease.reference == unit.reference
         if matches and lease.state not in DEAD:
@@ -252,7 +259,7 @@ def lease_of(unit: Unit, leases: Iterable[Lease]) -> Lease | None:
 
 
 def _adopt(unit: Unit, sight: ReconcileInput) -> Adopt:
-    """Providers list oldest first; the oldest lease of the tag is kept."""
+    """Adopts the oldest lease with the unit's tag, since providers list the oldest first."""
     found = [lease for lease in sight.leases if lease.tag == unit.tag and lease.state not in DEAD]
     return Adopt(unit.ordinal, found[0], tuple(found[1:]))
 
@@ -262,7 +269,10 @@ def _has_settled(unit: Unit, sight: ReconcileInput) -> bool:
 
 
 def quiet_since(reservation: Reservation, siblings: Iterable[Reservation]) -> datetime:
-    """The last step of a reservation or of its plan: while somebody still buys, nobody else does."""
+    """The time of the last order of a reservation or its siblings.
+
+    The reconciler waits after it, so that it does not buy while another worker still does.
+    """
     steps = [reservation.created_at]
     for other in (reservation, *siblings):
         steps.extend(unit.ordered_at for unit in other.units if unit.ordered_at is not None)
@@ -280,9 +290,9 @@ def is_behind(reservation: Reservation, siblings: Iterable[Reservation]) -> bool
 def find_orphaned_leases(
     leases: Iterable[Lease], reservations: Sequence[Reservation], install_id: str
 ) -> tuple[Lease, ...]:
-    """Live leases with a tag of ours that no open intent is for, and doubles of what is held.
+    """Live leases that carry our tag but match no open reservation, including duplicates.
 
-    ``reservations``: the open ones of the provider, read after the list was made.
+    ``reservations`` are the provider's open ones, which must be read after the leases were listed.
     """
     units = [unit for r in reservations for unit in r.units if unit.state is not UnitState.GONE]
     referenced = {unit.reference for unit in units if unit.reference is not None}
@@ -299,9 +309,9 @@ def find_orphaned_leases(
 
 
 def let_go(reservation: Reservation, reason: str, now: datetime, *, wanted: bool) -> Reservation:
-    """``reservation`` on its way out: planned units end at once, ordered ones must be released.
+    """``reservation`` at the begin of its release: planned units end at once, and ordered ones are released.
 
-    ``wanted``: somebody asked for the end, which is a release; else what never became active failed.
+    ``wanted``: a caller requested the release. Otherwise a reservation that was never active has failed.
     """
     units = tuple(_on_its_way_out(unit, now) for unit in reservation.units)
     left = untried(replace(reservation, units=units))
@@ -319,10 +329,10 @@ def _on_its_way_out(unit: Unit, now: datetime) -> Unit:
 
 
 def ended(reservation: Reservation, now: datetime, reason: str = "") -> Reservation:
-    """``reservation`` released at ``now``."""
+    """``reservation`` in the state released, since ``now``."""
     return replace(reservation.moved_to(ReservationState.RELEASED, reason), released_at=now)
 
 
 def replanned(unit: Unit) -> Unit:
-    """``unit`` ready for another attempt, under a tag that was never used."""
+    """``unit`` ready for another attempt, with a new tag."""
     return replace(unit, state=UnitState.PLANNED, tag=next_tag(unit.tag), reference=None)

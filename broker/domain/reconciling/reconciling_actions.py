@@ -1,4 +1,4 @@
-"""What one pass of reconciling sees of a reservation, and what it may do about it."""
+"""The input of one reconciliation pass, and the actions that it may decide on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from broker.domain.holding.reservation import Idempotency, Lease, ReservationSta
 
 @dataclass(frozen=True, slots=True)
 class ReconcileInput:
-    """What one pass sees. ``leases``: the provider's list, with what a second look found.
+    """The input of one pass. ``leases`` are the provider's leases, including those found one by one.
 
-    ``settle``: how long an unanswered order may be in flight or not yet listed.
-    ``quiet_since``: the last step that anybody made for this reservation or its plan.
-    ``behind``: a sibling of the same plan must be bought first. ``missed``: when each held unit, by its
-    ordinal, was first not shown; what is not shown again ``second_look`` later is gone (None: one look is
-    enough, for a caller that remembers none).
+    ``settle`` is how long an unanswered order may be in flight or not listed yet. ``quiet_since`` is the time
+    of the last order for this reservation or its plan. ``behind``: a sibling of the same plan must be bought
+    first. ``missed`` is when each held unit was first missing, by ordinal; a unit that is still missing
+    ``second_look`` later is gone. With ``missed`` None a unit is gone the first time that it is missing.
     """
 
     now: datetime
@@ -38,19 +37,19 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Buy:
-    """Order what is planned."""
+    """Order the planned units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resend:
-    """The same call again: its token makes it safe."""
+    """Repeat the call; its idempotency token makes that safe."""
 
     ordinal: int
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The lost answer was found: keep ``lease``, release ``extras``."""
+    """The lease of a lost answer was found: keep ``lease``, and release ``extras``."""
 
     ordinal: int
     lease: Lease
@@ -59,14 +58,14 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The order surely came to nothing: plan another attempt under a new tag."""
+    """The order certainly failed: plan another attempt with a new tag."""
 
     ordinal: int
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """It cannot be held. ``whole_plan``: nothing else of its plan stays held either."""
+    """The reservation cannot be fulfilled. ``whole_plan``: release the rest of its plan too."""
 
     reason: str
     whole_plan: bool
@@ -74,9 +73,9 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Units that the provider no longer holds, or that nobody can tell it does.
+    """Units that the provider no longer holds, or of which it cannot be known.
 
-    ``at``: when those ended of which it is known, by ordinal; the others: now.
+    ``at`` has (ordinal, time) for each unit whose end is known; the others end now.
     """
 
     ordinals: tuple[int, ...]
@@ -86,33 +85,33 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class MoveTo:
-    """The provider shows another state."""
+    """Set the state that the provider shows."""
 
     state: ReservationState
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The provider shows another window than it showed before, or shows one at last."""
+    """Store the window that the provider granted."""
 
     window: Window
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The seller shows what it billed, or what it charges; or that is above the limit."""
+    """Store the bill or rate that the provider reports, or act on a rate above the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeginRelease:
-    """Its time is over."""
+    """Begin the release."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Ask the provider for the end of ``leases``."""
+    """Ask the provider to end ``leases``."""
 
     leases: tuple[Lease, ...]
 

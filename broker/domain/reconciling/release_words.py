@@ -1,6 +1,6 @@
-"""Why a lease ends, and what its seller says to that. Pure.
+"""The reason text of a reservation that is being released. Pure.
 
-A reservation's reason begins with why its end was asked for; what the seller answered comes behind it.
+It begins with why the release was requested, followed by the provider's latest answer.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.holding.reservation import Reservation, UnitState
 
 REFUSES = "refuses to release"
-TAKEN = "its seller took the order to end it"
+TAKEN = "the provider accepted the release"
 
 
 def why_released(reservation: Reservation) -> str:
-    """Why its end was asked for, without what its seller said to that."""
+    """Why the release was requested, without the provider's answer."""
     why = reservation.reason
     for answer in (f"{reservation.offer.provider} {REFUSES}: ", TAKEN):
         why = why.partition(answer)[0]
@@ -26,15 +26,15 @@ def why_released(reservation: Reservation) -> str:
 
 
 def because(reservation: Reservation, answer: str) -> str:
-    """Why its end was asked for, and the seller's latest ``answer``."""
+    """Why the release was requested, followed by the provider's latest ``answer``."""
     why = why_released(reservation)
     return f"{why}; {answer}" if why else answer
 
 
 def release_refused(reservation: Reservation, error: ProviderError) -> Reservation:
-    """``reservation``, whose latest try (counted already) met ``error``, with that in its reason.
+    """``reservation`` with the refusal ``error`` of its latest try (already counted) in its reason.
 
-    It says how often it was tried, when the next try is due, and what an hour of waiting costs.
+    The reason says how often the release was tried, when the next try is due, and what an hour costs.
     """
     if isinstance(error, ReleaseRefused) and error.forever:
         return replace(reservation, reason=str(error))
@@ -47,5 +47,5 @@ def release_refused(reservation: Reservation, error: ProviderError) -> Reservati
     nodes = sum(unit.nodes for unit in reservation.units if unit.state is UnitState.HELD)
     if reservation.offer.window is None and nodes:
         price = price_words(nodes * rate_usd_per_node_hour(reservation))
-        words += f"; it bills {price} an hour meanwhile"
+        words += f"; until then it bills {price} per hour"
     return replace(reservation, reason=because(reservation, words))

@@ -1,4 +1,4 @@
-"""What takes the place of capacity that its provider took away: pure."""
+"""Replacement of capacity that its provider took away. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from broker.domain.reconciling.reconciling import OVER
 from broker.domain.reconciling.strays import UNATTRIBUTED
 
 AT_ONCE = timedelta(seconds=1)
-"""A replacement starts this much after the loss was seen: like all that starts later it is bought on its own,
-asked for again while there is none, and its refusal is no reason to give the rest of its plan back."""
+"""A replacement starts this long after the loss was seen.
+
+Because it starts later than now, it is bought on its own and tried again while it is refused, and a refusal
+does not release the rest of its plan.
+"""
 
 
 def replacement_of(reservation: Reservation, ordinals: Sequence[int], now: datetime) -> Intent | None:
-    """The nodes that were lost, wanted again for the rest of their time.
+    """The intent to buy the lost nodes again for the rest of their time.
 
-    None for what was never usable, for what is on its way out or over, for what is no team's, and where a
-    minimum term of more than an hour outlasts the rest. None for windows too: the rest of a paid window is
-    its seller's debt, and another one is another plan.
+    None if the reservation is not active, belongs to no team, or if its minimum term (of more than an hour)
+    is longer than the rest. None for windows too: the provider owes the rest of a paid window, and another
+    window needs another plan.
     """
     begin, end = now + AT_ONCE, reservation.ends_at
     if reservation.team == UNATTRIBUTED:
@@ -36,22 +39,22 @@ def replacement_of(reservation: Reservation, ordinals: Sequence[int], now: datet
 
 
 def unreplaced(reservation: Reservation, reason: str) -> str:
-    """``reason`` of a loss that nothing takes the place of; of a window in use, with why and what to do."""
+    """``reason`` of a loss without a replacement; for a window in use it also says what to do."""
     in_use = reservation.state is ReservationState.ACTIVE and reason != OVER
     if reservation.offer.window is None or not in_use:
         return reason
-    way = "its seller owes the rest of a paid window: claim it there, and plan again (POST /v1/plans)"
-    return f"{reason}; not bought again: {way}"
+    way = "the provider owes the rest of a paid window; claim it there, and plan again (POST /v1/plans)"
+    return f"{reason}; it is not bought again, because {way}"
 
 
 def _least(reservation: Reservation) -> timedelta:
-    """The shortest rest that is worth buying again."""
+    """The shortest remaining time for which nodes are bought again."""
     hours = reservation.offer.min_hours
     return timedelta(hours=hours) if hours > 1 else AT_ONCE
 
 
 def as_later(intent: Intent, now: datetime) -> Intent | None:
-    """``intent`` bought on its own; None for a window, which is always bought with its plan."""
+    """``intent`` as a purchase apart from its plan; None for a window, which is bought with its plan."""
     if intent.offer.window is not None:
         return None
     return replace(intent, start=max(intent.start, now + AT_ONCE))

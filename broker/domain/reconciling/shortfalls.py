@@ -1,4 +1,4 @@
-"""Which hours a workload is short of how many nodes, because its seller refuses them. Pure."""
+"""Shortfalls: hours in which a workload lacks nodes because providers refuse them. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ IN_DOUBT = frozenset({ReservationState.RELEASING, ReservationState.UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """``nodes_short`` of the ``nodes`` that ``workload`` is to have over ``[start, end)`` are refused.
+    """Of the ``nodes`` that ``workload`` needs over ``[start, end)``, ``nodes_short`` are refused.
 
-    ``end`` None: until they are had. ``reservation_ids``: which wait. ``said``: each seller's last words.
-    ``next_try_at``: when one of the sellers is asked again, None: at the next pass.
+    ``end`` None means until they are bought. ``reservation_ids`` are the refused reservations. ``said`` has
+    each provider with its latest answer. ``next_try_at`` is the earliest next try; None: in the next pass.
     """
 
     team: str
@@ -46,13 +46,13 @@ class Shortfall:
 
 
 def is_refused(reservation: Reservation) -> bool:
-    """Whether its seller refused what it still waits for."""
+    """Whether it still waits for units that the provider refused."""
     waits = any(unit.state is UnitState.PLANNED for unit in reservation.units)
     return waits and bool(reservation.tries) and reservation.is_open and reservation.state not in IN_DOUBT
 
 
 def as_refused(reservation: Reservation) -> Reservation:
-    """What was given back above its limit, as the refusal that it comes to: all its nodes are missing."""
+    """A reservation that was released for a price above its limit, in the form of a refused one."""
     units = tuple(replace(unit, state=UnitState.PLANNED) for unit in reservation.units)
     return replace(
         reservation, state=ReservationState.SCHEDULED, units=units, tries=max(1, reservation.tries)
@@ -60,9 +60,10 @@ def as_refused(reservation: Reservation) -> Reservation:
 
 
 def find_shortfalls(reservations: Iterable[Reservation], now: datetime) -> tuple[Shortfall, ...]:
-    """What is refused of each workload from ``now`` on, earliest first.
+    """The shortfalls of all workloads from ``now`` on, earliest first.
 
-    Nodes count over all that the workload holds or waits for at the time; hours that miss the same are one.
+    ``nodes`` counts all nodes that the workload holds or waits for at the time. Consecutive times with equal
+    shortfalls are joined.
     """
     groups: dict[tuple[str, str | None, str | None], list[Reservation]] = {}
     for row in reservations:
@@ -74,7 +75,7 @@ def find_shortfalls(reservations: Iterable[Reservation], now: datetime) -> tuple
 
 
 def refused_workloads(reservations: Iterable[Reservation], now: datetime) -> dict[str, str]:
-    """Workloads that lack nodes, each with its first shortfall in words."""
+    """Workloads that lack nodes, each with its first shortfall as text."""
     found: dict[str, str] = {}
     for one in find_shortfalls(reservations, now):
         if one.workload is not None:
@@ -83,7 +84,7 @@ def refused_workloads(reservations: Iterable[Reservation], now: datetime) -> dic
 
 
 def shortfall_at(shortfalls: Iterable[Shortfall], at: datetime) -> Shortfall | None:
-    """The one that lasts ``at`` an instant."""
+    """The shortfall that covers the instant ``at``; None if there is none."""
     return next((one for one in shortfalls if one.start <= at < (one.end or FOREVER)), None)
 
 

@@ -1,7 +1,8 @@
-"""Leases that carry our tag and that nobody asked for: taken in, so that they are ended and paid for. Pure.
+"""Orphaned leases: leases that belong to no open reservation. They are adopted, released and billed. Pure.
 
-One becomes a reservation on its way out. So its end is asked for until the provider shows it gone, as for any
-other, and what it cost stands in spend: under the team that its tag leads to, or under nobody's.
+An orphaned lease becomes a reservation that is being released. Its release is therefore retried until the
+provider shows it gone, and its cost appears in spend: under the team that its tag leads to, or under
+UNATTRIBUTED.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from broker.domain.spend.spend import ChargeBasis
 CLOCKS_DIFFER = timedelta(minutes=1)
 LIVE = frozenset(LeaseState) - {LeaseState.ENDED, LeaseState.FAILED, LeaseState.ENDING}
 UNATTRIBUTED = "unattributed"
-"""The team of what carries the tag of a reservation that is not known (any more)."""
+"""The team of leases whose reservation is unknown."""
 
 
 def taken_in(
@@ -41,14 +42,14 @@ def taken_in(
     *,
     keep: bool = False,
 ) -> Reservation:
-    """``lease`` as a reservation that is being released, or with ``keep`` runs on until somebody releases it.
+    """An orphaned ``lease`` as a reservation that is being released.
 
-    ``owner``: whose tag it carries.
+    With ``keep`` it stays active until somebody releases it. ``owner`` is the reservation that its tag names.
     """
     why = (
-        "nobody asked for it"
+        "no reservation is known for it"
         if owner is None
-        else f"bought for {owner.reservation_id}, which does without it"
+        else f"it was bought for {owner.reservation_id}, which no longer needs it"
     )
     unit = Unit(
         0,
@@ -79,7 +80,7 @@ def taken_in(
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A lease without a tag that ``unit`` of ``owner``, whose answer was lost, has probably made."""
+    """A lease without a tag that was probably created by the lost order of ``unit`` of ``owner``."""
 
     lease: Lease
     owner: Reservation
@@ -92,13 +93,13 @@ def find_orphans(
     known: Sequence[Reservation],
     first_seen: Mapping[tuple[str, str], datetime],
 ) -> tuple[Orphan, ...]:
-    """The leases that lost orders have probably left, the newest for the latest order.
+    """Leases that lost orders have probably created; the newest lease is matched to the latest order.
 
-    ``leases``: as providers list them, oldest first. ``lost``: reservations that came to nothing. ``known``:
-    all whose leases are accounted for, with orphans that were found before. ``first_seen``: since when each
-    lease is known; what was there before the order is somebody else's. While an order is in doubt nothing of
-    its seller is told apart, as it may have made what is found. Leases do not say enough of
-    themselves for more: nobody is asked to end one of these without a person's word.
+    ``leases`` are as providers list them, oldest first. ``lost`` are failed reservations. ``known`` are all
+    reservations with known leases, including orphans that were found before. ``first_seen`` is when each
+    lease was first listed; a lease that is older than the order belongs to somebody else. While an order at a
+    provider is in doubt, no lease of this provider is matched, since that order may have created it. The
+    match is uncertain, so none of these leases is ended unless a person asks for it.
     """
     references = {unit.reference for row in known for unit in row.units if unit.reference is not None}
     settled = {unit.tag for row in known if row.team == UNATTRIBUTED for unit in row.units}
@@ -133,12 +134,12 @@ def find_orphans(
 
 
 def is_lost_order(unit: Unit) -> bool:
-    """Whether it was ordered, and nobody could say what became of that."""
+    """Whether the unit was ordered and the result of the order stayed unknown."""
     return unit.state is UnitState.GONE and unit.reference is None and unit.gone_at is not None
 
 
 def left_running(orphan: Orphan, reservation_id: str, now: datetime) -> Reservation:
-    """``orphan`` as a reservation of no team, at the price of the order, until somebody releases it."""
+    """``orphan`` as an active reservation of no team, at the price of its order, until it is released."""
     lease, owner, ordered_at = orphan.lease, orphan.owner, orphan.unit.ordered_at or now
     unit = replace(
         orphan.unit,
@@ -162,15 +163,15 @@ def left_running(orphan: Orphan, reservation_id: str, now: datetime) -> Reservat
         created_at=now,
         active_at=ordered_at,
         reason=(
-            f"orphaned lease: an order for {owner.reservation_id} of team {owner.team}, whose answer was "
-            f"lost, has probably made {lease.reference}; release it if nobody uses it"
+            f"orphaned lease: {lease.reference} was probably created by an order for "
+            f"{owner.reservation_id} of team {owner.team} whose answer was lost; release it if nobody uses it"
         ),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanedLeases:
-    """What runs at one seller for no team. ``owed_usd``: until now; ``usd_per_hour``: from now on."""
+    """Leases at one provider that belong to no team: accrued cost, and cost per hour from now on."""
 
     provider: str
     reservation_ids: tuple[str, ...]
@@ -179,7 +180,7 @@ class OrphanedLeases:
 
 
 def orphaned_leases(reservations: Iterable[Reservation], now: datetime) -> tuple[OrphanedLeases, ...]:
-    """The open ones of no team, by seller."""
+    """The open reservations that belong to no team, by provider."""
     rows: dict[str, list[Reservation]] = {}
     for row in reservations:
         if row.team == UNATTRIBUTED and row.is_open:
@@ -199,7 +200,7 @@ def orphaned_leases(reservations: Iterable[Reservation], now: datetime) -> tuple
 
 
 def offer_like(lease: Lease, offers: Iterable[Offer]) -> Offer | None:
-    """The offer that ``lease`` was probably bought at: its provider's price for the same machine there."""
+    """The offer from which ``lease`` was probably bought: same provider, SKU and region."""
     like = [
         offer
         for offer in offers

@@ -205,7 +205,7 @@ class BudgetAlert:
 
 
 def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
-    """An alert for every threshold that the accrued cost reached, and one if the expected cost is over 100 %."""
+    """Alerts for every threshold that the accrued cost reached, and for an expected cost above 100 %."""
     budget, window = found.budget, found.window
     past = [
         BudgetAlert(budget, window, one.percent, ChargeBasis.ACTUAL, found.owed_usd)

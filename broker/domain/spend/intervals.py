@@ -62,8 +62,8 @@ class RiskLine:
 class IntervalRules:
     """Parameters of the simulation.
 
-    ``traffic_growth`` is the expected growth of traffic in 30 days as a share, ``traffic_spread`` the standard
-    deviation of its logarithm. ``paths`` is the number of simulated paths.
+    ``traffic_growth`` is the expected growth of traffic in 30 days as a share; ``traffic_spread`` is the
+    standard deviation of its logarithm. ``paths`` is the number of simulated paths.
     """
 
     traffic_growth: float = 0.0

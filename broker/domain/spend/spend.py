@@ -146,7 +146,7 @@ def period_of(instant: datetime, interval: Interval) -> datetime:
 
 
 def projection_end(window: Window | None, now: datetime) -> datetime:
-    """Up to when leases without an end are projected: the end of ``window``, else of the current UTC month."""
+    """When the projection of leases without an end stops: with ``window``, else with the current month."""
     return next_period(period_of(now, Interval.MONTH), Interval.MONTH) if window is None else window.end
 
 

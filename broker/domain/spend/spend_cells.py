@@ -1,8 +1,8 @@
 """The cells of a roll-up: charges summed by day and by the fields that reports group by, in whole cents.
 
 A cell has the amortized cost of its day (``cents``) and the cost that is billed on it (``cash_cents``), so a
-window also has a cell on the day of its purchase. The cells of a closed month do not change. Later differences
-are booked as a correction on the first day of the first open month.
+window also has a cell on the day of its purchase. The cells of a closed month do not change. Later
+differences are booked as a correction on the first day of the first open month.
 """
 
 from __future__ import annotations

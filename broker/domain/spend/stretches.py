@@ -249,7 +249,7 @@ def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
 
 
 def _metered_usd(offer: Offer, held_us: int) -> Decimal:
-    """Amortized cost in USD of one node's first ``held_us`` microseconds; a fee belongs to the first block."""
+    """Amortized cost in USD of one node's first ``held_us`` microseconds; the first block includes fees."""
     meter = Meter.of(offer)
     first_us = meter.first_us
     hours_usd = offer.price_usd_per_node_hour * meter.amortized_us(held_us) / MICROS_PER_HOUR

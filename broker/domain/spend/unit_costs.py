@@ -71,7 +71,7 @@ def work_of(plan: Plan, request: PlanRequest) -> dict[str, Work]:
 class UnitCosts:
     """Cost and output. A ratio is None if its divisor is zero.
 
-    Tokens are those of workloads of plans. Served tokens are prompt and answer tokens of services and batches.
+    Tokens are those of planned workloads. Served tokens are prompt and answer tokens of services and batches.
     """
 
     total_usd: Decimal
