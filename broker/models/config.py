@@ -1,9 +1,8 @@
-"""Model shapes from Hugging Face ``config.json`` files, whatever a family calls its fields.
+"""Model shapes from Hugging Face ``config.json`` files, whose field names differ by model family.
 
-What a file leaves out has the default of that family's configuration class (tied embeddings, every how many
-layers attention sees everything). Layers that keep a state instead of keys and values are read by
-``model_mixers``. Families whose layers differ in size otherwise, or have no attention at all, have no shape
-here and are refused by name.
+A missing field has the default of the family's configuration class (for example tied embeddings, or how often
+a layer has full attention). Layers with a state instead of a KV cache are read by ``mixers``. Families whose
+layers have different sizes, or that have no attention, are not supported and are refused with the reason.
 """
 
 from __future__ import annotations
@@ -85,19 +84,19 @@ KEY_SCALE_BYTES = 4
 
 
 def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
-    """The shape that a ``config.json`` describes; a nested language model is followed.
+    """The shape that a ``config.json`` describes, also if the language model is nested in it.
 
-    Raises ValueError that names the field which is missing, not a number, or of a family without a shape.
+    Raises ValueError, naming the field, if it is missing, is not a number or shows an unsupported family.
     """
     text = _language_model(config)
     for field_name, kind in REFUSED.items():
         if text.get(field_name):
-            raise ValueError(f"{field_name}: {kind} has no shape of equal transformer layers")
+            raise ValueError(f"{field_name}: {kind} is not supported; all layers must have the same shape")
     if text.get("is_encoder_decoder"):
-        raise ValueError("is_encoder_decoder: only decoders have a shape here")
+        raise ValueError("is_encoder_decoder: only decoder-only models are supported")
     mixers = mixers_of(text, needed(text, *HIDDEN))
     if not mixers.attention:
-        raise ValueError("layer_types: a model without attention has no shape here")
+        raise ValueError("layer_types: a model without attention layers is not supported")
     shape = _with_format(_sizes(text, name, mixers), config, text)
     if text.get("compress_ratios"):
         return _compressed(text, shape)
@@ -105,7 +104,7 @@ def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
 
 
 def _with_format(shape: ModelShape, config: Mapping[str, Any], text: Mapping[str, Any]) -> ModelShape:
-    """The shape with the number format of its weights: that of ``quantization_config``, else their type."""
+    """The shape with the number format of its weights, from ``quantization_config`` or ``torch_dtype``."""
     told = text.get("quantization_config") or config.get("quantization_config")
     if not isinstance(told, Mapping):
         kinds = (source.get(key) for source in (text, config) for key in ("torch_dtype", "dtype"))
@@ -121,7 +120,7 @@ def _with_format(shape: ModelShape, config: Mapping[str, Any], text: Mapping[str
 
 
 def _quantised(told: Mapping[str, Any]) -> tuple[str, float]:
-    """Number format and bytes a weight, scales included, of a ``quantization_config``."""
+    """Number format and bytes per weight (including scales) of a ``quantization_config``."""
     method, algorithm = str(told.get("quant_method", "")), str(told.get("quant_algo", "")).lower()
     if method == "mxfp4":
         return "fp4", MXFP4_BYTES
@@ -139,7 +138,7 @@ def _quantised(told: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's fields, groups of fields (DBRX, MPT) beside the others."""
+    """The language model's fields as one flat mapping; nested groups of fields (DBRX, MPT) are merged in."""
     nested: Mapping[str, Any] = next((config[key] for key in NESTED if config.get(key)), {})
     text = {**config, **nested}
     text["model_type"] = nested.get("model_type") or config.get("model_type") or ""
@@ -188,7 +187,7 @@ def _sizes(text: Mapping[str, Any], name: str, mixers: Mixers) -> ModelShape:
 
 
 def _gated(text: Mapping[str, Any], shape: ModelShape) -> ModelShape:
-    """Attention whose output is gated projects the hidden state once more."""
+    """The shape with the additional projection of attention with an output gate."""
     if not text.get("attn_output_gate") and str(text["model_type"]) not in GATED_ATTENTION:
         return shape
     width = shape.head_dim * (3 * shape.heads + 2 * shape.kv_heads)
@@ -196,7 +195,7 @@ def _gated(text: Mapping[str, Any], shape: ModelShape) -> ModelShape:
 
 
 def _windows(text: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
-    """The window, which layers see beyond it, and heads where they differ between the two kinds."""
+    """Fields about sliding windows: its size, the number of full layers, and heads if they differ."""
     window = _window(text)
     layers = _full_layers(text, shape.layers, shape.caching_layers, window)
     found: dict[str, Any] = {"sliding_window": window, "full_attn_layers": layers}
@@ -211,7 +210,7 @@ def _windows(text: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
 
 
 def _index(text: Mapping[str, Any], layers: int) -> CacheIndex:
-    """What an index of the cache chooses: keys in 8 bits and a scale a token, in layers with their own."""
+    """The index of sparse attention: 8-bit keys and one scale per token, in layers with their own index."""
     chosen = count(text, "index_topk")
     if not chosen:
         return CacheIndex()
@@ -222,13 +221,15 @@ def _index(text: Mapping[str, Any], layers: int) -> CacheIndex:
 
 
 def _compressed(text: Mapping[str, Any], shape: ModelShape) -> ModelShape:
-    """One vector of a head's width for every few tokens, key and value at once (DeepSeek-V4):
-    ``compress_ratios`` tokens a vector, the smallest of which an index chooses from. Output projections go
-    through groups of low rank. What the last tokens keep beside it (a window) is left out.
+    """The shape of a model with a compressed cache (DeepSeek-V4).
+
+    The cache has one vector of a head's width, which is key and value at once, per ``compress_ratios``
+    tokens. An index selects from the layers with the smallest ratio. Output projections are grouped and of
+    low rank. The additional window of the last tokens is ignored.
     """
     ratios = [ratio for ratio in text["compress_ratios"][: shape.layers] if ratio]
     if not ratios:
-        raise ValueError("compress_ratios: no layer compresses its cache")
+        raise ValueError("compress_ratios: at least one of the ratios must be above 0")
     fine, kept = min(ratios), sum(shape.head_dim / ratio for ratio in ratios)
     indexed = ratios.count(fine)
     index, keys = shape.index, count(text, "index_head_dim") or USUAL_INDEX
@@ -250,7 +251,7 @@ def _compressed(text: Mapping[str, Any], shape: ModelShape) -> ModelShape:
 
 
 def _experts(text: Mapping[str, Any], mixers: Mixers, ffn: int) -> dict[str, Any]:
-    """Experts and the layers that have them; none for a dense model."""
+    """Fields about experts and the layers that have them; empty for a dense model."""
     experts = count(text, "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
     if experts <= 1 or mixers.moe == 0 or text.get("enable_moe_block") is False:
         return {}
@@ -284,7 +285,7 @@ def _experts(text: Mapping[str, Any], mixers: Mixers, ffn: int) -> dict[str, Any
 
 
 def _sparse_layers(text: Mapping[str, Any], layers: int) -> int | None:
-    """Layers with experts where the file lists them one by one; None where a rule says it."""
+    """Number of layers with experts if the file lists them; None if it gives a rule."""
     listed = text.get("moe_layer_freq")
     if isinstance(listed, list):
         return sum(1 for has_experts in listed if has_experts)
@@ -296,8 +297,10 @@ def _sparse_layers(text: Mapping[str, Any], layers: int) -> int | None:
 
 
 def _shared_experts(text: Mapping[str, Any], width: int, ffn: int) -> int:
-    """Experts that every token meets, in widths of a routed one; Llama 4 has one and does not say so, Gemma 4
-    has its plain feed-forward beside them."""
+    """Shared experts, in widths of a routed expert.
+
+    Llama 4 has one without stating it; Gemma 4 has a plain feed-forward in addition to its experts.
+    """
     wide = count(
         text,
         "moe_shared_expert_intermediate_size",
@@ -313,9 +316,9 @@ def _shared_experts(text: Mapping[str, Any], width: int, ffn: int) -> int:
 
 
 def _context(text: Mapping[str, Any]) -> int:
-    """The longest sequence: what the file says, or what YaRN and its like extend the first one to.
+    """The longest sequence in tokens: the stated one or, with YaRN, the extended one if that is longer.
 
-    Engines take ``factor`` times the original length as well (vLLM, ``_get_and_verify_max_len``).
+    As in vLLM (``_get_and_verify_max_len``) the extended length is ``factor`` times the original length.
     """
     told = count(text, "max_position_embeddings", "n_positions", "max_seq_len")
     scaling = text.get("rope_scaling")
@@ -352,7 +355,7 @@ def _window(text: Mapping[str, Any]) -> int | None:
 
 
 def _full_layers(text: Mapping[str, Any], layers: int, caching: int, window: int | None) -> int:
-    """Of the layers that keep a cache those that see all: listed one by one, by a rule, or all alike."""
+    """Number of full-attention layers among the caching ones, from a list or a rule in the file."""
     if window is None:
         return caching
     kinds = text.get("layer_types")

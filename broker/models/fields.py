@@ -1,4 +1,4 @@
-"""Numbers of a Hugging Face ``config.json`` under whatever name a family has for them."""
+"""Numbers in a Hugging Face ``config.json``, whose field names differ by model family."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def needed(text: Mapping[str, Any], *names: str) -> int:
-    """The first of ``names`` above 0. Raises ValueError that names them where none is there."""
+    """The first of ``names`` with a value above 0. Raises ValueError, naming them, if there is none."""
     found = count(text, *names)
     if not found:
         others = f" (or {', '.join(names[1:])})" if names[1:] else ""
@@ -16,9 +16,9 @@ def needed(text: Mapping[str, Any], *names: str) -> int:
 
 
 def count(text: Mapping[str, Any], *names: str) -> int:
-    """The first of ``names`` that holds a number above 0 (the largest of a list); 0 without one.
+    """The first of ``names`` with a value above 0 (of a list the largest); 0 if there is none.
 
-    Raises ValueError for what is no number or below 0.
+    Raises ValueError for a value that is not a number, or is negative.
     """
     for field_name in names:
         value = text.get(field_name)
@@ -29,7 +29,7 @@ def count(text: Mapping[str, Any], *names: str) -> int:
         if not isinstance(value, int | float):
             raise ValueError(f"{field_name}: {value!r} is not a number")
         if value < 0:
-            raise ValueError(f"{field_name}: {value!r} is below 0")
+            raise ValueError(f"{field_name}: {value!r} is negative")
         if value:
             return int(value)
     return 0

@@ -1,7 +1,7 @@
-"""What mixes tokens in each layer of a Hugging Face ``config.json``: attention, or a state of fixed size.
+"""The token mixer of each layer in a Hugging Face ``config.json``: attention, or a state of fixed size.
 
-Families say it as a pattern of letters, a list of kinds, a period or a rule; the sizes of the layers that
-keep a state follow from fields of their own.
+Families describe it by a pattern of letters, a list of kinds, a period or a rule. Separate fields give the
+sizes of layers with a state.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ WIDE_STATE, NARROW_STATE = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class Mixers:
-    """Layers by what they do: ``layers`` pairs of a mixer and a feed-forward, of which ``dense`` have a plain
-    one and ``moe`` experts where these are layers of their own (None: every layer has one)."""
+    """Numbers of layers by kind.
+
+    ``layers`` counts pairs of a mixer and a feed-forward. ``dense`` and ``moe`` count feed-forwards without
+    and with experts if they are separate layers (None: each layer has one).
+    """
 
     layers: int
     attention: int
@@ -34,9 +37,9 @@ class Mixers:
 
 
 def mixers_of(text: Mapping[str, Any], hidden: int) -> Mixers:
-    """The layers of a language model ``hidden`` wide.
+    """The layers of a language model with the hidden width ``hidden``.
 
-    Raises ValueError naming the field that is missing, or a kind of layer without a shape.
+    Raises ValueError, naming the field, if it is missing or has an unknown kind of layer.
     """
     kinds = _kinds(text)
     if kinds is not None and FEED_FORWARD & set(kinds):
@@ -47,19 +50,19 @@ def mixers_of(text: Mapping[str, Any], hidden: int) -> Mixers:
 
 
 def _apart(text: Mapping[str, Any], kinds: Sequence[str], hidden: int) -> Mixers:
-    """Mixers and feed-forwards that are layers of their own: two of them make one usual layer."""
+    """Counts for files that list mixers and feed-forwards as separate layers: two make one usual layer."""
     attention, dense, moe = (kinds.count(kind) for kind in ("attention", "mlp", "moe"))
     states = sum(1 for kind in kinds if _keeps_state(kind))
     return Mixers(-(-len(kinds) // 2), attention, _state_layers(text, states, hidden), dense, moe)
 
 
 def _kinds(text: Mapping[str, Any]) -> list[str] | None:
-    """Every layer's kind where the file lists them."""
+    """The kind of every layer; None if the file does not list them."""
     pattern = text.get("hybrid_override_pattern")
     if isinstance(pattern, str) and pattern:
         unknown = sorted(set(pattern) - set(LETTERS))
         if unknown:
-            raise ValueError(f"hybrid_override_pattern: {unknown[0]!r} is none of {', '.join(LETTERS)}")
+            raise ValueError(f"hybrid_override_pattern: {unknown[0]!r} must be one of {', '.join(LETTERS)}")
         return [LETTERS[letter] for letter in pattern]
     for name in ("layers_block_type", "layer_types"):
         if isinstance(text.get(name), list):
@@ -75,7 +78,7 @@ def _keeps_state(kind: str) -> bool:
 
 
 def _attention_layers(text: Mapping[str, Any], kinds: list[str] | None, layers: int) -> tuple[int, int]:
-    """Layers that keep a cache, and those that keep a state."""
+    """Number of layers with a KV cache, and number of layers with a state."""
     if text["model_type"] in PARALLEL:
         return layers, layers
     if kinds is not None:
@@ -86,7 +89,7 @@ def _attention_layers(text: Mapping[str, Any], kinds: list[str] | None, layers: 
 
 
 def _ruled(text: Mapping[str, Any], layers: int) -> int:
-    """Layers with attention where a rule says it: all of them without one."""
+    """Number of attention layers by the file's rule; all layers if there is no rule."""
     listed = text.get("attn_layer_indices") or (text.get("linear_attn_config") or {}).get("full_attn_layers")
     if isinstance(listed, list):
         return len(listed)
@@ -102,7 +105,7 @@ def _ruled(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _state_layers(text: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
-    """Sizes of ``layers`` layers that keep a state, by the fields that the file has."""
+    """Sizes of ``layers`` layers with a state. The fields in the file tell which kind they are."""
     if not layers:
         return StateLayers()
     if count(text, "linear_num_value_heads"):
@@ -122,7 +125,7 @@ def _state_layers(text: Mapping[str, Any], layers: int, hidden: int) -> StateLay
 
 
 def _gated_delta(text: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
-    """Gated delta rule (Qwen3-Next and after): a key × value matrix a head."""
+    """Gated delta rule (Qwen3-Next and later): a key × value matrix per head."""
     heads, value = count(text, "linear_num_value_heads"), needed(text, "linear_value_head_dim")
     key = needed(text, "linear_key_head_dim")
     keys, width = needed(text, "linear_num_key_heads") * key, heads * value
@@ -133,7 +136,7 @@ def _gated_delta(text: Mapping[str, Any], layers: int, hidden: int) -> StateLaye
 
 
 def _delta_by_channel(fields: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
-    """Kimi's delta attention: forget gates a channel and output gates, both of low rank; states in FP32."""
+    """Kimi's delta attention: low-rank forget gates per channel, low-rank output gates, states in FP32."""
     heads, head = needed(fields, "num_heads"), needed(fields, "head_dim")
     width = heads * head
     gates = 2 * head * (hidden + width) + hidden * heads
@@ -143,7 +146,7 @@ def _delta_by_channel(fields: Mapping[str, Any], layers: int, hidden: int) -> St
 
 
 def _mamba_2(text: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
-    """Mamba-2: one input product for values, gates, B, C and steps; a state of head × N numbers a head."""
+    """Mamba-2: one input projection for values, gates, B, C and steps; head × N state numbers per head."""
     heads = count(text, "mamba_num_heads", "mamba_n_heads")
     told = text.get("mamba_head_dim") or text.get("mamba_d_head")
     expanded = count(text, "mamba_d_ssm") or count(text, "mamba_expand", "expand") * hidden
@@ -155,7 +158,7 @@ def _mamba_2(text: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
 
 
 def _mamba_1(text: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
-    """Mamba: steps of low rank; a state of N numbers a channel."""
+    """Mamba: low-rank steps; a state of N numbers per channel."""
     width, state = (count(text, "mamba_expand") or 2) * hidden, needed(text, "mamba_d_state")
     rank = count(text, "mamba_dt_rank") or -(-hidden // 16)
     params = 3 * hidden * width + width * (2 * rank + 2 * state)
@@ -163,12 +166,12 @@ def _mamba_1(text: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
 
 
 def _state_size(text: Mapping[str, Any]) -> int:
-    """Bytes of a number of the state: FP32 where the file says so, else 16 bits, as engines keep it."""
+    """Bytes per number of the state: 4 (FP32) if the file says so, else 2, as engines store it."""
     word = text.get("mamba_ssm_cache_dtype") or text.get("mamba_ssm_dtype")
     return WIDE_STATE if word == "float32" else NARROW_STATE
 
 
 def _window_bytes(text: Mapping[str, Any], width: int) -> int:
-    """What the short convolution before it remembers: all but one of its taps, in 16 bits."""
+    """Bytes of the short convolution's state: all but one of its taps, in 16 bits."""
     names = ("linear_conv_kernel_dim", "short_conv_kernel_size", "conv_kernel", "mamba_d_conv")
     return NARROW_STATE * width * ((count(text, *names) or 4) - 1)

@@ -81,13 +81,16 @@ def _packed(text: str) -> PackedExperts | None:
 
 
 def _params(row: Mapping[str, str], column: str) -> float:
-    """Parameters counted from the sizes; the published count where layers differ and no count is meant."""
+    """Parameters computed from the sizes, or the published count if both differ by 5 % or more.
+
+    They differ for models whose layers have different sizes.
+    """
     counted = 1.0 - UNEQUAL_LAYERS < float(row["calc_vs_nominal"]) < 1.0 + UNEQUAL_LAYERS
     return float(row[f"{column}_calc" if counted else column]) * 1e9
 
 
 def _known_attention(text: str) -> Attention:
-    """Hybrids count as the attention of the layers that keep a cache."""
+    """The kind of attention; a hybrid model has that of its layers with a KV cache."""
     for kind in (Attention.MLA, Attention.GQA, Attention.MQA):
         if kind in text:
             return kind

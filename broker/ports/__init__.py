@@ -1,4 +1,4 @@
-"""What use cases ask of the world: one file of protocols for each noun.
+"""Ports: the protocols through which use cases reach stores, providers and the planner, a file per noun.
 
 It imports the domain. Begin with ``unit_of_work``.
 """

@@ -1,4 +1,4 @@
-"""Ports of keys: who may act, and who is signed in on the pages."""
+"""Ports of API keys and browser sessions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from broker.ports.unit_of_work import UnitOfWork
 
 
 class KeyRepository(Protocol):
-    """Keys and sessions, by hashes of what opens them."""
+    """Keys and sessions, found by the SHA-256 of their tokens."""
 
     async def add(self, key: ApiKey) -> None:
-        """Stores a key; Conflict when its id or hash is taken."""
+        """Stores a key. Raises Conflict if its id or hash is taken."""
         ...
 
     async def find(self, key_id: str) -> ApiKey:
-        """One, revoked or not; NotFound."""
+        """One key, revoked or not. Raises NotFound."""
         ...
 
     async def find_by_hash(self, sha256: str) -> ApiKey | None:
-        """The key of that hash, revoked or not."""
+        """The key with this hash, revoked or not; None if there is none."""
         ...
 
     async def find_page(self, limit: int, cursor: str | None) -> Page[ApiKey]:
@@ -32,32 +32,32 @@ class KeyRepository(Protocol):
         ...
 
     async def take_turns(self) -> None:
-        """Waits for others that took turns, and lets them wait until this transaction ends."""
+        """Takes a lock that serialises transactions which change keys; it is held until this one ends."""
         ...
 
     async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
-        """Keys of ``team`` that nobody has revoked, oldest first."""
+        """Keys of ``team`` that are not revoked, oldest first."""
         ...
 
     async def revoke(self, key_id: str, at: datetime) -> None:
-        """Ends a key and its sessions; one that has ended keeps its first instant."""
+        """Revokes a key and ends its sessions; a key that is already revoked keeps its first time."""
         ...
 
     async def add_session(self, session: Session) -> None:
-        """Stores a session, and forgets those that were over when it began."""
+        """Stores a session, and deletes sessions that had expired when it began."""
         ...
 
     async def find_session(self, sha256: str) -> tuple[Session, ApiKey] | None:
-        """The session of that hash, with its key."""
+        """The session with this hash, and its key; None if there is none."""
         ...
 
     async def drop_session(self, sha256: str) -> None:
-        """Forgets a session, if there is one."""
+        """Deletes a session, if there is one."""
         ...
 
 
 class KeyUnitOfWork(UnitOfWork, Protocol):
-    """A transaction that reaches keys too."""
+    """A unit of work with the repository of keys."""
 
     keys: KeyRepository
 

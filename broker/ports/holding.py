@@ -1,4 +1,4 @@
-"""Ports of reserving: who is bought from, who moves what is held, and where it is kept."""
+"""Ports of reservations: providers that take orders, moves, and the store of reservations and launches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.domain.planning.plan import Plan
 
 
 class Reserver(Protocol):
-    """A provider that can be bought from. One call buys one lease."""
+    """A provider that takes orders. One call buys one lease."""
 
     @property
     def provider(self) -> str:
@@ -24,61 +24,67 @@ class Reserver(Protocol):
 
     @property
     def idempotency(self) -> Idempotency:
-        """How a repeat is made safe."""
+        """How a repeated order is kept from buying twice."""
         ...
 
     @property
     def tells_price(self) -> bool:
-        """Whether its leases by the hour say what they are charged at."""
+        """Whether its hourly leases report their rate."""
         ...
 
     def barred(self, offer: Offer) -> str:
-        """Why no order of ``offer`` can be sent as the seller is configured; empty where one can."""
+        """Why the provider's configuration allows no order of ``offer``; empty if it does."""
         ...
 
     @property
     def longest_tag(self) -> int:
-        """Characters that it keeps of a tag."""
+        """Number of characters that it keeps of a tag."""
         ...
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
-        """``offer`` as its seller shows it at ``asked_at``, None when it is not on sale. ProviderError.
+        """``offer`` as the provider shows it at ``asked_at``; None if it is not on sale.
 
-        It is asked just before an order where ``tells_price`` is false, and for what is bought later under a
-        limit.
+        It is called just before an order if ``tells_price`` is False, and for later purchases with a price
+        limit. Raises ProviderError.
         """
         ...
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """Nodes that one call can buy of ``offer``; None: any number."""
+        """The most nodes of ``offer`` that one call can buy; None: any number."""
         ...
 
     async def reserve(self, order: Order) -> Lease:
-        """Buys. Raises InsufficientCapacity, PriceAboveLimit, QuotaExceeded, OrderRejected,
-        CredentialsRejected or RateLimited when surely nothing was bought, OutcomeUnknown when it may have
-        been."""
+        """Buys one lease.
+
+        Raises InsufficientCapacity, PriceAboveLimit, QuotaExceeded, OrderRejected, CredentialsRejected or
+        RateLimited if certainly nothing was bought, and OutcomeUnknown if something may have been.
+        """
         ...
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """One lease by the provider's own id; LeaseNotFound when it is gone."""
+        """One lease by the provider's own id. Raises LeaseNotFound if it is gone."""
         ...
 
     async def list_leases(self) -> Sequence[Lease]:
-        """Every lease of the account that is not long ended, ours or not, with its tag."""
+        """Every lease of the account with its tag, ours or not, except those that ended long ago."""
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Asks for the end. LeaseNotFound and "already ended" are success and raise nothing;
-        ReleaseRefused when the provider will not (yet)."""
+        """Asks the provider to end the lease. It is no error if the lease is gone or has ended already.
+
+        Raises ReleaseRefused if the provider will not end it, or not yet.
+        """
         ...
 
 
 class Mover(Protocol):
-    """Moves what is held to where a plan places it: the new is bought before the old is let go."""
+    """Moves holdings to where a plan places them: the new is bought before the old is released."""
 
     async def move(self, actor: str, plan: Plan, leaving: Sequence[str]) -> tuple[Reservation, ...]:
-        """Intends and buys in the place of the reservations ``leaving``; nothing when they are held as
-        placed. Raises StalePlan, Conflict and the provider's error; the old then stays."""
+        """Buys replacements of the reservations ``leaving``; nothing if they already match ``plan``.
+
+        Raises StalePlan, Conflict or the provider's error; then the old reservations stay.
+        """
         ...
 
 
@@ -90,15 +96,15 @@ class ReservationRepository(Protocol):
         ...
 
     async def update(self, reservation: Reservation) -> Reservation:
-        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        """Writes it, and returns it with the next version. Raises ConcurrentChange if ``version`` is old."""
         ...
 
     async def find(self, reservation_id: str) -> Reservation:
-        """One reservation; NotFound."""
+        """One reservation. Raises NotFound."""
         ...
 
     async def find_of_tags(self, stem: str) -> tuple[Reservation, ...]:
-        """Those with a unit whose tag begins with ``stem``, oldest first."""
+        """Reservations with a unit whose tag begins with ``stem``, oldest first."""
         ...
 
     async def find_page(
@@ -108,33 +114,32 @@ class ReservationRepository(Protocol):
         ...
 
     async def find_open(self) -> tuple[Reservation, ...]:
-        """Everything that the broker still has to act on."""
+        """All open reservations, on which the broker may still have to act."""
         ...
 
     async def find_lost(self, since: datetime) -> tuple[Reservation, ...]:
-        """Failed ones since then with an order whose answer never came."""
+        """Reservations that failed since then and have an order whose answer was lost."""
         ...
 
     async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
-        """Those of some plans, and those of some ids that have no plan."""
+        """Reservations of some bills. A bill is a plan id, or the id of a reservation without a plan."""
         ...
 
     async def find_competing(
         self, offers: Iterable[Offer], providers: Collection[str] = ()
     ) -> tuple[Reservation, ...]:
-        """Open reservations that take from the stock of ``offers``, from a pool of theirs, or hold anything
-        of ``providers``.
+        """Open reservations that use the stock or pools of ``offers``, or capacity of ``providers``.
 
-        From here to the end of this transaction nobody else, in no process, is told the same stock.
+        The stock is locked against all other transactions until this transaction ends.
         """
         ...
 
     async def claim(self, reservation_id: str) -> bool:
-        """Claims a row to act on it for a short while; False while another living process does."""
+        """Claims a row for a short time; False while another live process has claimed it."""
         ...
 
     async def note_seen(self, units: Sequence[tuple[str, int]], at: datetime) -> None:
-        """Stores when providers last showed units (reservation id, ordinal) running; versions stay."""
+        """Stores when units (reservation id, ordinal) were last seen running; versions do not change."""
         ...
 
     async def find_plans_held(self, window: Window | None) -> frozenset[str]:
@@ -142,15 +147,15 @@ class ReservationRepository(Protocol):
         ...
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
-        """Every reservation that was ever held and touches ``window`` (None: all); for spend."""
+        """Every reservation that was ever held and overlaps ``window`` (None: any time); for spend."""
         ...
 
 
 class LaunchRepository(Protocol):
-    """Our own launches, and what came of them."""
+    """Our own launch attempts."""
 
     async def add(self, attempts: Iterable[LaunchAttempt]) -> None:
-        """Appends; of one reservation the first attempt with each outcome stays."""
+        """Appends attempts; of one reservation only the first attempt with each outcome is kept."""
         ...
 
     async def find_since(self, since: datetime) -> tuple[LaunchAttempt, ...]:

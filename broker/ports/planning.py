@@ -1,4 +1,4 @@
-"""Ports of planning: the planner, its progress, and plans as the store keeps them."""
+"""Ports of planning: the planner, its progress, and the store of plans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.domain.spend.approvals import ApprovalState, Decision, Verdict
 
 
 class LimitClock(StrEnum):
-    """What a time limit counts: seconds that pass, seconds of the processor, or of work (about as many)."""
+    """What a time limit counts: wall-clock time, CPU time, or counted work (in units of about a second)."""
 
     WALL = "wall"
     CPU = "cpu"
@@ -28,13 +28,13 @@ class LimitClock(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """How long and how well to plan. ``gap`` is the relative gap at which to stop.
+    """Limits of a search. It stops at the relative gap ``gap``.
 
-    ``label`` names the run in its progress; it has no influence on the plan. ``limit_clock``: what the limit
-    counts; by work, a search is the same wherever it runs. ``workers``: how many cores a large plan may use
-    (None: all that this process may). With one, and wherever the limit does not count seconds that pass, the
-    same seed gives the same plan. ``guard_s``: seconds that pass after which a search limited by work ends
-    all the same (None: never); what it cut off is told.
+    ``label`` names the search in its progress and does not influence the plan. ``limit_clock`` says what the
+    time limit counts; a limit by work gives the same search on every machine. ``workers`` is the number of
+    cores that a large plan may use (None: all available). With one worker and a limit that is not wall-clock
+    time, the same seed gives the same plan. ``guard_s`` is the wall-clock time in seconds after which a
+    search limited by work is stopped (None: never); the result then says what was not finished.
     """
 
     time_limit_s: float = 30.0
@@ -49,7 +49,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """State of a running solve: best cost + penalty so far, proven bound, relative gap."""
+    """State of a running search: seconds, cost + penalty of the incumbent, proven bound, relative gap."""
 
     seconds: float
     incumbent_usd: float | None
@@ -62,16 +62,19 @@ ProgressSink = Callable[[Progress], None]
 
 
 PlanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions], Plan]
-"""Estimates, then places: a checked plan over the offers. A module-level function, which another process can
-be sent; pure: no clock, network or database. Raises InputError for a request that cannot mean anything."""
+"""The planner: it makes a checked plan from a request and offers.
+
+It is a module-level function, so that it can be sent to another process. It is pure: no clock, network or
+database. Raises InputError for an invalid request.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What a new plan starts from: the plan that stands, as far as it may change.
+    """The plan in force from which a new plan starts.
 
-    ``leaving_usd`` by workload steers and is on no bill; ``frozen`` stay, and what starts before
-    ``frozen_before``, if they still can.
+    ``leaving_usd`` is by workload the cost of leaving, which guides the search and is not billed. Workloads
+    in ``frozen``, and those that start before ``frozen_before``, stay if they still can.
     """
 
     plan: Plan
@@ -82,8 +85,11 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAgain:
-    """A plan that starts from the one in force. ``unfinished``: what the guard cut off, in words; empty: the
-    search ended by itself or by its counted limit, and would end so on any machine."""
+    """A plan that starts from the plan in force.
+
+    ``unfinished`` says which part of the search ``guard_s`` stopped. If it is empty, the search ended by
+    itself or by its counted limit, as it would on any machine.
+    """
 
     plan: Plan
     unfinished: str = ""
@@ -93,11 +99,11 @@ ReplanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions, In
 """A planner's ``replan`` as a module-level function."""
 
 RequestReader = Callable[[str], PlanRequest]
-"""Reads a stored workloads document again; raises InputError."""
+"""Reads a stored workloads document. Raises InputError."""
 
 
 class PlanState(StrEnum):
-    """Where a stored plan stands. ``proposed``: a re-optimizer's answer; it counts once it is taken up."""
+    """State of a stored plan. ``proposed``: made by a re-optimization; it counts once that is accepted."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -108,26 +114,28 @@ class PlanState(StrEnum):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether it waits or is being made."""
+        """Whether the plan is queued or running."""
         return self in (PlanState.QUEUED, PlanState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where a plan on its way is. ``position`` of one that waits: which of those that wait starts it, 1 the
-    next; told by how old it is where another process makes it. ``phase`` of one that runs: what the planner
-    is at, as far as it was told here."""
+    """Position or phase of an unfinished plan.
+
+    ``position`` is the place of a queued plan in the queue, from 1; if another process makes the plan, it is
+    estimated from its age. ``phase`` is the current step of a running plan, if this process knows it.
+    """
 
     position: int | None = None
     phase: str | None = None
 
 
 class Standing(StrEnum):
-    """What a plan that is made is to its team.
+    """Business status of a finished plan.
 
-    ``draft``: nothing of it is bought. ``waiting``: so, until finance has said its word. ``reserved``:
-    something of it is held or will be bought. ``superseded``: another plan of the same workloads counts in
-    its place. ``done``: it was reserved, and nothing of it is held any more.
+    ``draft``: nothing of it is bought. ``waiting``: a draft that waits for approval. ``reserved``: part of it
+    is held or will be bought. ``superseded``: another plan of the same workloads replaces it. ``done``: it
+    was reserved, and nothing of it is held any more.
     """
 
     DRAFT = "draft"
@@ -140,13 +148,13 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan as the store keeps it: the request that was asked, and the answer once there is one.
+    """A stored plan: the request, and the plan once it is made.
 
-    ``document`` is the workloads document as it came (JSON text), so that a run can be replayed.
-    ``approved_*`` is finance's word on exactly this plan, ``decisions`` every word on it, oldest first;
-    ``approval_reason`` why one is needed. ``intended_by`` is who said that this draft counts in projected
-    spend. ``reserved_at``: since when it, or a plan whose place it took, is bought; None again where nothing
-    of a purchase came to be.
+    ``document`` is the workloads document as it was received (JSON text), so that planning can be repeated.
+    ``approved_by`` and ``approved_at`` are the approval of exactly this plan; ``decisions`` are all
+    decisions, oldest first; ``approval_reason`` says why approval is needed. ``intended_by`` is who intends
+    to buy this draft, so that it counts in projected spend. ``reserved_at`` is when it, or a plan that it
+    replaced, was first bought; it is None again if a purchase failed completely.
     """
 
     plan_id: str
@@ -170,7 +178,7 @@ class PlanRecord:
 
     @property
     def workload_count(self) -> int:
-        """How many workloads the document asks for."""
+        """Number of workloads in the document; 0 if it cannot be read."""
         try:
             return len(json.loads(self.document)["workloads"])
         except (ValueError, KeyError, TypeError):
@@ -178,17 +186,17 @@ class PlanRecord:
 
     @property
     def is_intended(self) -> bool:
-        """Whether it counts in projected spend before it is reserved: somebody, or finance, said so."""
+        """Whether it counts in projected spend before it is reserved: it is intended or approved."""
         return self.intended_by is not None or self.approval is ApprovalState.APPROVED
 
     @property
     def decision(self) -> Decision | None:
-        """The last word on it."""
+        """The latest decision on it."""
         return self.decisions[-1] if self.decisions else None
 
     @property
     def approval(self) -> ApprovalState | None:
-        """Where it stands with finance; None: nobody's word is needed, or there is no plan yet."""
+        """State of its approval; None if it needs none, or if the plan is not made yet."""
         if self.decision is not None and self.decision.verdict is Verdict.REJECTED:
             return ApprovalState.REJECTED
         if self.approved_by is not None:
@@ -197,7 +205,7 @@ class PlanRecord:
         return ApprovalState.WAITING if ready and self.needs_approval else None
 
     def decided(self, decision: Decision) -> PlanRecord:
-        """The record with one more word on it."""
+        """The record with one more decision."""
         yes = decision.verdict is Verdict.APPROVED
         return replace(
             self,
@@ -210,9 +218,9 @@ class PlanRecord:
 def standing_of(
     record: PlanRecord, *, is_held: bool, is_superseded: bool, is_current: bool
 ) -> Standing | None:
-    """Where ``record`` stands; None while there is no plan.
+    """The business status of ``record``; None while there is no plan.
 
-    ``is_held``: it or a plan whose place it took holds something. ``is_superseded``: a plan took its place.
+    ``is_held``: it, or a plan that it replaced, holds capacity. ``is_superseded``: another plan replaced it.
     ``is_current``: see ``PlanRepository.find_current``.
     """
     if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
@@ -231,14 +239,14 @@ def standing_of(
 
 
 class BudgetWatch(Protocol):
-    """Looks at budgets before money is bound."""
+    """Checks budgets before money is committed."""
 
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
-        """Each budget of the plan's team that the plan has a part in passing, in words."""
+        """A text for each budget that would be exceeded and to which the plan contributes."""
         ...
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
-        """Each budget of the team that would be passed, and by more than without the moves, in words."""
+        """A text for each budget that would be exceeded, by more than without the moves."""
         ...
 
 
@@ -250,11 +258,11 @@ class PlanRepository(Protocol):
         ...
 
     async def update(self, record: PlanRecord) -> PlanRecord:
-        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        """Writes it, and returns it with the next version. Raises ConcurrentChange if ``version`` is old."""
         ...
 
     async def find(self, plan_id: str) -> PlanRecord:
-        """One record; NotFound."""
+        """One record. Raises NotFound."""
         ...
 
     async def find_page(self, limit: int, cursor: str | None) -> Page[PlanRecord]:
@@ -264,21 +272,21 @@ class PlanRepository(Protocol):
     async def find_current(
         self, team: str | None = None, known: Collection[PlanRecord] = ()
     ) -> tuple[PlanRecord, ...]:
-        """The plans that are in force, newest first within a team: all that hold something or will buy it,
-        and of each set of workload names one draft, an intended one before others and the newest of these.
+        """The plans in force, newest first within a team.
 
-        Where a plan holds the same names, a draft is among them only if somebody intends it. None is
-        rejected, superseded, or older than a plan of the same names that is done. Of ``known`` records those
-        that did not change are not read again.
+        These are all plans that hold capacity or will buy it, and one draft per set of workload names: the
+        newest intended one, else the newest. If another plan holds capacity for the same names, a draft only
+        counts if it is intended. Rejected and superseded plans, and plans older than a plan with the same
+        names that is done, are excluded. Records in ``known`` that did not change are not read again.
         """
         ...
 
     async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
-        """Where each of ``records`` stands, by its id; nothing of those that are not made."""
+        """The business status of each finished plan in ``records``, by id."""
         ...
 
     async def withdraw_intentions(self, record: PlanRecord) -> None:
-        """No other draft of the same team and workload names is intended any more."""
+        """Ends the intention to buy all other drafts of the same team and workload names."""
         ...
 
     async def find_by_approval(
@@ -288,16 +296,18 @@ class PlanRepository(Protocol):
         ...
 
     async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
-        """The plan and those whose place it took, one after the other; NotFound."""
+        """The plan and the plans that it replaced, newest first. Raises NotFound."""
         ...
 
     async def count_on_their_way(self, team: str) -> tuple[int, int]:
-        """How many plans of ``team`` are queued or running, and how many workloads they ask for, with what
-        this unit of work wrote. Until it ends nobody else has the team's plans counted."""
+        """Number of plans of ``team`` that are queued or running, and of workloads in them.
+
+        What this unit of work wrote counts too. It locks the count for this team until it ends.
+        """
         ...
 
     async def count_older_queued(self, record: PlanRecord) -> int:
-        """How many plans wait that were asked for before ``record``."""
+        """Number of queued plans that were requested before ``record``."""
         ...
 
     async def find_cancelled(self, plan_ids: Collection[str]) -> tuple[str, ...]:
@@ -305,7 +315,7 @@ class PlanRepository(Protocol):
         ...
 
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
-        """Claims and gives what is queued or running and no other living process makes, oldest first."""
+        """Claims and returns queued or running plans that no other live process makes, oldest first."""
         ...
 
 
@@ -313,13 +323,13 @@ class EventStream(Protocol):
     """Progress of running plans, by plan id."""
 
     def publish(self, plan_id: str, event: dict[str, object]) -> None:
-        """Sends to whoever listens, and remembers the last."""
+        """Sends an event to all listeners, and keeps it as the plan's last event."""
         ...
 
     def last(self, plan_id: str) -> Mapping[str, object]:
-        """The last event of a plan; empty where none was told here."""
+        """The last event of a plan; empty if this process published none."""
         ...
 
     def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:
-        """Events from now on, led by the last one; ends with the plan."""
+        """The last event and all later ones; the iterator ends with the plan."""
         ...

@@ -1,4 +1,4 @@
-"""Ports of price history: what was known of the market, when, and what became of it by day."""
+"""Ports of price history: the market as it was known at any time, and daily statistics."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from broker.ports.unit_of_work import UnitOfWork
 
 
 class PriceRepository(Protocol):
-    """The history of prices; its points are appended by the rounds of the offer repository."""
+    """The price history. The offer repository appends its points in each poll round."""
 
     async def find_known_at(
         self, at: datetime, *, gpu: str | None = None, tier: str | None = None, provider: str | None = None
     ) -> tuple[Offer, ...]:
-        """The market as it was known at ``at``, cheapest per GPU-hour first: nothing learned later is in it.
+        """The market as it was known at ``at``, cheapest per GPU-hour first.
 
-        Of an offer that is gone or has changed otherwise, everything but price and stock is as it was last.
+        Price and stock are those known at ``at``. All other fields of an offer are as they were last seen.
         """
         ...
 
     async def find_points(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
-        """Points of several offers in ``window``, by offer and time, led by those in force at its start."""
+        """Points of several offers in ``window`` by offer and time, including those in force at its start."""
         ...
 
     async def find_offers_known_in(
         self, window: Window, *, gpu: str | None = None, provider: str | None = None
     ) -> tuple[Offer, ...]:
-        """Every offer of which a price is known in ``window``, as it was last."""
+        """Every offer with a known price in ``window``, as it was last seen."""
         ...
 
     async def find_days(self, offer_id: str, days: Sequence[date], now: datetime) -> tuple[PriceDay, ...]:
-        """Figures of each of ``days`` (in order) on which the offer was on sale; today up to ``now``."""
+        """Statistics of those ``days`` (in order) on which the offer was on sale; today up to ``now``."""
         ...
 
     async def find_sku_days(
         self, gpu: str, tier: str, days: Sequence[date], now: datetime, *, by_provider: bool
     ) -> tuple[SkuDay, ...]:
-        """Figures of a GPU in one tier, of all sellers or of each, by day; today up to ``now``."""
+        """Daily statistics of a GPU in one tier, over all providers or for each; today up to ``now``."""
         ...
 
     async def find_closes(
@@ -55,33 +55,38 @@ class PriceRepository(Protocol):
         tier: str | None = None,
         limit: int = 200,
     ) -> tuple[Closes, ...]:
-        """Prices at the ends of ``days`` (in order) of the named offers, or of at most ``limit`` that fit and
-        have a summarised day: evenly drawn, the same in every call until another day is summarised."""
+        """Prices at the ends of ``days`` (in order) of the named offers.
+
+        Without names it returns at most ``limit`` matching offers with a summarised day: an even sample that
+        is the same in every call until another day is summarised.
+        """
         ...
 
     async def find_summarised_until(self) -> date | None:
-        """The first UTC day that is not summarised; None before the first summary."""
+        """The first UTC day that is not summarised yet; None before the first summary."""
         ...
 
     async def find_next_day(self) -> date | None:
-        """The day to summarise next: that one, or the day of the first point; None without any."""
+        """The day to summarise next, at first the day of the first point; None without any points."""
         ...
 
     async def summarise(self, day: date) -> int:
-        """Stores figures of a day that is over, of every offer that changed and of every SKU; how many."""
+        """Stores the statistics of a past day for every changed offer and every SKU; returns their number."""
         ...
 
     async def thin(self, before: date) -> int:
-        """Leaves of each offer and summarised day before ``before`` the last point; how many went."""
+        """Keeps only the last point per offer and summarised day before ``before``; returns how many it
+        removed.
+        """
         ...
 
     async def forget(self, before: date) -> int:
-        """Removes what is older, but for what is still in force; how many points went."""
+        """Removes points before ``before`` except those still in force; returns how many it removed."""
         ...
 
 
 class PriceUnitOfWork(UnitOfWork, Protocol):
-    """A transaction that reaches price history too."""
+    """A unit of work with the repository of price history."""
 
     prices: PriceRepository
 

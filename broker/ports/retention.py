@@ -1,4 +1,4 @@
-"""Ports of what is kept for a while: removed when it is too old, a few rows at a time."""
+"""Ports of retention: removal of old data, a few rows at a time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from broker.ports.unit_of_work import UnitOfWork
 
 
 class RetentionRepository(Protocol):
-    """Each method removes at most ``limit`` rows of before ``before``; how many went, 0 when none is left."""
+    """Each method removes at most ``limit`` rows older than ``before``, and returns their number."""
 
     async def forget_answers(self, before: datetime, limit: int) -> int:
-        """Answers under idempotency keys: the keys mean nothing any more."""
+        """Removes stored answers with their idempotency keys, which are forgotten then."""
         ...
 
     async def forget_deliveries(self, before: datetime, limit: int) -> int:
-        """Deliveries to webhooks that are over, by their last try."""
+        """Removes finished deliveries to webhooks, by the time of their last attempt."""
         ...
 
     async def forget_audit(self, before: datetime, limit: int) -> int:
-        """Entries of the audit trail."""
+        """Removes entries of the audit trail."""
         ...
 
     async def forget_rounds(self, before: datetime, limit: int) -> int:
-        """Rounds of polls and their changes; the newest of each provider stays, and what an offer names."""
+        """Removes poll rounds and their changes, except each provider's newest and those that offers name."""
         ...
 
 
 class RetentionUnitOfWork(UnitOfWork, Protocol):
-    """A transaction that may remove what is too old."""
+    """A unit of work with the repository of retention."""
 
     retention: RetentionRepository
 

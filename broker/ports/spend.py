@@ -1,4 +1,4 @@
-"""Ports of finance: budgets, spend by day, closed months, futures."""
+"""Ports of finance: budgets, settled spend by day, closed months, exports, and simulation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from broker.ports.unit_of_work import UnitOfWork
 
 
 class BudgetRepository(Protocol):
-    """Budgets, and which of their thresholds were told."""
+    """Budgets, and the alerts that were sent."""
 
     async def put(self, budget: Budget) -> None:
-        """Stores one, over the one of the same team and period."""
+        """Stores a budget; it replaces the one of the same team and period."""
         ...
 
     async def find(self, team: str, period: BudgetPeriod) -> Budget:
-        """One; NotFound."""
+        """One budget. Raises NotFound."""
         ...
 
     async def find_all(self, team: str | None) -> tuple[Budget, ...]:
@@ -34,20 +34,20 @@ class BudgetRepository(Protocol):
         ...
 
     async def remove(self, team: str, period: BudgetPeriod) -> None:
-        """Forgets one, with what was told of it."""
+        """Deletes a budget and the record of its alerts."""
         ...
 
     async def tell(self, alert: BudgetAlert) -> bool:
-        """Notes that an alert is told, in this transaction; False where it was told before in its period."""
+        """Records that an alert is sent with this transaction; False if it was sent before in its period."""
         ...
 
     async def take_back(self, alert: BudgetAlert) -> None:
-        """Forgets that an alert was told, so that it may be once more."""
+        """Deletes the record of an alert, so that it may be sent again."""
         ...
 
 
 class DaySum(NamedTuple):
-    """Settled spend of a day and group, in whole cents: spread over use, and when it is paid."""
+    """Settled spend of a day and group in whole cents: amortized, and as billed (cash)."""
 
     day: date
     group: str
@@ -56,8 +56,11 @@ class DaySum(NamedTuple):
 
 
 class LedgerMark(NamedTuple):
-    """Differs after every write that spend depends on: how often the roll-up was written; how many
-    reservations it does not have, and the sum of their versions; the same of plans."""
+    """A version of the ledger that changes with every write on which spend depends.
+
+    ``generation`` counts writes of the roll-up. ``unsettled`` is the number of reservations that are not
+    rolled up and the sum of their versions; ``plans`` is the same for plans.
+    """
 
     generation: int
     unsettled: tuple[int, int]
@@ -78,7 +81,7 @@ class RollupRepository(Protocol):
     """
 
     async def find_generation(self) -> int:
-        """How often the roll-up was written: what is read between two equal ones belongs together."""
+        """The number of writes of the roll-up. Data read between two equal generations is consistent."""
         ...
 
     async def find_mark(self) -> LedgerMark:
@@ -90,7 +93,7 @@ class RollupRepository(Protocol):
         ...
 
     async def find_stored(self, bill_ids: Collection[str]) -> Mapping[str, Cells]:
-        """What is rolled up of some bills."""
+        """The rolled-up cells of some bills."""
         ...
 
     async def find_sums(
@@ -99,8 +102,10 @@ class RollupRepository(Protocol):
         group_by: str,
         narrowed: Mapping[str, str] = ...,
     ) -> tuple[DaySum, ...]:
-        """Rolled-up spend by day and group, from the first of ``days`` to before the last (None: all), of
-        cells that have every word of ``narrowed`` (see NARROWED_BY)."""
+        """Rolled-up spend by day and group, of cells with all values in ``narrowed`` (see NARROWED_BY).
+
+        ``days`` are the first day and the day after the last one (None: all days).
+        """
         ...
 
     async def find_cells(self, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
@@ -112,23 +117,23 @@ class RollupRepository(Protocol):
         ...
 
     async def put(self, bill_id: str, team: str, old: Cells, new: Cells) -> None:
-        """Stores ``new`` as what is rolled up of a bill, of which ``old`` was; sums follow."""
+        """Replaces the rolled-up cells ``old`` of a bill by ``new``, and updates the sums."""
         ...
 
     async def settle(self, reservations: Iterable[Reservation]) -> bool:
-        """Notes that a bill is rolled up whole; False when one of its reservations was written since."""
+        """Marks the reservations of a bill as rolled up; False if one of them was changed meanwhile."""
         ...
 
     async def next_generation(self) -> None:
-        """Tells readers that something was written, with this transaction."""
+        """Increments the generation in this transaction."""
         ...
 
     async def find_closed(self) -> tuple[ClosedMonth, ...]:
-        """Closed months, the first one first."""
+        """Closed months, oldest first."""
         ...
 
     async def add_closed(self, month: ClosedMonth) -> None:
-        """Stores a closed month; Conflict when it is closed already."""
+        """Stores a closed month. Raises Conflict if it is already closed."""
         ...
 
     async def add_closed_rows(self, month: date, ordinal: int, team: str, rows: Sequence[FocusRow]) -> None:
@@ -144,46 +149,46 @@ class RollupRepository(Protocol):
         ...
 
     async def add_closed_costs(self, month: date, costs: Mapping[str, FocusCosts]) -> None:
-        """Stores what the FOCUS rows of a month sum to, by reservation."""
+        """Stores the sums of a month's FOCUS rows by reservation."""
         ...
 
     async def find_closed_costs(
         self, months: Sequence[date], reservation_ids: Collection[str]
     ) -> Mapping[str, FocusCosts]:
-        """What FOCUS rows of closed months sum to, by reservation."""
+        """Sums of the FOCUS rows of closed months, by reservation."""
         ...
 
 
 class ExportRepository(Protocol):
-    """Files of spend that were asked for."""
+    """Export jobs and their files."""
 
     async def add(self, job: ExportJob) -> bool:
-        """Stores a job that begins; False where one of its id is there."""
+        """Stores a new job; False if a job with its id exists."""
         ...
 
     async def finish(self, job: ExportJob, content: bytes | None) -> None:
-        """Stores how a job ended, with its file."""
+        """Stores the result of a job, with its file."""
         ...
 
     async def find(self, export_id: str) -> ExportJob:
-        """One; NotFound."""
+        """One job. Raises NotFound."""
         ...
 
     async def find_content(self, export_id: str) -> bytes:
-        """The file of a job that is done; NotFound."""
+        """The file of a finished job. Raises NotFound."""
         ...
 
     async def forget(self, before: datetime) -> None:
-        """Deletes what began before."""
+        """Deletes jobs that began before ``before``."""
         ...
 
 
 Drawn = TypeVar("Drawn")
-"""USD by future and day, in the simulator's own form."""
+"""Cost in USD by simulated path and day, in the simulator's own form."""
 
 
 class SpendSimulator(Protocol[Drawn]):
-    """Draws futures of projected money. Pure: equal seeds give equal answers."""
+    """Simulates projected spend. Pure: equal seeds give equal results."""
 
     def simulate(
         self,
@@ -193,11 +198,11 @@ class SpendSimulator(Protocol[Drawn]):
         rules: IntervalRules,
         seed: int,
     ) -> Simulated:
-        """Quantiles of what ``lines`` come to, in USD.
+        """Quantiles of the cost of ``lines``, in USD.
 
-        ``futures``: by offer, prices as factors of today's after 0, 1, … days, one row a future; an offer
-        without any keeps its price. ``periods``: for each day from today on the number of its period (from 0
-        on), -1 for a day that is not asked for.
+        ``futures`` are simulated price paths by offer: factors of today's price after 0, 1, … days. An offer
+        without paths keeps its price. ``periods`` has for each day from today on the index of its period; -1
+        excludes a day.
         """
         ...
 
@@ -209,16 +214,16 @@ class SpendSimulator(Protocol[Drawn]):
         rules: IntervalRules,
         seed: int,
     ) -> Drawn:
-        """What ``lines`` come to in each future, on each of ``days`` from today on."""
+        """Cost of ``lines`` in each simulated path on each of ``days`` days from today on."""
         ...
 
     def summarise(self, drawn: Sequence[Drawn], periods: Sequence[int]) -> Simulated:
-        """Quantiles of what was drawn of several lines, together; ``periods`` as above."""
+        """Quantiles of the sum of several draws; ``periods`` as in ``simulate``."""
         ...
 
 
 class RollupUnitOfWork(UnitOfWork, Protocol):
-    """A transaction that reaches spend by day."""
+    """A unit of work with the repository of settled spend."""
 
     rollups: RollupRepository
 
@@ -227,7 +232,7 @@ RollupUnits = Callable[[TeamScope], RollupUnitOfWork]
 
 
 class ExportUnitOfWork(UnitOfWork, Protocol):
-    """A transaction that reaches exported files."""
+    """A unit of work with the repository of exports."""
 
     exports: ExportRepository
 
@@ -236,7 +241,7 @@ ExportUnits = Callable[[TeamScope], ExportUnitOfWork]
 
 
 class FinanceUnitOfWork(PriceUnitOfWork, Protocol):
-    """A transaction that reaches what finance keeps, and the history of prices."""
+    """A unit of work with budgets, settled spend and price history."""
 
     budgets: BudgetRepository
     rollups: RollupRepository

@@ -1,4 +1,4 @@
-"""What the ground floor needs from others: protocols that engines, store and wiring fulfil."""
+"""Ports of the unit of work and its repositories, and of the clock, offer sources and executors."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from broker.ports.planning import PlanRepository
 
 
 class Clock(Protocol):
-    """The time that decisions are made at."""
+    """The source of the current time."""
 
     def now(self) -> datetime:
-        """Now, aware, in UTC."""
+        """The current time, aware and in UTC."""
         ...
 
 
 class OfferSource(Protocol):
-    """A provider that can be asked what it sells."""
+    """A provider whose offers can be listed."""
 
     @property
     def provider(self) -> str:
@@ -56,19 +56,19 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many calls run side by side; what is more waits inside."""
+        """How many calls run in parallel; further calls are queued."""
         ...
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Schedules ``fn``; the future gives its result.
+        """Schedules ``fn``, and returns the future of its result.
 
-        Cancelling the future ends a call that has begun, where the executor can.
+        If the executor is able to, cancelling the future also ends a running call.
         """
         ...
 
 
 class Notifier(Protocol):
-    """Tells the outside what changed."""
+    """Sends notifications about changes."""
 
     async def notify(self, event: str, team: str, body: dict[str, object]) -> None:
         """Queues one event for delivery."""
@@ -76,17 +76,16 @@ class Notifier(Protocol):
 
 
 class OfferRepository(Protocol):
-    """Offers now, their history, and the health of feeds."""
+    """Current offers, their history, and the health of feeds."""
 
     async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
-        """Marks of everything that ``provider`` sells now; until the end of this transaction no other may
-        open a round of it."""
+        """Marks of all current offers of ``provider``; locks its rounds until this transaction ends."""
         ...
 
     async def record_round(self, round_: PollRound, news: RoundNews | None) -> None:
-        """Stores a poll: only ``news`` is written, everything else on sale counts as seen again.
+        """Stores a poll round. Only ``news`` is written; all other current offers count as seen again.
 
-        ``news`` None (a failed poll) leaves the current offers as they are.
+        ``news`` None (a failed poll) leaves the current offers unchanged.
         """
         ...
 
@@ -103,51 +102,51 @@ class OfferRepository(Protocol):
         tier: str | None = None,
         without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
-        """Current offers but for those of the providers ``without``, cheapest per GPU-hour first."""
+        """Current offers except those of providers in ``without``, cheapest per GPU-hour first."""
         ...
 
     async def find_after(
         self, wanted: OfferFilter, after: OfferPlace | None, limit: int
     ) -> tuple[Offer, ...]:
-        """At most ``limit`` of the offers ``wanted`` after a place, cheapest per GPU-hour first."""
+        """At most ``limit`` of the offers ``wanted`` after the position ``after``, cheapest first."""
         ...
 
     async def find_pool_gpus(
         self, pool_ids: Collection[str], gpu: str | None
     ) -> Mapping[str, tuple[int | None, ...]]:
-        """What each current offer (of ``gpu``, where it is told) in the named pools says of their GPUs."""
+        """By pool, the size that each current offer in it states; ``gpu`` filters offers if it is given."""
         ...
 
     async def find_slice(self, part: OfferSlice, order: OfferOrder, *, descending: bool) -> tuple[str, ...]:
-        """Ids of the offers of a slice; what is not counted comes before the counted."""
+        """Ids of the offers of a slice; offers without a stated number of nodes sort first."""
         ...
 
     async def find_counts(self) -> tuple[OfferCount, ...]:
-        """How many offers are on sale, by provider, GPU, region and tier."""
+        """Numbers of current offers by provider, GPU, region and tier."""
         ...
 
     async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
-        """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+        """Lowest, median and highest price of the ``count`` offers ``wanted``; None if there are none."""
         ...
 
     async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
-        """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+        """The cheapest offer of each provider among those ``wanted``, cheapest first."""
         ...
 
     async def find_offer(self, offer_id: str) -> Offer:
-        """One current offer; NotFound."""
+        """One current offer. Raises NotFound."""
         ...
 
     async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
-        """What every seller asks now."""
+        """Current prices of all providers by GPU and tier."""
         ...
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
-        """Points of change in ``window``, led by the one in force at its start."""
+        """Price points in ``window``, including the one in force at its start."""
         ...
 
     async def find_prices_of(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
-        """The same of several offers, by offer and time."""
+        """Price points of several offers in ``window``, by offer and time."""
         ...
 
     async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
@@ -159,11 +158,11 @@ class OfferRepository(Protocol):
         ...
 
     async def hold_back(self, provider: str, until: datetime) -> None:
-        """Notes before when a feed is not asked again; its next round takes that back."""
+        """Sets the back-off of a feed, which is not polled before ``until``; its next round resets it."""
         ...
 
     async def record_probe(self, report: ProbeReport) -> None:
-        """Stores what a probe of a provider found, over the one before."""
+        """Stores the report of a probe; it replaces the provider's previous report."""
         ...
 
     async def find_rejected(self, provider: str) -> PollRound | None:
@@ -171,49 +170,49 @@ class OfferRepository(Protocol):
         ...
 
     async def find_as_of(self) -> datetime | None:
-        """When the newest current offer was seen."""
+        """When the newest current offer was observed; None without offers."""
         ...
 
 
 class QuarantineRepository(Protocol):
-    """Offers whose price is not believed, by offer id."""
+    """Offers in quarantine, by offer id."""
 
     async def find(self, provider: str | None) -> tuple[Quarantined, ...]:
         """Entries of ``provider`` (None: all), oldest first."""
         ...
 
     async def find_one(self, offer_id: str) -> Quarantined:
-        """One entry; NotFound."""
+        """One entry. Raises NotFound."""
         ...
 
     async def put(self, entry: Quarantined) -> None:
-        """Stores an entry, over an earlier one of the same offer."""
+        """Stores an entry; it replaces an earlier one of the same offer."""
         ...
 
     async def change(self, entries: Sequence[Quarantined], gone: Collection[str]) -> None:
-        """Stores ``entries``, and forgets those of the offers ``gone``."""
+        """Stores ``entries``, and deletes those of the offers ``gone``."""
         ...
 
 
 class ReoptimizationRepository(Protocol):
-    """Re-optimizations, newest first."""
+    """Stored re-optimizations."""
 
     async def add(self, reoptimization: Reoptimization) -> None:
-        """Stores one."""
+        """Stores a new re-optimization."""
         ...
 
     async def update(self, reoptimization: Reoptimization) -> Reoptimization:
-        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        """Writes it, and returns it with the next version. Raises ConcurrentChange if ``version`` is old."""
         ...
 
     async def find(self, reoptimization_id: str) -> Reoptimization:
-        """One; NotFound."""
+        """One re-optimization. Raises NotFound."""
         ...
 
     async def find_in(
         self, states: Collection[ProposalState], since: datetime | None = None
     ) -> tuple[Reoptimization, ...]:
-        """Those in ``states`` that began at ``since`` (None: ever) or later, newest first."""
+        """Re-optimizations in ``states`` that began at ``since`` (None: ever) or later, newest first."""
         ...
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
@@ -222,33 +221,34 @@ class ReoptimizationRepository(Protocol):
 
 
 class AccountRepository(Protocol):
-    """Remembered answers and the audit trail."""
+    """Idempotency keys with their answers, and the audit trail."""
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
-        """Claims (team, key, route): None when claimed now, else what stands there already."""
+        """Claims (team, key, route). None if it is claimed now, else the answer that is already stored."""
         ...
 
     async def complete(self, answer: RememberedAnswer) -> None:
-        """Fills in status and body of a claimed answer."""
+        """Stores status and body of a claimed answer."""
         ...
 
     async def forget(self, team: str, key: str, route: str) -> None:
-        """Gives a claim back after a failure that had no effect."""
+        """Deletes a claim after a failure without effects."""
         ...
 
     async def let_go(self, claim: IdempotencyKey) -> None:
-        """Gives a claim back: forgotten when nothing was stored under it, else free to be taken over."""
+        """Releases a claim: it is deleted if no ids are bound to it, else others may take it over."""
         ...
 
     async def take_over(self, claim: IdempotencyKey) -> tuple[str, ...] | None:
-        """Takes an unanswered claim that was let go or whose process died: the ids stored under it; None
-        while it is at work."""
+        """Takes over an unanswered claim that was released or whose process died; returns the ids bound to
+        it, or None while its process is still working on it.
+        """
         ...
 
     async def bind(self, claim: IdempotencyKey | None, effects: Iterable[str]) -> None:
-        """Notes ids stored under ``claim``, in the transaction that stores them (None: under no key).
+        """Binds ids to ``claim`` in the transaction that stores their objects (None: there is no key).
 
-        ConcurrentChange when another process has taken the claim over: then nothing may be stored.
+        Raises ConcurrentChange if another process has taken over the claim; then nothing may be stored.
         """
         ...
 
@@ -263,7 +263,7 @@ class AccountRepository(Protocol):
         ...
 
     async def install_id(self) -> str:
-        """A short id of this installation, made once; part of every tag."""
+        """The short id of this installation, which is created once and is part of every tag."""
         ...
 
 
@@ -288,7 +288,7 @@ class UnitOfWork(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     async def commit(self) -> None:
-        """Makes it last."""
+        """Commits the transaction."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Ports of webhooks: their store, and the outside that is told."""
+"""Ports of webhooks: their store, and the sender."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class WebhookRepository(Protocol):
     """Webhooks, the outbox, and deliveries."""
 
     async def add(self, webhook: Webhook) -> None:
-        """Stores a new one."""
+        """Stores a new webhook."""
         ...
 
     async def find(self, webhook_id: str) -> Webhook:
-        """One; NotFound."""
+        """One webhook. Raises NotFound."""
         ...
 
     async def find_page(self, limit: int, cursor: str | None) -> Page[Webhook]:
@@ -28,7 +28,7 @@ class WebhookRepository(Protocol):
         ...
 
     async def remove(self, webhook_id: str) -> None:
-        """Forgets one, with what was to be sent to it."""
+        """Deletes a webhook and its pending deliveries."""
         ...
 
     async def disable(self, webhook: Webhook) -> None:
@@ -36,47 +36,50 @@ class WebhookRepository(Protocol):
         ...
 
     async def find_of_team(self, team: str) -> tuple[Webhook, ...]:
-        """Those that are told of a team's events."""
+        """Webhooks that get the events of ``team``."""
         ...
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
-        """The oldest events of the outbox, which leave it with this transaction."""
+        """The oldest events of the outbox; this transaction removes them from it."""
         ...
 
     async def last_expected(self, object_id: str) -> MoneyChange | None:
-        """The money that was last told of an object."""
+        """The expected cost of an object that was sent last; None if none was sent."""
         ...
 
     async def put_expected(self, object_id: str, money: MoneyChange) -> None:
-        """Remembers the money that is told of an object."""
+        """Stores the expected cost of an object that is sent now."""
         ...
 
     async def add_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Stores what is to be sent."""
+        """Stores new deliveries."""
         ...
 
     async def claim_due(self, now: datetime, until: datetime, limit: int, each: int) -> tuple[Delivery, ...]:
-        """Pending deliveries that are due, at most ``each`` of every webhook, the oldest.
+        """The oldest pending deliveries that are due, at most ``each`` per webhook.
 
-        They are put off to ``until``, so that nobody else sends them meanwhile.
+        They are postponed to ``until``, so that no other process sends them meanwhile.
         """
         ...
 
     async def put_off(self, webhook_id: str, until: datetime) -> None:
-        """Lets all that is still to be sent to a webhook wait until ``until`` at least."""
+        """Postpones all pending deliveries to a webhook to at least ``until``."""
         ...
 
     async def finish(self, delivery: Delivery) -> None:
-        """Stores what came of a try."""
+        """Stores the result of an attempt."""
         ...
 
     async def find_deliveries(self, webhook_id: str, limit: int) -> tuple[Delivery, ...]:
-        """The newest ones of a webhook."""
+        """The newest deliveries of a webhook."""
         ...
 
 
 class WebhookUnitOfWork(UnitOfWork, Protocol):
-    """A transaction that reaches webhooks too; every audit entry of any transaction enters the outbox."""
+    """A unit of work with the repository of webhooks.
+
+    Every audit entry of any unit of work enters the outbox.
+    """
 
     webhooks: WebhookRepository
 
@@ -85,12 +88,12 @@ WebhookUnits = Callable[[TeamScope], WebhookUnitOfWork]
 
 
 class WebhookSender(Protocol):
-    """The outside."""
+    """Sends HTTP requests to webhooks."""
 
     async def require_allowed(self, url: str) -> None:
-        """InputError where the address is none of a public HTTPS server."""
+        """Raises InputError unless ``url`` is an address of a public HTTPS server."""
         ...
 
     async def send(self, url: str, headers: dict[str, str], body: str) -> SendOutcome:
-        """Posts, unless the address is not allowed any more; never raises for what the outside does."""
+        """Posts ``body``, if the address is still allowed. Failures of the receiver are in the result."""
         ...

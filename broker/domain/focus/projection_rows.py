@@ -45,7 +45,7 @@ def projection_rows(charges: Iterable[Charge], as_of: datetime) -> Iterator[dict
     """One row per projected charge, in the order of ``charges``.
 
     ``ProjectedEffectiveCost`` is the amortized cost. ``ProjectedBilledCost`` is the billed cost: the bill of
-    capacity that is bought in advance is on its first row. Both columns sum to the total of projected charges.
+    capacity that is bought in advance is on its first row. Both columns sum to all projected charges.
     """
     projected = [charge for charge in charges if charge.basis is ChargeBasis.PROJECTED]
     whole: defaultdict[tuple[object, ...], Decimal] = defaultdict(lambda: ZERO)
