@@ -91,7 +91,7 @@ async def test_a_dearer_plan_needs_a_second_word_and_a_cheaper_one_does_not(hous
         await reprice(home, **{"h100-b": "20.6"})
         refused = await team.post(f"{path}/reserve")
         assert refused.json()["code"] == "approval-required"
-        assert "$206.00 now, approved was $205.00" in refused.json()["detail"]
+        assert "$206.00 now and $205.00 was approved" in refused.json()["detail"]
         (asked,) = await waiting(team, "waiting")
         assert asked["figures"]["cost_now_usd"] == "206.00"
         assert [one["verdict"] for one in asked["decisions"]] == ["approved", "lapsed"]

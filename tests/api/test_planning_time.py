@@ -13,5 +13,5 @@ async def test_too_short_a_limit_is_refused_with_one_that_would_do(home: Home) -
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]
     assert (error["pointer"], error["found"]) == ("/time_limit_s", "5 s for 600 workloads")
-    assert error["expected"] == "at least 20 s, or a document of fewer workloads"
+    assert error["expected"] == "at least 20 s, or a document with fewer workloads"
     assert (await team.get("/v1/plans")).json()["items"] == []

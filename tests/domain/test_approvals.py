@@ -59,7 +59,7 @@ def test_a_word_holds_up_to_the_dearest_figure_that_was_seen(
     assert (why is None) is holds
     if why is not None:
         approved = max(Decimal(200), Decimal(at_approval or 0))
-        assert f"${now} now, approved was ${approved:.2f}" in why
+        assert f"${now} now and ${approved:.2f} was approved" in why
 
 
 def changed(**changes: object) -> Callable[[Placement], Placement]:
@@ -116,6 +116,6 @@ def test_a_plan_is_bought_as_it_was_approved_or_not_at_all(
     if holds:
         require_as_approved(record, PLAN, offers)
         return
-    with pytest.raises(ApprovalLapsed, match=r"costs \$200\.10 now, approved was \$200\.00"):
+    with pytest.raises(ApprovalLapsed, match=r"costs \$200\.10 now and \$200\.00 was approved"):
         require_as_approved(record, PLAN, offers)
     require_as_approved(replace(record, needs_approval=False), PLAN, offers)

@@ -71,5 +71,5 @@ def test_the_cheapest_of_several_contracts_counts() -> None:
 
 
 def test_a_contract_has_one_kind_of_price() -> None:
-    with pytest.raises(ValueError, match="either a discount or a price"):
+    with pytest.raises(ValueError, match="either discount_share or usd_per_node_hour, not both"):
         contract(usd_per_node_hour=Decimal(1))

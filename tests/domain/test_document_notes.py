@@ -40,6 +40,6 @@ def test_sequences_beyond_a_models_context_are_told() -> None:
     long = training("long", sequence_length=2 * MODEL.context)
     (note,) = document_notes(request(long, training("short")), EUROPE, load_geographies())
     assert note == (
-        "long trains on sequences of 262,144 tokens, beyond the context of Llama-3.1-8B, 131,072: "
-        "it extends the model"
+        "long trains on sequences of 262,144 tokens, which is more than the context of Llama-3.1-8B "
+        "(131,072), so it extends the context"
     )

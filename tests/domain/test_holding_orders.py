@@ -79,7 +79,7 @@ def test_drift_is_measured_against_the_planned_cost() -> None:
     (drift,) = find_drifts(plan, {"o-1": an_offer("o-1", "10.21")}, 0.02)
     assert "planned at $100.00 and costs $102.10 now" in str(drift)
     (gone,) = find_drifts(plan, {}, 0.02)
-    assert "is gone" in str(gone)
+    assert "is no longer on sale" in str(gone)
 
 
 def test_stock_lacks_what_the_provider_had_not_counted_yet() -> None:

@@ -327,11 +327,11 @@ def test_multi_query_groups_of_chat_glm() -> None:
     [
         ({"num_hidden_layers": None}, r"num_hidden_layers \(or n_layers, n_layer, num_layers\) is missing"),
         ({"hidden_size": "big"}, "hidden_size: 'big' is not a number"),
-        ({"vocab_size": -1}, "vocab_size: -1 is below 0"),
+        ({"vocab_size": -1}, "vocab_size: -1 is negative"),
         ({"state_size": 128}, "state_size: a state-space model without attention"),
         ({"num_mem_blocks": 2}, "num_mem_blocks: a model whose attention blocks are shared"),
         ({"hidden_size_per_layer_input": 256}, "a model with embeddings of every layer"),
-        ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern: 'X' is none of"),
+        ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern: 'X' must be one of"),
         ({"layer_types": ["mamba"] * 2, "mamba_n_heads": 8}, "ssm_state_size .or mamba_d_state. is missing"),
         ({"layer_types": ["linear_attention"] * 2}, "layer_types: a model without attention"),
         ({"compress_ratios": [0, 0]}, "compress_ratios: no layer compresses"),

@@ -69,5 +69,5 @@ def test_every_provider_is_an_operator_a_marketplace_or_sells_for_others() -> No
 
 
 def test_a_name_belongs_to_one_operator() -> None:
-    with pytest.raises(ValueError, match="is a name of a already"):
+    with pytest.raises(ValueError, match="both have the name"):
         Operators((Operator("a", frozenset({"Data Crunch"})), Operator("b", frozenset({"datacrunch"}))))

@@ -125,7 +125,7 @@ CASES: list[tuple[str, Reservation, ReconcileInput, Action]] = [
         "neither fails closed",
         row(S.UNKNOWN, U.ORDERING),
         sight(now=LATE, idempotency=Idempotency.NEITHER),
-        Lost((0,), "the answer was lost, and this provider cannot say what became of the order"),
+        Lost((0,), "the answer was lost, and this provider cannot tell whether it carried out the order"),
     ),
     (
         "and keeps what the provider said",
@@ -133,7 +133,7 @@ CASES: list[tuple[str, Reservation, ReconcileInput, Action]] = [
         sight(now=LATE, idempotency=Idempotency.NEITHER),
         Lost(
             (0,),
-            "the answer was lost, and this provider cannot say what became of the order: "
+            "the answer was lost, and this provider cannot tell whether it carried out the order: "
             "machines without a description: vm-1",
         ),
     ),
@@ -148,7 +148,7 @@ CASES: list[tuple[str, Reservation, ReconcileInput, Action]] = [
         "never came",
         row(S.SCHEDULED, U.PLANNED, start=NOON, end=LATE),
         sight(now=LATE),
-        Abandon("its time passed before it was bought", whole_plan=False),
+        Abandon("its time was over before it was bought", whole_plan=False),
     ),
     ("usable", row(S.HELD, U.HELD), sight(A), MoveTo(S.ACTIVE)),
     ("not yet", row(S.HELD, U.HELD), sight(lease(0, L.PROVISIONING)), Wait()),

@@ -27,7 +27,10 @@ def test_a_count_off_the_menu_is_refused_by_name(terms: WindowTerms) -> None:
     menu = replace(terms, node_counts=(1, 2, 4))
     assert said(menu, 4) == []
     (problem,) = said(menu, 3)
-    assert problem == "/nodes: found 3, expected one of 1, 2, 4 (the next is 4): what this seller sells"
+    assert (
+        problem
+        == "/nodes: found 3, expected one of 1, 2, 4, as this provider sells; the next larger count is 4"
+    )
     assert "one of 1, 2, 4: what" in said(menu, 5)[0]
 
 
@@ -36,4 +39,4 @@ def test_a_part_of_a_lot_is_refused_by_name(terms: WindowTerms) -> None:
     lots = replace(terms, lot_nodes=3)
     assert said(lots, 6) == []
     (problem,) = said(lots, 4)
-    assert "a multiple of 3 (the next is 6)" in problem
+    assert "a multiple of 3, as this provider sells; the next larger count is 6" in problem

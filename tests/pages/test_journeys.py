@@ -48,7 +48,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     team, finance = shopping(who="team"), shopping(who="finance")
     plan = asked(team, "journey-8b")
     expect(team.get_by_text("Waits for finance.")).to_be_visible()
-    expect(team.get_by_text("over the limit of $100.00 a plan")).to_be_visible()
+    expect(team.get_by_text("over the limit of $100.00 per plan")).to_be_visible()
     expect(team.get_by_text("Approve $205.00…")).to_have_count(0)
 
     finance.goto("/approvals")

@@ -40,11 +40,11 @@ def test_the_sentence_says_who_says_what() -> None:
     low = replace(offer("a", "1.00", provider="runpod"), stock=Stock(StockLevel.LOW))
     (told,) = plan(request(training()), [low]).assumptions
     assert told == Assumption(
-        "a", 1, "runpod states stock low and no number; the plan counts on at most 16 nodes"
+        "a", 1, "runpod states stock low and no number; the plan assumes at most 16 nodes"
     )
     (told,) = plan(request(training()), [replace(low, stock=Stock(held_nodes=3))]).assumptions
     assert told.says == (
-        "runpod states no stock; the plan counts on at most 16 nodes beside the 3 that are held"
+        "runpod states no stock; the plan assumes at most 16 nodes beside the 3 that are held"
     )
 
 
@@ -64,7 +64,7 @@ def test_two_sizes_of_the_same_gpus_are_not_both_counted_on() -> None:
     asked = request(*runs, policy=Policy(assumed_nodes=1))
     found = plan(asked, [*sizes, offer("dear", "5.00")])
     assert {p.workload: p.offer_id for p in found.placements} == {"a": "two", "b": "dear"}
-    assert "2 GPUs in all 2 offers of them" in found.assumptions[0].says
+    assert "2 GPUs in all 2 offers that share them" in found.assumptions[0].says
     found = plan(replace(asked, policy=Policy(assumed_nodes=2)), [*sizes, offer("dear", "5.00")])
     assert {p.offer_id for p in found.placements} <= {"one", "two"}
 

@@ -88,7 +88,7 @@ def test_what_one_seller_does_not_count_is_not_taken_for_endless() -> None:
     told = {a.offer_id: (a.nodes, a.says) for a in planned("launch-day").assumptions}
     assert told["gcp/us-central1/L4x1"] == (
         16,
-        "gcp states no stock; the plan counts on at most 16 nodes",
+        "gcp states no stock; the plan assumes at most 16 nodes",
     )
 
 

@@ -117,7 +117,7 @@ async def test_a_stray_is_paid_for_by_the_team_whose_tag_it_carries(house: House
     house.assert_agreement()
     _, stray = house.rows()
     assert (stray.team, stray.state, stray.offer) == (row.team, S.RELEASED, BY_THE_SECOND)
-    assert stray.reason.startswith(f"stray: bought for {row.reservation_id}")
+    assert stray.reason.startswith(f"stray: it was bought for {row.reservation_id}")
     ended = house.provider.ledger[1].released_at
     assert ended is not None
     assert owed(house, stray) == Decimal((ended - NOON) // timedelta(seconds=1)) / 100, "from its order on"
@@ -179,4 +179,4 @@ async def test_a_stray_with_a_short_name_is_booked_to_whom_it_was_bought_for(hou
     await house.settle(10)
     (stray,) = [one for one in house.rows() if one.reservation_id != row.reservation_id]
     assert (stray.team, stray.state) == (row.team, S.RELEASED)
-    assert stray.reason.startswith(f"stray: bought for {row.reservation_id}")
+    assert stray.reason.startswith(f"stray: it was bought for {row.reservation_id}")

@@ -238,14 +238,14 @@ async def test_a_release_that_its_seller_refuses_says_so_with_what_it_costs(hous
     assert noted.state is S.RELEASING
     assert noted.reason == (
         f"released by {ALICE.called}; fake refuses to release: down; tried 4 times, "
-        "next at 12:04 UTC; it bills $11.62 an hour meanwhile"
+        "next at 12:04 UTC; until then it bills $11.62 per hour"
     )
     refused = [e.detail for e in house.tables.audit if e.action == "reservation.release_refused"]
     assert len(refused) == 1
     assert "fake refuses to release: down" in refused[0]
     await house.settle(4)
     assert house.states() == [S.RELEASED]
-    assert house.rows()[0].reason == f"released by {ALICE.called}; its seller took the order to end it"
+    assert house.rows()[0].reason == f"released by {ALICE.called}; the provider accepted the release"
     house.assert_agreement()
 
 
@@ -258,7 +258,7 @@ async def test_why_a_dear_lease_was_given_back_outlives_a_refused_release(house:
     await house.settle(8)
     assert house.states() == [S.RELEASED]
     assert house.rows()[0].reason == (
-        "fake: charges $3.00 per node-hour; the limit was $1.05; its seller took the order to end it"
+        "fake: charges $3.00 per node-hour; the limit was $1.05; the provider accepted the release"
     )
 
 

@@ -140,7 +140,7 @@ async def test_a_team_has_so_much_on_its_way_at_once() -> None:
     first = await room.ask(two)
     await room.ask(two)
     with pytest.raises(
-        TooManyPlans, match="3 plans queued or running, and BROKER_TEAM_PLANS_AT_ONCE allows 2"
+        TooManyPlans, match="3 plans queued or running, but BROKER_TEAM_PLANS_AT_ONCE allows 2"
     ):
         await room.ask("{}")
     await room.service.cancel(ALICE, first.plan_id)
@@ -179,4 +179,6 @@ async def test_teams_are_apart() -> None:
 def test_the_limit_is_passed_not_met() -> None:
     rules = PlanningRules(Decimal(100))
     assert not rules.over_limit(Decimal(100))
-    assert rules.over_limit(Decimal("100.01")) == ("it costs $100.01, over the limit of $100.00 a plan",)
+    assert rules.over_limit(Decimal("100.01")) == (
+        "it costs $100.01, which is over the limit of $100.00 per plan",
+    )

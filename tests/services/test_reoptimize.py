@@ -111,7 +111,9 @@ async def test_small_savings_are_rejected_and_say_what_is_needed(planned: House)
     planned.sell(an_offer("b", "9.9"))
     (look,) = await service_of(planned).run("timetable")
     assert (look.state, look.new_plan_id) == (ProposalState.REJECTED, None)
-    assert look.reason == ("train: saves $1.00, a move needs $10.00; chat: saves $4.80, a move needs $10.00")
+    assert look.reason == (
+        "train: saves $1.00, but a move must save $10.00; chat: saves $4.80, but a move must save $10.00"
+    )
 
 
 async def test_an_offer_that_went_away_calls_for_another(planned: House) -> None:
@@ -134,7 +136,7 @@ async def test_a_cheaper_price_that_nobody_believes_is_said_to_be_there(planned:
     (look,) = await service_of(planned).run("timetable")
     assert (look.state, look.reason) == (
         ProposalState.UNCHANGED,
-        "the price at vast, $0.13 a GPU-hour, is not believed (others ask $1.25 or more): see quarantine",
+        "the price at vast, $0.13 per GPU-hour, is in quarantine and was ignored (others ask $1.25 or more)",
     )
 
 
@@ -158,7 +160,7 @@ async def test_what_a_seller_refuses_is_looked_for_elsewhere(planned: House) -> 
 
 async def test_a_plan_that_leaves_more_out_is_rejected(planned: House) -> None:
     (look,) = await service_of(planned, leaving_out).run("timetable")
-    assert (look.state, look.reason) == (ProposalState.REJECTED, "it would leave out train")
+    assert (look.state, look.reason) == (ProposalState.REJECTED, "the new plan would not place train")
 
 
 async def test_a_fault_of_the_planner_is_told(planned: House) -> None:

@@ -54,7 +54,7 @@ async def test_the_installation_s_quota_counts_what_every_team_holds() -> None:
     await house.reservations.reserve_offer(BOB, "o-1", 1)
     await house.reservations.reserve_offer(ALICE, "o-1", 1)
     with pytest.raises(
-        OverQuota, match=r"fake: 16 GPUs wanted beside 16 held .* are 32; .* allows 24"
+        OverQuota, match=r"fake: 16 more GPUs beside the 16 held .* would make 32, but .* allows 24"
     ) as raised:
         await house.reservations.reserve_offer(ALICE, "o-2", 2)
     error = raised.value
@@ -73,10 +73,10 @@ async def test_only_what_is_held_at_the_same_time_counts() -> None:
     house = house_of(Quota("fake", nodes=2))
     row = await house.reservations.reserve_offer(ALICE, "o-1", 2, NOON + 2 * HOUR, NOON + 4 * HOUR)
     await house.reservations.reserve_offer(ALICE, "o-1", 2, NOON, NOON + 2 * HOUR)
-    with pytest.raises(OverQuota, match="1 nodes wanted beside 2 held at 2026-11-23 14:00"):
+    with pytest.raises(OverQuota, match="1 more nodes beside the 2 held at 2026-11-23 14:00"):
         await house.reservations.reserve_offer(BOB, "o-2", 1, NOON + HOUR, NOON + 9 * HOUR)
     await house.reservations.reserve_offer(BOB, "o-2", 1, NOON + 4 * HOUR, NOON + 9 * HOUR)
-    with pytest.raises(OverQuota, match=r"2 nodes wanted beside 1 held"):
+    with pytest.raises(OverQuota, match=r"2 more nodes beside the 1 held"):
         await house.reservations.extend(ALICE, row.reservation_id, NOON + 5 * HOUR)
 
 
@@ -111,7 +111,7 @@ async def test_a_move_needs_room_for_both_places() -> None:
     (row,) = await house.reservations.reserve_plan(ALICE, "plan-1")
     plan = a_plan(a_placement(an_offer("o-2", "5"), [a_segment(0, 40, 2)], "chat"), plan_id="plan-2")
     house.store_plan(plan)
-    with pytest.raises(OverQuota, match="2 nodes wanted beside 2 held"):
+    with pytest.raises(OverQuota, match="2 more nodes beside the 2 held"):
         await house.moves.move("reoptimizer", plan, [row.reservation_id])
     assert house.states() == [ReservationState.ACTIVE]
 

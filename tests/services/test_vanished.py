@@ -132,7 +132,7 @@ async def test_what_is_on_its_way_out_or_bought_as_a_window_is_not_replaced(hous
     await house.settle(4)
     assert house.states() == [S.RELEASED, S.RELEASED]
     lost = house.rows()[1]
-    assert "its seller owes the rest of a paid window" in lost.reason
+    assert "the provider owes the rest of a paid window" in lost.reason
     assert "POST /v1/plans" in lost.reason
     assert house.notifier.events().count("reservation.lost") == 1
 

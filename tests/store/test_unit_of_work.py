@@ -86,7 +86,7 @@ async def test_a_writer_that_read_first_waits_for_another(store: Store) -> None:
 async def test_naive_times_are_refused(store: Store) -> None:
     naive = datetime(2026, 11, 23)  # noqa: DTZ001  what is refused
     async with store.unit_of_work(EVERY_TEAM) as unit:
-        with pytest.raises(Exception, match="must carry a time zone"):
+        with pytest.raises(Exception, match="must have a time zone"):
             await unit.plans.add(plan_record("p", created_at=naive))
 
 

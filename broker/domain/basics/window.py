@@ -30,6 +30,7 @@ class Window:
 
     @property
     def duration(self) -> timedelta:
+        """Length of the window."""
         return self.end - self.start
 
     @property
@@ -87,6 +88,7 @@ class Segment:
 
     @property
     def window(self) -> Window:
+        """The time of the segment as a window."""
         return Window(self.start, self.end)
 
     @property

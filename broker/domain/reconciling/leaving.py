@@ -26,6 +26,7 @@ class LeavingBill:
 
     @property
     def total_usd(self) -> Decimal:
+        """Sum of all lines in USD."""
         return sum((usd for _, usd in self.lines), ZERO)
 
     def __str__(self) -> str:
