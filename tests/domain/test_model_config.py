@@ -334,7 +334,7 @@ def test_multi_query_groups_of_chat_glm() -> None:
         ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern: 'X' must be one of"),
         ({"layer_types": ["mamba"] * 2, "mamba_n_heads": 8}, "ssm_state_size .or mamba_d_state. is missing"),
         ({"layer_types": ["linear_attention"] * 2}, "layer_types: a model without attention"),
-        ({"compress_ratios": [0, 0]}, "compress_ratios: no layer compresses"),
+        ({"compress_ratios": [0, 0]}, "compress_ratios: at least one of the ratios"),
         ({"block_configs": [{}]}, "block_configs: a model whose blocks differ"),
         ({"is_encoder_decoder": True}, "only decoders"),
         ({"num_local_experts": 8}, "num_experts_per_tok"),

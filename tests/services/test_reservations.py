@@ -135,7 +135,7 @@ async def test_prices_past_the_tolerance_make_a_plan_stale(house: House) -> None
 async def test_an_offer_that_went_away_makes_a_plan_stale(house: House) -> None:
     fleet_plan(house)
     del house.tables.offers["run"]
-    with pytest.raises(StalePlan, match=r"run .* is gone"):
+    with pytest.raises(StalePlan, match=r"run .* is no longer on sale"):
         await house.reservations.reserve_plan(ALICE, "plan-1")
     assert house.tables.reservations == {}
 
