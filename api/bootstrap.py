@@ -50,8 +50,8 @@ from broker.services.accounts.retention import RetentionRules, RetentionService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.changes import ChangesService
+from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.next_best import NextBest, NextBestRules
 from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
@@ -243,13 +243,13 @@ def build_product(
     creator = ReservationCreator(
         lease_service, clock, quotas=QuotaGate(installed_quotas(settings), read_request)
     )
-    next_best = NextBest(
+    next_best = FallbackOffers(
         units,
         plan_call,
         plan_queue,
         clock,
         read_request=read_request,
-        rules=NextBestRules(price_tolerance=settings.price_tolerance, offers=usable),
+        rules=FallbackRules(price_tolerance=settings.price_tolerance, offers=usable),
     )
     summaries = Summaries(units, clock)
     gate = BudgetGate(units, clock, summaries)

@@ -21,7 +21,7 @@ from broker.domain.holding.holding_orders import (
 from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 from broker.domain.market.offer import GpuPool, Offer
 from broker.domain.planning.workload import WorkloadKind
-from broker.domain.reconciling.next_best import less_held
+from broker.domain.reconciling.fallback_offer import less_held
 from broker.services.holding.reservation_creator import require_stock
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms, slot_terms

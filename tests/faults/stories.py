@@ -23,8 +23,8 @@ from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
 from broker.ports.holding import Reserver
 from broker.services.holding.buyer import Buyer
+from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.next_best import NextBest
 from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService
 from broker.services.moving.moves import MovesService
@@ -107,7 +107,7 @@ async def exchanged(broker: Broker) -> None:
         return _plan_on(broker, offers[0], "plan-again")
 
     units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
-    next_best = NextBest(
+    next_best = FallbackOffers(
         units, plan_call, PlanQueue(InlineExecutor()), broker.clock, read_request=lambda document: a_request()
     )
     broker.reservations = ReservationsService(

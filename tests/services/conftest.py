@@ -11,8 +11,8 @@ from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanCall, PlanRecord
 from broker.services.holding.buyer import Buyer
+from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.next_best import NextBest, NextBestRules
 from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
@@ -40,7 +40,7 @@ class House:
     plan_call: PlanCall | None = None
     request: PlanRequest = field(default_factory=a_request)
     quotas: QuotaGate | None = None
-    next_best_rules: NextBestRules = field(default_factory=NextBestRules)
+    next_best_rules: FallbackRules = field(default_factory=FallbackRules)
 
     def __post_init__(self) -> None:
         self.provider = FakeProvider(self.clock, idempotency=self.idempotency)
@@ -66,11 +66,11 @@ class House:
             next_best=next_best,
         )
 
-    def _next_best(self) -> NextBest | None:
+    def _next_best(self) -> FallbackOffers | None:
         """The way out of a refusal; None while nobody plans."""
         if self.plan_call is None:
             return None
-        return NextBest(
+        return FallbackOffers(
             self.tables.unit_of_work,
             self.plan_call,
             self.queue,

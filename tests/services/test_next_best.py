@@ -13,7 +13,7 @@ from broker.domain.planning.plan import Obstacle, Plan, Unplaced
 from broker.domain.planning.plan_turns import Turn, TurnClass
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
 from broker.ports.planning import PlanOptions
-from broker.services.holding.next_best import NextBestRules
+from broker.services.holding.fallback_offer import FallbackRules
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ALICE,
@@ -135,7 +135,7 @@ async def test_the_patience_begins_with_the_turn_and_the_wait_has_a_bound(
 ) -> None:
     house = House(
         plan_call=plan_on_cheapest,
-        next_best_rules=NextBestRules(patience_s=1.0, longest_wait_s=longest_wait_s),
+        next_best_rules=FallbackRules(patience_s=1.0, longest_wait_s=longest_wait_s),
     )
     sold(house, an_offer("next", "10.1"))
     house.provider.fail("reserve", Fault.NONE, Fault.NO_CAPACITY)

@@ -10,7 +10,7 @@ from datetime import datetime
 from broker.domain.holding.reservation import Reservation
 from broker.domain.holding.staying import HeldCapacity
 from broker.domain.market.offer import Offer, Stock, StockLevel
-from broker.domain.reconciling.next_best import less_held
+from broker.domain.reconciling.fallback_offer import less_held
 
 
 def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Offer, ...]:

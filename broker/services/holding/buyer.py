@@ -11,8 +11,8 @@ from broker.domain.holding.outcome import Outcome
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.reconciling.leaving import leaving_bill
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
+from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.next_best import NextBest
 from broker.services.holding.reservation_creator import ReservationCreator
 
 PENDING = ReservationState.PENDING
@@ -28,7 +28,7 @@ class Buyer:
         lease_service: LeaseService,
         creator: ReservationCreator,
         clock: Clock,
-        next_best: NextBest | None = None,
+        next_best: FallbackOffers | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._lease_service = lease_service

@@ -55,8 +55,8 @@ from broker.domain.reconciling.replacing import replacement_of, unreplaced
 from broker.domain.reconciling.shortfalls import as_refused, find_shortfalls, shortfall_at
 from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
+from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.next_best import NextBest
 from broker.services.holding.reservation_creator import ReservationCreator
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class ReconcileService:
         *,
         rules: ReconcileRules | None = None,
         creator: ReservationCreator | None = None,
-        next_best: NextBest | None = None,
+        next_best: FallbackOffers | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._reservers = reservers

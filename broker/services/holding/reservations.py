@@ -47,8 +47,8 @@ from broker.ports.holding import Reserver
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
+from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import TRIES, LeaseService
-from broker.services.holding.next_best import NextBest
 from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.spend.approving import Approving, require_approved, require_as_approved
 from broker.services.spend.ledger import find_reservations as find_every
@@ -85,7 +85,7 @@ class ReservationsService:
         read_request: Callable[[str], PlanRequest] | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         creator: ReservationCreator | None = None,
-        next_best: NextBest | None = None,
+        next_best: FallbackOffers | None = None,
         budgets: BudgetWatch | None = None,
     ) -> None:
         self._uow_factory = uow_factory

@@ -17,14 +17,14 @@ from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
-from broker.domain.reconciling.gap import find_gap, known_empty
-from broker.domain.reconciling.next_best import (
+from broker.domain.reconciling.fallback_offer import (
     Exchange,
     find_exchange,
     less_held,
     request_of_one,
     while_in_use,
 )
+from broker.domain.reconciling.gap import find_gap, known_empty
 from broker.ports.planning import PlanCall, PlanRecord, RequestReader
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.lease_service import LeaseService
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class NextBestRules:
+class FallbackRules:
     """``price_tolerance``: share by which the exchange may cost more than what it replaces.
 
     ``most_refusals``: how many offers of one workload may refuse before it is given up; ``patience_s``: how
@@ -54,7 +54,7 @@ class NextBestRules:
     offers: OfferRules = field(default_factory=OfferRules)
 
 
-class NextBest:
+class FallbackOffers:
     """Other offers in place of a refused one. ``plan_call`` and ``queue`` as for planning."""
 
     def __init__(
@@ -65,14 +65,14 @@ class NextBest:
         clock: Clock,
         *,
         read_request: RequestReader,
-        rules: NextBestRules | None = None,
+        rules: FallbackRules | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._plan_call = plan_call
         self._queue = queue
         self._clock = clock
         self._read_request = read_request
-        self._rules = rules or NextBestRules()
+        self._rules = rules or FallbackRules()
 
     async def take(
         self,
