@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from broker.domain.basics.estimate import Estimate
 from broker.domain.market.offer import Offer, Stock, StockLevel
 from broker.domain.moving.merging import merged
+from broker.domain.moving.move_cost_benefit import MoveContext, PastMove, leaving_usd
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import held_as_planned, remaining
 from broker.domain.moving.reoptimization import RiskKind
 from broker.domain.moving.reoptimizing import Decision, decide_moves
-from broker.domain.moving.weighing import MoveContext, PastMove, leaving_usd
 from broker.domain.planning.assumed_stock import most_gpus, most_nodes
 from broker.domain.planning.plan import Assumption, Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of

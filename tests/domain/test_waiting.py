@@ -10,9 +10,9 @@ import pytest
 
 from broker.domain.market.offer import Offer
 from broker.domain.moving.merging import merged
+from broker.domain.moving.move_cost_benefit import MoveContext
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.reoptimizing import decide_moves
-from broker.domain.moving.weighing import MoveContext
 from broker.domain.planning.plan import Plan, Wait
 from broker.domain.planning.reoptimize_policy import MoveRules
 from broker.domain.planning.waiting import average_usd_per_hour, wait_of

@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.moving.move_cost_benefit import PastMove
 from broker.domain.moving.reoptimization import Move, MoveState, ProposalState, Reoptimization
 from broker.domain.moving.reoptimizing import Decision
-from broker.domain.moving.weighing import PastMove
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, rules_of
 from broker.domain.planning.workload import PlanRequest
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
-from broker.domain.moving.weighing import late_usd
+from broker.domain.moving.move_cost_benefit import late_usd
 from broker.domain.planning.assumed_stock import nodes_at_once
 from broker.domain.planning.plan import Assumption, Placement, Plan, PlanStatus, Unplaced, Wait
 from broker.domain.planning.plan_spend import spend_lines

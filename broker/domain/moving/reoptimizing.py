@@ -5,7 +5,7 @@ The service and a replay of the past call it in the same way:
 1. ``held`` are current and future holdings (``staying.held_of`` of each reservation; without reservations
    ``remaining.held_as_planned(plan, offers_as_ordered, now)``).
 2. ``left = remaining.remaining(request, plan, held, now, terms)``. If it has no workloads, nothing is to do.
-3. ``steer = weighing.leaving_usd(situation, terms)`` is the cost of leaving for the next search. Plan again
+3. ``steer = move_cost_benefit.leaving_usd(situation, terms)`` is the cost of leaving for the next search. Plan again
    from the plan in force: a ``ReplanCall`` over ``left.request`` and ``own_stock.with_own(offers, held)``.
 4. ``decision, more = decide_beside(situation, new, rules, terms, frozen)`` are the moves that pay, and the
    workloads to freeze in another plan (None: no other is needed). Another plan is needed since a workload
@@ -27,10 +27,10 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, to_cents, usd_words
 from broker.domain.market.market import ChangeKind, OfferChange
+from broker.domain.moving.move_cost_benefit import Counted, MoveContext, count
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import is_fixed
 from broker.domain.moving.reoptimization import Move
-from broker.domain.moving.weighing import Counted, MoveContext, count
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest

@@ -20,6 +20,7 @@ from broker.domain.market.market_history import MarketHistory, MarketReplay
 from broker.domain.market.offer import Offer
 from broker.domain.moving.finding import rules_by_workload
 from broker.domain.moving.merging import merged
+from broker.domain.moving.move_cost_benefit import MoveContext, PastMove, leaving_usd
 from broker.domain.moving.moving import find_change
 from broker.domain.moving.moving_costs import MovingTerms, usable_at
 from broker.domain.moving.remaining import remaining
@@ -27,7 +28,6 @@ from broker.domain.moving.reoptimization import Move
 from broker.domain.moving.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.moving.replay_ledger import Ledger
 from broker.domain.moving.spot_fallback import behind_on_spot
-from broker.domain.moving.weighing import MoveContext, PastMove, leaving_usd
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
