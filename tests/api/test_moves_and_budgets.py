@@ -13,8 +13,8 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
+from broker.domain.holding.cost_of_keeping import held_of
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.holding.staying import held_of
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import Move, MovingCost, ProposalState, Reoptimization

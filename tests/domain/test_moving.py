@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.holding.staying import HeldCapacity
 from broker.domain.moving.moving import find_change, handover, overlap
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import held_as_planned, remaining

@@ -24,7 +24,7 @@ from broker.domain.planning.assumed_stock import most_gpus, most_nodes
 from broker.domain.planning.plan import Assumption, Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
 from broker.domain.planning.workload import PlanRequest, Training, WorkloadKind
-from broker.domain.reconciling.own_stock import with_own
+from broker.domain.reconciling.held_offers import with_held
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
@@ -195,7 +195,7 @@ def test_own_nodes_are_there_to_keep() -> None:
     held = held_as_planned(plan_of({"chat": an_offer("a", "10"), "train": an_offer("b", "9")}), {
         "a": an_offer("a", "10"), "b": an_offer("b", "9"),
     }, now)  # fmt: skip
-    mine = {offer.offer_id: offer.stock.nodes for offer in with_own([sold_out], held)}
+    mine = {offer.offer_id: offer.stock.nodes for offer in with_held([sold_out], held)}
     assert mine == {"a": 1, "b": 1}
 
 
@@ -203,7 +203,7 @@ def test_own_nodes_count_beside_what_is_assumed() -> None:
     now = NOON + 4 * HOUR
     uncounted = replace(an_offer("a", "10", observed_at=now), stock=Stock(StockLevel.LOW))
     held = held_as_planned(plan_of({"chat": uncounted}), {"a": uncounted}, now)
-    (mine,) = with_own([uncounted], held)
+    (mine,) = with_held([uncounted], held)
     assert mine.stock == Stock(StockLevel.LOW, held_nodes=1)
     assert most_nodes(mine, 16) == 17
     assert most_gpus([mine, mine], 16) == 18 * mine.sku.gpus_per_node

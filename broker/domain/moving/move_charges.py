@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
-from broker.domain.holding.staying import HeldCapacity, left_usd
+from broker.domain.holding.cost_of_keeping import HeldCapacity, left_usd
 from broker.domain.moving.reoptimization import Move, Reoptimization
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.charging import plan_charges

@@ -1,6 +1,6 @@
 """Cost-benefit of a move: the future cost of staying against the future cost at the new place. Pure.
 
-Sunk cost is on neither side (``staying``); lateness and delay are on both. The one-time cost of the move is
+Sunk cost is on neither side (``cost_of_keeping``); lateness and delay are on both. The one-time cost of the move is
 separate.
 """
 
@@ -13,8 +13,8 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, price_words, to_cents, usd_words
 from broker.domain.basics.window import Segment
+from broker.domain.holding.cost_of_keeping import HeldCapacity, overlap_usd, stay_usd
 from broker.domain.holding.holding_orders import Intent, intents_of
-from broker.domain.holding.staying import HeldCapacity, overlap_usd, stay_usd
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.learned import GUESS
 from broker.domain.market.offer import Offer, StockLevel

@@ -16,7 +16,7 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.node_launch import COLD_START
-from broker.domain.holding.staying import HeldCapacity
+from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.market.learned import GUESS
 from broker.domain.market.offer import Offer
 from broker.domain.planning.model_shape import ModelShape

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.domain.basics.money import ZERO
-from broker.domain.holding.staying import HeldCapacity
+from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb, since_checkpoint

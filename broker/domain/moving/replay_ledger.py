@@ -13,8 +13,8 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Window
+from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd, left_usd
 from broker.domain.holding.holding_orders import Intent, bought_later
-from broker.domain.holding.staying import HeldCapacity, kept_usd, left_usd
 from broker.domain.market.billing import SECONDS_PER_HOUR, billed_seconds
 from broker.domain.market.offer import Offer, Tier
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.spot import Progress, may_stay_on_spot
-from broker.domain.holding.staying import HeldCapacity
 from broker.domain.market.learned import GUESS
 from broker.domain.market.offer import Tier
 from broker.domain.moving.moving_costs import HOUR, MovingTerms

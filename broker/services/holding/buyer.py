@@ -9,7 +9,7 @@ from broker.domain.basics.errors import PriceAboveLimit
 from broker.domain.holding.holding_orders import rank_of
 from broker.domain.holding.outcome import Outcome
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.reconciling.leaving import leaving_bill
+from broker.domain.reconciling.release_bill import release_bill
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import LeaseService
@@ -78,7 +78,7 @@ class Buyer:
         left = await self._lease_service.abandon(
             outcome.reservation, str(error), actor, whole_plan=True, besides=dropped
         )
-        bill = leaving_bill((*left, *dropped), self._clock.now())
+        bill = release_bill((*left, *dropped), self._clock.now())
         said = str(error).removeprefix(f"{error.provider}: ")
         way_out = " Plan again: the new price is known." if isinstance(error, PriceAboveLimit) else ""
         raise error.saying(f"{said}. {bill}.{way_out}", bill.facts()) from error

@@ -42,8 +42,8 @@ from broker.domain.holding.reservation import (
 from broker.domain.moving.moving import is_beside
 from broker.domain.reconciling.ending import end_times
 from broker.domain.reconciling.lease_steps import in_state, lease_for, order_of, progressed, without
-from broker.domain.reconciling.leaving import leaving_bill
 from broker.domain.reconciling.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
+from broker.domain.reconciling.release_bill import release_bill
 from broker.domain.reconciling.release_words import TAKEN, because, release_refused
 from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
@@ -368,7 +368,7 @@ class LeaseService:
     async def _tell_cost(self, plan_id: str, left: Sequence[Reservation], actor: str) -> None:
         """Says in the plan's own trail what giving it back cost."""
         now, team = self._clock.now(), left[0].team
-        bill = str(leaving_bill(left, now))
+        bill = str(release_bill(left, now))
         entry = AuditEntry(now, actor, "plan.given_back", "plan", plan_id, team, bill)
         async with self._uow_factory(EVERY_TEAM) as uow:
             await uow.accounts.add_audit(entry)

@@ -31,7 +31,7 @@ from broker.domain.moving.spot_fallback import behind_on_spot
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
-from broker.domain.reconciling.own_stock import with_own
+from broker.domain.reconciling.held_offers import with_held
 from broker.ports.planning import InForce, PlanCall, PlanOptions, ReplanCall
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -190,7 +190,7 @@ class _Broker:
         if now >= self._request.horizon.end or not names & movable:
             return
         ours = [one for one in held if one.workload not in must_leave]
-        offers = {offer.offer_id: offer for offer in with_own((), ours)} | dict(self._market)
+        offers = {offer.offer_id: offer for offer in with_held((), ours)} | dict(self._market)
         situation = MoveContext(
             request=left.request,
             plan=self._plan,

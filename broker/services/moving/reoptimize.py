@@ -16,9 +16,9 @@ from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import Window
+from broker.domain.holding.cost_of_keeping import held_of
 from broker.domain.holding.quotas import held_beside
 from broker.domain.holding.reservation import Reservation
-from broker.domain.holding.staying import held_of
 from broker.domain.market.market import OfferChange
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
@@ -36,7 +36,7 @@ from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
-from broker.domain.reconciling.own_stock import less_others, less_refused, with_own
+from broker.domain.reconciling.held_offers import less_others, less_refused, with_held
 from broker.domain.reconciling.shortfalls import is_refused, refused_workloads
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.planning import (
@@ -361,7 +361,7 @@ class ReoptimizeService:
         off_spot = behind_on_spot(request, plan, held, now, terms)
         left = remaining(request, plan, held, now, terms, frozenset(off_spot))
         empty = frozenset(row.offer.offer_id for row in market.reservations if is_refused(row))
-        offers = less_refused(with_own(less_others(market.offers, others, now), held), held, empty)
+        offers = less_refused(with_held(less_others(market.offers, others, now), held), held, empty)
         situation = MoveContext(
             request=replace(left.request, held=held_beside(left.request, market.reservations)),
             plan=plan,

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.money import usd_words
-from broker.domain.holding.staying import held_of
+from broker.domain.holding.cost_of_keeping import held_of
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.holding.staying import HeldCapacity, kept_usd, left_usd, overlap_usd, stay_usd
+from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd, left_usd, overlap_usd, stay_usd
 from broker.domain.market.offer import CancelRule, Offer
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms

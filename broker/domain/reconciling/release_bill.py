@@ -13,7 +13,7 @@ from broker.domain.spend.charging import owed_usd
 
 
 @dataclass(frozen=True, slots=True)
-class LeavingBill:
+class ReleaseBill:
     """The accrued cost of each released reservation, in USD and whole cents.
 
     ``still_ending`` are reservations whose release is not confirmed yet, so they may cost more.
@@ -48,9 +48,9 @@ class LeavingBill:
         }
 
 
-def leaving_bill(left: Iterable[Reservation], now: datetime) -> LeavingBill:
+def release_bill(left: Iterable[Reservation], now: datetime) -> ReleaseBill:
     """The bill at ``now`` of the released reservations ``left``."""
     rows = tuple(left)
     lines = tuple((row.reservation_id, to_cents(owed_usd((row,), now))) for row in rows)
     still_ending = tuple(row.reservation_id for row in rows if row.is_open)
-    return LeavingBill(lines, still_ending, any(row.provider_references for row in rows))
+    return ReleaseBill(lines, still_ending, any(row.provider_references for row in rows))

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.holding.staying import HeldCapacity
-from broker.domain.reconciling.own_stock import less_refused
+from broker.domain.holding.cost_of_keeping import HeldCapacity
+from broker.domain.reconciling.held_offers import less_refused
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.reservation import Reservation
-from broker.domain.holding.staying import HeldCapacity
 from broker.domain.market.offer import Offer, Stock, StockLevel
 from broker.domain.reconciling.fallback_offer import less_held
 
 
-def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Offer, ...]:
+def with_held(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Offer, ...]:
     """``offers`` whose stock includes the nodes in ``held``, which providers no longer count.
 
     A node that was bought after its offer was observed is still in the stated stock and is not added. If the
