@@ -243,7 +243,7 @@ def build_product(
     creator = ReservationCreator(
         lease_service, clock, quotas=QuotaGate(installed_quotas(settings), read_request)
     )
-    next_best = FallbackOffers(
+    fallback_offers = FallbackOffers(
         units,
         plan_call,
         plan_queue,
@@ -253,7 +253,7 @@ def build_product(
     )
     summaries = Summaries(units, clock)
     gate = BudgetGate(units, clock, summaries)
-    buying = Buyer(units, lease_service, creator, clock, next_best)
+    buying = Buyer(units, lease_service, creator, clock, fallback_offers)
     moves = MovesService(
         units,
         buying,
@@ -333,7 +333,7 @@ def build_product(
             rules=ReservingRules(price_tolerance=settings.price_tolerance),
             read_request=read_request,
             creator=creator,
-            next_best=next_best,
+            fallback_offers=fallback_offers,
             budgets=gate,
         ),
         reconcile=ReconcileService(
@@ -343,7 +343,7 @@ def build_product(
             notifier,
             rules=ReconcileRules(keep_strays=settings.strays == "keep"),
             creator=creator,
-            next_best=next_best,
+            fallback_offers=fallback_offers,
         ),
         moves=moves,
         proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),

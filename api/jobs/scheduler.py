@@ -322,7 +322,7 @@ class Scheduler:
     async def _warm_up(self) -> None:
         """Where a plan stands, a change of the market finds the planner's process started."""
         if await self._product.reoptimize.has_plans():
-            await self._product.plan_queue.run(Turn(NO_TEAM, TurnClass.LOOK), warm_up)
+            await self._product.plan_queue.run(Turn(NO_TEAM, TurnClass.REOPTIMIZATION), warm_up)
 
     async def _burst_over(self) -> None:
         """A poll that ends has nothing more to say; for a slow feed of it nobody waits longer than told."""

@@ -107,11 +107,11 @@ async def exchanged(broker: Broker) -> None:
         return _plan_on(broker, offers[0], "plan-again")
 
     units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
-    next_best = FallbackOffers(
+    fallback_offers = FallbackOffers(
         units, plan_call, PlanQueue(InlineExecutor()), broker.clock, read_request=lambda document: a_request()
     )
     broker.reservations = ReservationsService(
-        units, reservers, broker.clock, RecordingNotifier(), next_best=next_best
+        units, reservers, broker.clock, RecordingNotifier(), fallback_offers=fallback_offers
     )
     broker.arm("create", "out_of_capacity", count=1)
     await _reserved_by_plan(broker, _other(broker))

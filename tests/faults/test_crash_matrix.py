@@ -40,7 +40,7 @@ ALIKE = {
     ],
     "planned": ["plan.intend"],
     "plan_refused": ["plan.given_back"],
-    "exchanged": ["next_best.intend"],
+    "exchanged": ["fallback_offers.intend"],
     "moved": ["move.intend"],
     "extended": ["reservation.extend"],
     "lost_with_effect": ["reservation.unknown"],

@@ -53,20 +53,20 @@ class House:
         parts = (self.tables.unit_of_work, reservers, self.clock, self.notifier)
         lease_service = LeaseService(self.tables.unit_of_work, reservers, self.clock)
         creator = ReservationCreator(lease_service, self.clock, quotas=self.quotas)
-        next_best = self._next_best()
-        buying = Buyer(self.tables.unit_of_work, lease_service, creator, self.clock, next_best)
+        fallback_offers = self._fallback_offers()
+        buying = Buyer(self.tables.unit_of_work, lease_service, creator, self.clock, fallback_offers)
         self.moves = MovesService(self.tables.unit_of_work, buying, creator, self.clock, self.notifier)
         self.reservations = ReservationsService(
-            *parts, rules=ReservingRules(), creator=creator, next_best=next_best
+            *parts, rules=ReservingRules(), creator=creator, fallback_offers=fallback_offers
         )
         self.reconcile = ReconcileService(
             *parts,
             rules=ReconcileRules(settle=SETTLE, stray_grace=GRACE, max_strays=50),
             creator=creator,
-            next_best=next_best,
+            fallback_offers=fallback_offers,
         )
 
-    def _next_best(self) -> FallbackOffers | None:
+    def _fallback_offers(self) -> FallbackOffers | None:
         """The way out of a refusal; None while nobody plans."""
         if self.plan_call is None:
             return None

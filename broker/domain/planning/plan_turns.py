@@ -21,15 +21,15 @@ class TurnClass(StrEnum):
     """Class of a planner call, by who waits for it."""
 
     INTERACTIVE = "interactive"
-    NEXT_BEST = "next_best"
-    LOOK = "look"
+    FALLBACK = "next_best"
+    REOPTIMIZATION = "look"
     LARGE = "large"
 
 
 WEIGHTS: Mapping[TurnClass, int] = {
     TurnClass.INTERACTIVE: 4,
-    TurnClass.NEXT_BEST: 4,
-    TurnClass.LOOK: 2,
+    TurnClass.FALLBACK: 4,
+    TurnClass.REOPTIMIZATION: 2,
     TurnClass.LARGE: 1,
 }
 """Turns of each class out of eleven while calls of all classes wait."""

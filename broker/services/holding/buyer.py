@@ -20,7 +20,7 @@ GIVEN_UP = frozenset({ReservationState.FAILED, ReservationState.RELEASED, Reserv
 
 
 class Buyer:
-    """Buys drafts. ``next_best`` None: a refusal is the end of all of them."""
+    """Buys drafts. ``fallback_offers`` None: a refusal is the end of all of them."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class Buyer:
         lease_service: LeaseService,
         creator: ReservationCreator,
         clock: Clock,
-        next_best: FallbackOffers | None = None,
+        fallback_offers: FallbackOffers | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._lease_service = lease_service
         self._creator = creator
         self._clock = clock
-        self._next_best = next_best
+        self._fallback_offers = fallback_offers
 
     async def buy_in_order(self, drafts: Sequence[Reservation], actor: str) -> tuple[Reservation, ...]:
         """Buys what is pending, and takes the next best where a provider refuses; what is wanted in the end.
@@ -66,10 +66,12 @@ class Buyer:
         return outcome.reservation
 
     async def _take_next_best(self, outcome: Outcome, actor: str) -> tuple[Reservation, ...]:
-        if self._next_best is None or outcome.error is None:
+        if self._fallback_offers is None or outcome.error is None:
             return ()
         refused = outcome.reservation
-        return await self._next_best.take(refused, outcome.error, actor, self._lease_service, self._creator)
+        return await self._fallback_offers.take(
+            refused, outcome.error, actor, self._lease_service, self._creator
+        )
 
     async def _give_back(self, outcome: Outcome, actor: str, dropped: Sequence[Reservation]) -> None:
         """Gives everything back, and raises the provider's error with what all of it cost."""

@@ -110,9 +110,9 @@ class FallbackOffers:
                     why,
                     replaces=refused.replaces,
                 )
-                crash_points.here("next_best.intend.before")
+                crash_points.here("fallback_offers.intend.before")
                 await uow.commit()
-                crash_points.here("next_best.intend.after")
+                crash_points.here("fallback_offers.intend.after")
         except Conflict as conflict:
             log.info("no exchange for %s: %s", refused.reservation_id, conflict)
             return ()
@@ -187,7 +187,7 @@ class FallbackOffers:
         )
         now, rules = self._clock.now(), self._rules
         try:
-            turn = Turn(record.team, class_by_size(TurnClass.NEXT_BEST, len(request.workloads)))
+            turn = Turn(record.team, class_by_size(TurnClass.FALLBACK, len(request.workloads)))
             async with asyncio.timeout(rules.longest_wait_s) as limit, self._queue.place(turn) as place:
                 limit.reschedule(asyncio.get_running_loop().time() + rules.patience_s)
                 plan = await place.run(self._plan_call, request, tuple(offers), now, options)

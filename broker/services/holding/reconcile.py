@@ -131,7 +131,7 @@ class ReconcileService:
         *,
         rules: ReconcileRules | None = None,
         creator: ReservationCreator | None = None,
-        next_best: FallbackOffers | None = None,
+        fallback_offers: FallbackOffers | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._reservers = reservers
@@ -140,7 +140,7 @@ class ReconcileService:
         self._rules = rules or ReconcileRules()
         self._lease_service = LeaseService(uow_factory, reservers, clock)
         self._creator = creator or ReservationCreator(self._lease_service, clock)
-        self._next_best = next_best
+        self._fallback_offers = fallback_offers
         self._missed: dict[str, dict[int, datetime]] = {}
         self._stray_since: dict[tuple[str, str], datetime] = {}
         self._untagged_since: dict[tuple[str, str], datetime] = {}
@@ -474,9 +474,9 @@ class ReconcileService:
 
     async def _take_next_best(self, outcome: Outcome, *, later: bool = False) -> bool:
         """Whether other intents took the place of what was refused; later passes buy them."""
-        if self._next_best is None or outcome.error is None:
+        if self._fallback_offers is None or outcome.error is None:
             return False
-        taken = await self._next_best.take(
+        taken = await self._fallback_offers.take(
             outcome.reservation, outcome.error, ACTOR, self._lease_service, self._creator, later=later
         )
         return bool(taken)

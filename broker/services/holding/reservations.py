@@ -71,7 +71,7 @@ class ReservationsService:
     """Use cases of reservations. ``reservers`` by provider key.
 
     ``read_request`` reads a plan's stored document, for its budget; None leaves the budget to the planner.
-    ``next_best`` finds other offers where a provider refuses; None: a refusal is the end of the plan.
+    ``fallback_offers`` finds other offers where a provider refuses; None: a refusal is the end of the plan.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ReservationsService:
         read_request: Callable[[str], PlanRequest] | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         creator: ReservationCreator | None = None,
-        next_best: FallbackOffers | None = None,
+        fallback_offers: FallbackOffers | None = None,
         budgets: BudgetWatch | None = None,
     ) -> None:
         self._uow_factory = uow_factory
@@ -98,7 +98,7 @@ class ReservationsService:
         self._approving = Approving(uow_factory, clock)
         self._lease_service = LeaseService(uow_factory, reservers, clock)
         self._creator = creator or ReservationCreator(self._lease_service, clock, random_bytes)
-        self._buying = Buyer(uow_factory, self._lease_service, self._creator, clock, next_best)
+        self._buying = Buyer(uow_factory, self._lease_service, self._creator, clock, fallback_offers)
 
     async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """All of a plan, or nothing left held.

@@ -431,7 +431,7 @@ class ReoptimizeService:
         )
         size = len(situation.request.workloads)
         return await self._queue.run(
-            Turn(look.record.team, class_by_size(TurnClass.LOOK, size)),
+            Turn(look.record.team, class_by_size(TurnClass.REOPTIMIZATION, size)),
             self._replan_call,
             situation.request,
             tuple(situation.offers.values()),
