@@ -11,7 +11,7 @@ from broker.catalogue import load_launch_table
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.holding.launch_times import LEAST_LAUNCHES, MOST_LAUNCHES, FetchTerms, LaunchTable
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
-from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer
 from broker.domain.market.sku import Form
 from providers.registry import SPECS
@@ -106,9 +106,9 @@ def test_a_container_that_runs_has_its_image() -> None:
 
 
 def test_what_a_document_tells_of_our_launches_counts_as_they_do() -> None:
-    learned = Learned(1.0, 25.0, 20, Basis.SKU)
+    learned = LaunchStatistics(1.0, 25.0, 20, StatisticsLevel.SKU)
     assert told(sold(learned=learned)).launch_s == 1500
-    assert told(sold(learned=replace(learned, basis=Basis.PROVIDER))).launch_s == 100
+    assert told(sold(learned=replace(learned, basis=StatisticsLevel.PROVIDER))).launch_s == 100
     assert told(sold(learned=replace(learned, attempts=2))).launch_s == 100
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.domain.basics.errors import InsufficientCapacity, ProviderError, QuotaExceeded
 from broker.domain.holding.launches import LaunchAttempt, LaunchBook, LaunchOutcome, attempts_between
 from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
-from broker.domain.market.learned import GUESS, Basis
+from broker.domain.market.launch_statistics import LAUNCH_PRIOR, StatisticsLevel
 from broker.domain.market.offer import WindowKind, WindowTerms
 from tests.store.examples import HOUR, NOON, offer, reservation
 
@@ -30,16 +30,20 @@ def tried(
 
 
 def test_nothing_is_known_of_a_provider_where_nothing_was_tried() -> None:
-    assert LaunchBook([], NOON).learned(offer("a")) is None
-    assert LaunchBook([tried(LaunchOutcome.REFUSED)], NOON).learned(offer("a")) is None
-    assert LaunchBook([tried(LaunchOutcome.USABLE)], NOON).learned(offer("v", provider="vast")) is None
+    assert LaunchBook([], NOON).statistics_of(offer("a")) is None
+    assert LaunchBook([tried(LaunchOutcome.REFUSED)], NOON).statistics_of(offer("a")) is None
+    assert LaunchBook([tried(LaunchOutcome.USABLE)], NOON).statistics_of(offer("v", provider="vast")) is None
 
 
 def test_it_falls_back_from_the_offer_to_its_sku_to_its_provider() -> None:
     book = LaunchBook([tried(LaunchOutcome.NO_CAPACITY, n) for n in range(3)], NOON)
     other_sku = replace(offer("c"), sku=replace(offer().sku, name="p4d"))
-    found = [book.learned(one) for one in (offer("a"), offer("b"), other_sku)]
-    assert [one.basis for one in found if one] == [Basis.OFFER, Basis.SKU, Basis.PROVIDER]
+    found = [book.statistics_of(one) for one in (offer("a"), offer("b"), other_sku)]
+    assert [one.basis for one in found if one] == [
+        StatisticsLevel.OFFER,
+        StatisticsLevel.SKU,
+        StatisticsLevel.PROVIDER,
+    ]
     assert [one.attempts for one in found if one] == [3, 3, 3]
     shares = [one.success_share for one in found if one]
     assert shares == sorted(shares)
@@ -49,7 +53,7 @@ def test_it_falls_back_from_the_offer_to_its_sku_to_its_provider() -> None:
 def test_one_odd_launch_moves_the_minutes_by_nothing() -> None:
     usual = [tried(LaunchOutcome.USABLE, n, minutes=4) for n in range(6)]
     odd = tried(LaunchOutcome.USABLE, 9, minutes=600)
-    learned = LaunchBook([*usual, odd], NOON).learned(offer("a"))
+    learned = LaunchBook([*usual, odd], NOON).statistics_of(offer("a"))
     assert learned is not None
     assert learned.minutes_to_usable == pytest.approx(4)
     assert str(learned) == "99% in 4 min (7 launches)"
@@ -58,7 +62,7 @@ def test_one_odd_launch_moves_the_minutes_by_nothing() -> None:
 def test_a_stock_out_fades() -> None:
     def share(ago: timedelta) -> tuple[float, bool]:
         book = LaunchBook([tried(LaunchOutcome.NO_CAPACITY, n, ago=ago) for n in range(4)], NOON)
-        learned = book.learned(offer("a"))
+        learned = book.statistics_of(offer("a"))
         return (1.0, False) if learned is None else (learned.success_share, learned.is_rare)
 
     assert share(HOUR)[1]
@@ -73,15 +77,15 @@ outcomes = st.sampled_from([LaunchOutcome.USABLE, LaunchOutcome.NO_CAPACITY, Lau
 @given(st.lists(outcomes, min_size=1, max_size=30), st.integers(0, 500))
 def test_shares_stay_inside_and_a_success_never_lowers_them(found: list[LaunchOutcome], minutes: int) -> None:
     attempts = [tried(outcome, n, minutes=minutes) for n, outcome in enumerate(found)]
-    before = LaunchBook(attempts, NOON).learned(offer("a"))
-    after = LaunchBook([*attempts, tried(LaunchOutcome.USABLE, 99, minutes=minutes)], NOON).learned(
+    before = LaunchBook(attempts, NOON).statistics_of(offer("a"))
+    after = LaunchBook([*attempts, tried(LaunchOutcome.USABLE, 99, minutes=minutes)], NOON).statistics_of(
         offer("a")
     )
     assert before is not None
     assert after is not None
     assert 0 < before.success_share < 1
     assert before.success_share <= after.success_share
-    least, most = sorted((minutes, GUESS.minutes_to_usable))
+    least, most = sorted((minutes, LAUNCH_PRIOR.minutes_to_usable))
     assert least <= before.minutes_to_usable <= most
     assert before.wait_hours >= before.minutes_to_usable / 60
 

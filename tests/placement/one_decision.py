@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import GpuPool, Offer, Stock, Tier, WindowKind, WindowTerms
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Obstacle
@@ -25,7 +25,7 @@ from tests.placement.market import (
     window,
 )
 
-FAILS = Learned(success_share=0.2, minutes_to_usable=5.0, attempts=5, basis=Basis.OFFER)
+FAILS = LaunchStatistics(success_share=0.2, minutes_to_usable=5.0, attempts=5, basis=StatisticsLevel.OFFER)
 PAIRS = FakeEstimator(replica_sizes=(2,))
 
 

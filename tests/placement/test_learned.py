@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Obstacle, Plan, PlanStatus
 from broker.domain.planning.workload import Workload
 from tests.placement.market import offer, plan, request, serving, training
 
-QUICK = Learned(0.99, 2.0, 12, Basis.OFFER)
-SLOW = Learned(0.6, 40.0, 12, Basis.OFFER)
-RARE = Learned(0.2, 5.0, 6, Basis.OFFER)
+QUICK = LaunchStatistics(0.99, 2.0, 12, StatisticsLevel.OFFER)
+SLOW = LaunchStatistics(0.6, 40.0, 12, StatisticsLevel.OFFER)
+RARE = LaunchStatistics(0.2, 5.0, 6, StatisticsLevel.OFFER)
 
 
-def known(one: Offer, learned: Learned) -> Offer:
+def known(one: Offer, learned: LaunchStatistics) -> Offer:
     return replace(one, learned=learned)
 
 
@@ -51,5 +51,5 @@ def test_an_offer_whose_launches_mostly_fail_is_taken_for_sold_out() -> None:
     alone = plan(request(training()), [rare])
     assert alone.status is PlanStatus.INFEASIBLE
     assert alone.unplaced[0].reason is Obstacle.STOCK
-    of_its_provider = known(rare, replace(RARE, basis=Basis.PROVIDER))
+    of_its_provider = known(rare, replace(RARE, basis=StatisticsLevel.PROVIDER))
     assert chosen(plan(request(training()), [of_its_provider])) == {"rare"}

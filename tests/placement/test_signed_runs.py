@@ -16,7 +16,7 @@ import pytest
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_launch_table
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.plan import Obstacle, Plan
 from broker.domain.planning.workload import Precision, Serving, Training
@@ -144,7 +144,7 @@ def test_a_start_counts_reading_the_weights() -> None:
 
 def test_a_start_counts_what_launches_of_that_offer_took() -> None:
     """Twenty launches of a node took 25 minutes each, so no replica on it is ready sooner."""
-    slow = Learned(1.0, 25.0, 20, Basis.OFFER)
+    slow = LaunchStatistics(1.0, 25.0, 20, StatisticsLevel.OFFER)
     only = [
         replace(offer, learned=slow)
         for offer in market().offers

@@ -16,7 +16,7 @@ from api.schemas.market.market import market_to_document, read_market
 from api.schemas.plans.plan import PLAN, read_plan
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.estimate import Estimate, Provenance
-from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.plan import Plan
 from tests import strategies
@@ -60,7 +60,7 @@ def market(**fields: Any) -> str:
 
 def test_what_our_launches_taught_comes_back_and_says_what_follows_from_it() -> None:
     plain = read_market(market(), "m").offers[0]
-    taught = replace(plain, learned=Learned(0.4, 6.0, 5, Basis.OFFER))
+    taught = replace(plain, learned=LaunchStatistics(0.4, 6.0, 5, StatisticsLevel.OFFER))
     document = market_to_document(AS_OF, [taught, plain])
     first, second = document["offers"]
     assert first["learned"] == {

@@ -11,7 +11,7 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import InsufficientCapacity
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.holding.launches import LaunchOutcome
-from broker.domain.market.learned import Basis
+from broker.domain.market.launch_statistics import Basis
 from broker.services.market.offers import OffersService
 from broker.services.market.usable_offers import OfferRules, usable_offers
 from tests.fakes.clock import NOON

@@ -16,7 +16,7 @@ from api.schemas.base.forms import Form, From, UtcInstant, form_of, rounded
 from api.schemas.base.parts import NotNegative, NotNegativeMoney, Positive
 from broker.domain.basics.money import format_usd, to_cents
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
-from broker.domain.market.learned import Learned
+from broker.domain.market.launch_statistics import LaunchStatistics
 from broker.domain.market.offer import (
     ContractTerms,
     GpuPool,
@@ -89,7 +89,7 @@ Form(
 )
 
 
-def _wait_usd(offer: Offer, learned: Learned) -> str:
+def _wait_usd(offer: Offer, learned: LaunchStatistics) -> str:
     return format_usd(to_cents(offer.price_usd_per_node_hour * Decimal(learned.wait_hours)))
 
 
@@ -101,7 +101,7 @@ def _learned(offer: Offer) -> dict[str, Any] | None:
 
 
 LEARNED = Form(
-    Learned,
+    LaunchStatistics,
     about="What our own launches taught; the ``wait_…`` figures and ``taken_for_sold_out`` follow from it.",
     types={
         "success_share": Annotated[float, Field(gt=0, le=1), rounded(4)],
@@ -197,7 +197,7 @@ OFFER = Form(
         "min_hours": NotNegative,
         "billing_increment_s": Count,
         "interruptions_per_hour": NotNegative,
-        "learned": Annotated[Learned, LEARNED, PlainSerializer(lambda told: told), From(_learned)],
+        "learned": Annotated[LaunchStatistics, LEARNED, PlainSerializer(lambda told: told), From(_learned)],
         "place": str | None,
         "reliability": Share,
     },

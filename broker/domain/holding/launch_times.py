@@ -15,7 +15,7 @@ from statistics import median
 from broker.domain.basics.copies import copy_with
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
-from broker.domain.market.learned import Basis, Learned
+from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer
 from broker.domain.market.sku import Form
 
@@ -92,9 +92,9 @@ def own_launches(offers: Iterable[Offer], attempts: Iterable[LaunchAttempt]) -> 
     return {kind: median(s[-MOST_LAUNCHES:]) for kind, s in seconds.items() if len(s) >= LEAST_LAUNCHES}
 
 
-def _learned_s(learned: Learned | None) -> float | None:
+def _learned_s(learned: LaunchStatistics | None) -> float | None:
     """Seconds from the offer's own launch statistics, if enough launches of this offer or SKU are in them."""
-    if learned is None or learned.basis is Basis.PROVIDER or learned.attempts < LEAST_LAUNCHES:
+    if learned is None or learned.basis is StatisticsLevel.PROVIDER or learned.attempts < LEAST_LAUNCHES:
         return None
     return 60 * learned.minutes_to_usable
 

@@ -2,7 +2,7 @@
 
 An attempt is one reservation's order: when it was sent, its outcome, and when it became usable. There are
 statistics on three levels (offer, SKU at a provider, provider). The prior of each level is the level above,
-and that of the provider is ``GUESS``. The success share has a Beta prior worth two launches. The minutes are
+and that of the provider is ``LAUNCH_PRIOR``. The success share has a Beta prior worth two launches. The minutes are
 a median together with two values of the level above, so that one outlier has no effect. The weight of an
 attempt in the success share halves every three days, because stock-outs pass.
 """
@@ -20,7 +20,7 @@ from statistics import median
 from broker.domain.basics.copies import copy_with
 from broker.domain.basics.errors import InsufficientCapacity, PriceAboveLimit, ProviderError
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.learned import GUESS, Basis, Learned
+from broker.domain.market.launch_statistics import LAUNCH_PRIOR, LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer
 
 PRIOR_LAUNCHES = 2
@@ -150,7 +150,7 @@ def _tried(attempt: LaunchAttempt, now: datetime) -> _Tried:
     return _Tried(attempt.sku, attempt.offer_id, weight, usable, attempt.minutes)
 
 
-def _shrunk(tried: Sequence[_Tried], above: Learned, basis: Basis) -> Learned:
+def _shrunk(tried: Sequence[_Tried], above: LaunchStatistics, basis: StatisticsLevel) -> LaunchStatistics:
     """The estimate of one level, shrunk towards the level ``above``; without attempts it is ``above``."""
     if not tried:
         return above
@@ -159,7 +159,7 @@ def _shrunk(tried: Sequence[_Tried], above: Learned, basis: Basis) -> Learned:
     share = (usable + PRIOR_LAUNCHES * above.success_share) / (weight + PRIOR_LAUNCHES)
     minutes = [one.minutes for one in tried if one.minutes is not None]
     typical = median([*minutes, *[above.minutes_to_usable] * PRIOR_LAUNCHES])
-    return Learned(share, typical, len(tried), basis)
+    return LaunchStatistics(share, typical, len(tried), basis)
 
 
 class LaunchBook:
@@ -173,9 +173,9 @@ class LaunchBook:
                 self._of[attempt.provider].append(_tried(attempt, now))
                 self._levels.add((attempt.provider, attempt.sku, ""))
                 self._levels.add((attempt.provider, attempt.sku, attempt.offer_id))
-        self._known: dict[tuple[str, str, str], Learned] = {}
+        self._known: dict[tuple[str, str, str], LaunchStatistics] = {}
 
-    def learned(self, offer: Offer) -> Learned | None:
+    def statistics_of(self, offer: Offer) -> LaunchStatistics | None:
         """The statistics for ``offer``; None if nothing was ever ordered from its provider."""
         provider, sku = offer.provider, offer.sku.name
         if provider not in self._of:
@@ -186,7 +186,7 @@ class LaunchBook:
             self._known[key] = self._estimate(*key)
         return self._known[key]
 
-    def _estimate(self, provider: str, sku: str, offer_id: str) -> Learned:
+    def _estimate(self, provider: str, sku: str, offer_id: str) -> LaunchStatistics:
         """The statistics of one level. Its prior excludes its own attempts, so that none counts twice."""
         rest: list[_Tried] = []
         same_sku: list[_Tried] = []
@@ -194,13 +194,13 @@ class LaunchBook:
         for one in self._of[provider]:
             mine = own if one.offer_id == offer_id else same_sku if one.sku == sku else rest
             mine.append(one)
-        of_sku = _shrunk(same_sku, _shrunk(rest, GUESS, Basis.PROVIDER), Basis.SKU)
-        return _shrunk(own, of_sku, Basis.OFFER)
+        of_sku = _shrunk(same_sku, _shrunk(rest, LAUNCH_PRIOR, StatisticsLevel.PROVIDER), StatisticsLevel.SKU)
+        return _shrunk(own, of_sku, StatisticsLevel.OFFER)
 
     def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """``offers``, each with its launch statistics, if there are any."""
         return tuple(self._told(offer) for offer in offers) if self._of else tuple(offers)
 
     def _told(self, offer: Offer) -> Offer:
-        learned = self.learned(offer)
+        learned = self.statistics_of(offer)
         return offer if learned is None else copy_with(offer, learned=learned)

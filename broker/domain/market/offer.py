@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from broker.domain.basics.node_launch import NodeLaunch
 from broker.domain.basics.window import Segment
-from broker.domain.market.learned import Learned
+from broker.domain.market.launch_statistics import LaunchStatistics
 from broker.domain.market.sku import Sku
 
 
@@ -217,7 +217,7 @@ class Offer:
     interruptions_per_hour: float | None = None
     reference: Mapping[str, str] = field(default_factory=dict, hash=False)
     contract: ContractTerms | None = None
-    learned: Learned | None = None
+    learned: LaunchStatistics | None = None
     rate_basis: RateBasis | None = None
     place: str = ""
     host: HostKind | None = None

@@ -16,7 +16,7 @@ from broker.domain.basics.window import Segment
 from broker.domain.holding.cost_of_keeping import HeldCapacity, overlap_usd, stay_usd
 from broker.domain.holding.holding_orders import Intent, intents_of
 from broker.domain.market.billing import holding_cost_usd
-from broker.domain.market.learned import GUESS
+from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Offer, StockLevel
 from broker.domain.moving.move_risks import find_risks
 from broker.domain.moving.moving import find_change
@@ -142,7 +142,7 @@ def leaving_usd(situation: MoveContext, terms: MovingTerms) -> dict[str, Decimal
     that is sunk or was bought at a lower price, plus the cost of the handover.
     """
     found: dict[str, Decimal] = {}
-    until = situation.now + terms.settle + GUESS.wait_hours * HOUR
+    until = situation.now + terms.settle + LAUNCH_PRIOR.wait_hours * HOUR
     for workload in situation.request.workloads:
         held = situation.held_by(workload.name)
         if not held or workload.name in situation.must_leave:

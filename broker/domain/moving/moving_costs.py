@@ -17,7 +17,7 @@ from decimal import Decimal
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.node_launch import COLD_START
 from broker.domain.holding.cost_of_keeping import HeldCapacity
-from broker.domain.market.learned import GUESS
+from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Offer
 from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.plan import Placement
@@ -96,7 +96,7 @@ def usable_at(
     found = now
     for placement in placements:
         offer = offers.get(placement.offer_id)
-        learned = GUESS if offer is None or offer.learned is None else offer.learned
+        learned = LAUNCH_PRIOR if offer is None or offer.learned is None else offer.learned
         cold_s = placement.estimate.value.get(COLD_START, 0.0)
         if placement.cold_start is not None:
             cold_s -= placement.cold_start.launch_s

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.spot import Progress, may_stay_on_spot
-from broker.domain.market.learned import GUESS
+from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Tier
 from broker.domain.moving.moving_costs import HOUR, MovingTerms
 from broker.domain.moving.remaining import hours_done
@@ -40,5 +40,5 @@ def _progress(
     if whole <= 0:
         return None
     start = min((s.start for p in plan.placements_of(run.name) for s in p.segments), default=now)
-    restart = GUESS.wait_hours + terms.settle / HOUR
+    restart = LAUNCH_PRIOR.wait_hours + terms.settle / HOUR
     return Progress(hours_done(run, held, now, terms), whole, start, run.deadline, restart)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.node_launch import NodeLaunch
-from broker.domain.market.learned import GUESS
+from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.market.sku import Sku
 from broker.domain.market.stock_pools import shared
@@ -208,7 +208,7 @@ def _place_of(offer: Offer) -> tuple[int, str]:
     """Sort key of offers. If costs tie, the search takes the earlier offer, which is the one usable
     sooner.
     """
-    return round(60 * (offer.learned or GUESS).wait_hours), offer.offer_id
+    return round(60 * (offer.learned or LAUNCH_PRIOR).wait_hours), offer.offer_id
 
 
 def _kind_of(offer: Offer) -> tuple[Sku, NodeLaunch | None]:

@@ -11,7 +11,7 @@ RARE_SHARE = 0.5
 RARE_ATTEMPTS = 3
 
 
-class Basis(StrEnum):
+class StatisticsLevel(StrEnum):
     """What the counted attempts have in common with the offer: offer, SKU at the provider, or provider."""
 
     OFFER = "offer"
@@ -20,7 +20,7 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LaunchStatistics:
     """How likely a launch succeeds (``success_share``), and the minutes from the order until it is usable.
 
     ``attempts`` is the number of attempts on the level ``basis``. With few of them the prior has more weight.
@@ -29,7 +29,7 @@ class Learned:
     success_share: float
     minutes_to_usable: float
     attempts: int
-    basis: Basis
+    basis: StatisticsLevel
 
     @property
     def wait_hours(self) -> float:
@@ -40,16 +40,16 @@ class Learned:
     @property
     def is_rare(self) -> bool:
         """Whether most launches of this offer itself fail; the planner then treats it as sold out."""
-        of_its_own = self.basis is Basis.OFFER and self.attempts >= RARE_ATTEMPTS
+        of_its_own = self.basis is StatisticsLevel.OFFER and self.attempts >= RARE_ATTEMPTS
         return of_its_own and self.success_share < RARE_SHARE
 
     def __str__(self) -> str:
-        of = "" if self.basis is Basis.OFFER else f" of its {self.basis}"
+        of = "" if self.basis is StatisticsLevel.OFFER else f" of its {self.basis}"
         tries = "launch" if self.attempts == 1 else "launches"
         sold_out = ", treated as sold out" if self.is_rare else ""
         share, minutes = f"{self.success_share:.0%}", f"{self.minutes_to_usable:.0f} min"
         return f"{share} in {minutes} ({self.attempts} {tries}{of}){sold_out}"
 
 
-GUESS = Learned(0.95, 5.0, 0, Basis.PROVIDER)
+LAUNCH_PRIOR = LaunchStatistics(0.95, 5.0, 0, StatisticsLevel.PROVIDER)
 """The prior without any attempts: a cloud's VM starts in minutes, and orders are seldom refused."""
