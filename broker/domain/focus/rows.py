@@ -24,18 +24,18 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.billing import MICROS_PER_HOUR, billed_seconds, holding_cost_usd
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.market.sku import Form
-from broker.domain.spend.charging import credits_of
-from broker.domain.spend.spend import ChargeBasis
-from broker.domain.spend.stretches import (
+from broker.domain.spend.billed_spans import (
     MICROSECOND,
     SHORTEST,
-    Stretch,
+    BilledSpan,
     cents_until,
     parts_of,
     prepaid_block,
-    rounded_stretches,
+    rounded_spans,
     used_part,
 )
+from broker.domain.spend.charging import credits_of
+from broker.domain.spend.spend import ChargeBasis
 
 HOUR = timedelta(hours=1)
 GPU_HOURS = "GPU Hours"
@@ -66,37 +66,37 @@ def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: s
     ``reservations`` must contain all reservations of a plan or none. By day, ``BilledCost`` sums exactly to
     the actual charges on their billing day, and ``EffectiveCost`` to the amortized charges of every past day.
     """
-    for stretch, usd in rounded_stretches(reservations, now):
-        lot = _Lot.of(stretch)
-        base = _base(stretch, lot, install_id)
-        terms = stretch.reservation.offer.window
-        if stretch.owed and terms is not None and not terms.waits:
-            yield from _window_rows(stretch, usd, now, lot, base)
+    for span, usd in rounded_spans(reservations, now):
+        lot = _Lot.of(span)
+        base = _base(span, lot, install_id)
+        terms = span.reservation.offer.window
+        if span.owed and terms is not None and not terms.waits:
+            yield from _window_rows(span, usd, now, lot, base)
         else:
-            yield from _lease_rows(stretch, usd, now, lot, base)
+            yield from _lease_rows(span, usd, now, lot, base)
     for reservation in reservations:
         yield from _leaving_rows(reservation, install_id)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lot:
-    """The number of GPUs of a stretch, and its prices in USD per billed GPU-hour."""
+    """The number of GPUs of a span, and its prices in USD per billed GPU-hour."""
 
     gpus: int
     list_price: Decimal
     contracted_price: Decimal
 
     @classmethod
-    def of(cls, stretch: Stretch) -> _Lot:
-        """The prices of a stretch, with one-time fees spread over its billed hours."""
-        offer, segment, held = stretch.reservation.offer, stretch.segment, stretch.held
+    def of(cls, span: BilledSpan) -> _Lot:
+        """The prices of a span, with one-time fees spread over its billed hours."""
+        offer, segment, held = span.reservation.offer, span.segment, span.held
         gpus = segment.nodes * offer.sku.gpus_per_node
         priced = _hours(held)
         if not offer.is_sold_whole:
             priced = max(priced, Decimal(billed_seconds(offer, held)) / 3600)
-        billed, whole = stretch.offer, (Segment(held.start, held.end, segment.nodes),)
+        billed, whole = span.offer, (Segment(held.start, held.end, segment.nodes),)
         exact_list = holding_cost_usd(billed.at_list_price(), whole)
-        exact = holding_cost_usd(billed, whole) if stretch.is_open_ended else stretch.usd
+        exact = holding_cost_usd(billed, whole) if span.is_open_ended else span.usd
         return cls(gpus, _kept(exact_list / priced / gpus), _kept(exact / priced / gpus))
 
     def gpu_hours(self, window: Window) -> Decimal:
@@ -104,26 +104,26 @@ class _Lot:
         return _kept(self.gpus * _hours(window))
 
 
-def _lease_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
+def _lease_rows(span: BilledSpan, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
     """Rows of capacity that is billed by time: prepaid blocks as commitments, the rest as usage."""
-    for segment, basis in parts_of(stretch, now):
+    for segment, basis in parts_of(span, now):
         if basis is not ChargeBasis.ACTUAL:
             continue
         start = segment.start
-        while start < segment.end and (block := prepaid_block(stretch, start)) is not None:
-            yield from _block_rows(stretch, usd, block, now, lot, base)
+        while start < segment.end and (block := prepaid_block(span, start)) is not None:
+            yield from _block_rows(span, usd, block, now, lot, base)
             start = block.end
         if start < segment.end:
-            yield from _usage_rows(stretch, usd, Window(start, segment.end), lot, base)
+            yield from _usage_rows(span, usd, Window(start, segment.end), lot, base)
 
 
-def _usage_rows(stretch: Stretch, usd: Decimal, whole: Window, lot: _Lot, base: Row) -> Iterator[Row]:
-    category = "Dynamic" if stretch.reservation.offer.tier is Tier.SPOT else "Standard"
-    for hour, cost_usd in _hours_of(stretch, usd, whole, ()):
+def _usage_rows(span: BilledSpan, usd: Decimal, whole: Window, lot: _Lot, base: Row) -> Iterator[Row]:
+    category = "Dynamic" if span.reservation.offer.tier is Tier.SPOT else "Standard"
+    for hour, cost_usd in _hours_of(span, usd, whole, ()):
         yield {
             **base,
             **_period(hour),
-            **_cost(lot, _kept(lot.gpus * _priced_hours(stretch, hour)), cost_usd, cost_usd),
+            **_cost(lot, _kept(lot.gpus * _priced_hours(span, hour)), cost_usd, cost_usd),
             "ChargeCategory": "Usage",
             "ChargeFrequency": "Usage-Based",
             "PricingCategory": category,
@@ -133,19 +133,19 @@ def _usage_rows(stretch: Stretch, usd: Decimal, whole: Window, lot: _Lot, base: 
 
 
 def _hours_of(
-    stretch: Stretch, usd: Decimal, whole: Window, edges: Sequence[datetime]
+    span: BilledSpan, usd: Decimal, whole: Window, edges: Sequence[datetime]
 ) -> Iterator[tuple[Window, Decimal]]:
-    """The hours of a part of a stretch with their amortized cost, which sums to the cost of each day."""
-    before = cents_until(stretch, usd, whole.start)
+    """The hours of a part of a span with their amortized cost, which sums to the cost of each day."""
+    before = cents_until(span, usd, whole.start)
     for hour in _pieces(whole, edges):
-        until = cents_until(stretch, usd, hour.end)
+        until = cents_until(span, usd, hour.end)
         yield hour, (until - before) * CENT
         before = until
 
 
-def _priced_hours(stretch: Stretch, window: Window) -> Decimal:
+def _priced_hours(span: BilledSpan, window: Window) -> Decimal:
     """Hours that are billed for ``window`` of one node; without a window: the increments that begin in it."""
-    meter, start = stretch.meter, stretch.segment.start
+    meter, start = span.meter, span.segment.start
     if meter is None:
         return _hours(window)
     at_end, at_start = (
@@ -156,39 +156,39 @@ def _priced_hours(stretch: Stretch, window: Window) -> Decimal:
 
 
 def _block_rows(
-    stretch: Stretch, usd: Decimal, block: Window, now: datetime, lot: _Lot, base: Row
+    span: BilledSpan, usd: Decimal, block: Window, now: datetime, lot: _Lot, base: Row
 ) -> Iterator[Row]:
     """Rows of a prepaid block: its Purchase in the hour in which it begins, and its hours."""
-    bought = {**base, **_commitment(stretch, "Reserved")}
-    billed = cents_until(stretch, usd, block.end) - cents_until(stretch, usd, block.start)
+    bought = {**base, **_commitment(span, "Reserved")}
+    billed = cents_until(span, usd, block.end) - cents_until(span, usd, block.start)
     yield {
         **bought,
         **_purchase(lot, lot.gpu_hours(block), billed * CENT, block),
         **_hour_of(block.start),
         "ChargeFrequency": "Recurring",
     }
-    yield from _covered(stretch, usd, block, now, lot, bought)
+    yield from _covered(span, usd, block, now, lot, bought)
 
 
-def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
-    term = stretch.segment.window
-    bought = {**base, **_commitment(stretch, "Forward window")}
+def _window_rows(span: BilledSpan, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
+    term = span.segment.window
+    bought = {**base, **_commitment(span, "Forward window")}
     yield {
         **bought,
         **_purchase(lot, lot.gpu_hours(term), usd, term),
-        **_hour_of(stretch.unit.ordered_at or stretch.reservation.created_at),
+        **_hour_of(span.unit.ordered_at or span.reservation.created_at),
         "ChargeFrequency": "One-Time",
     }
-    yield from _covered(stretch, usd, term, now, lot, bought)
+    yield from _covered(span, usd, term, now, lot, bought)
 
 
 def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
     """Rows of refunds (Credit) and fees (Adjustment) for windows that were left early."""
     for unit, left_at, usd in credits_of(reservation):
         segment = Segment(reservation.start, reservation.end or left_at + SHORTEST, unit.nodes)
-        stretch = Stretch(reservation, unit, segment, segment.window, abs(usd), owed=True)
+        span = BilledSpan(reservation, unit, segment, segment.window, abs(usd), owed=True)
         yield {
-            **_base(stretch, _Lot.of(stretch), install_id),
+            **_base(span, _Lot.of(span), install_id),
             **dict.fromkeys(_PRICED),
             **_hour_of(left_at),
             **dict.fromkeys(_COSTS, -usd),
@@ -204,9 +204,9 @@ def correction_row(
 ) -> Row:
     """The correction of closed months, in the first hour of the open month, which begins ``at``."""
     segment = Segment(reservation.start, reservation.ends_at or reservation.start + HOUR, reservation.nodes)
-    stretch = Stretch(reservation, reservation.units[0], segment, segment.window, abs(billed_usd), owed=True)
+    span = BilledSpan(reservation, reservation.units[0], segment, segment.window, abs(billed_usd), owed=True)
     return {
-        **_base(stretch, _Lot.of(stretch), install_id),
+        **_base(span, _Lot.of(span), install_id),
         **dict.fromkeys(_PRICED),
         **_period(Window(at, at + HOUR)),
         **dict.fromkeys(_COSTS, billed_usd),
@@ -221,18 +221,18 @@ def correction_row(
 
 
 def _covered(
-    stretch: Stretch, usd: Decimal, term: Window, now: datetime, lot: _Lot, bought: Row
+    span: BilledSpan, usd: Decimal, term: Window, now: datetime, lot: _Lot, bought: Row
 ) -> Iterator[Row]:
     """Hourly rows of capacity that was bought in advance, up to ``now``."""
     past = term.intersection(Window(term.start, now)) if now > term.start else None
     if past is None:
         return
-    used = used_part(stretch)
+    used = used_part(span)
     edges = () if used is None else (used.start, used.end)
-    for hour, cost_usd in _hours_of(stretch, usd, past, edges):
+    for hour, cost_usd in _hours_of(span, usd, past, edges):
         in_use = used is not None and used.contains(hour.start)
         quantity, status = lot.gpu_hours(hour), "Used" if in_use else "Unused"
-        resource = {} if in_use else {"ResourceId": stretch.reservation.reservation_id}
+        resource = {} if in_use else {"ResourceId": span.reservation.reservation_id}
         yield {
             **bought,
             **resource,
@@ -260,9 +260,9 @@ def _purchase(lot: _Lot, quantity: Decimal, usd: Decimal, term: Window) -> Row:
     }
 
 
-def _commitment(stretch: Stretch, type_: str) -> Row:
-    offer = stretch.reservation.offer
-    name = stretch.unit.reference or stretch.unit.tag
+def _commitment(span: BilledSpan, type_: str) -> Row:
+    offer = span.reservation.offer
+    name = span.unit.reference or span.unit.tag
     return {
         "CapacityReservationId": name,
         "CommitmentDiscountCategory": "Usage",
@@ -300,9 +300,9 @@ def _period(window: Window) -> Row:
     }
 
 
-def _base(stretch: Stretch, lot: _Lot, install_id: str) -> Row:
-    """The cells that all rows of a stretch have in common."""
-    row, unit = stretch.reservation, stretch.unit
+def _base(span: BilledSpan, lot: _Lot, install_id: str) -> Row:
+    """The cells that all rows of a span have in common."""
+    row, unit = span.reservation, span.unit
     offer, workload = row.offer, row.workload or "-"
     service, subcategory = _SERVICES.get(offer.sku.form, _ANY_SERVICE)
     nodes = f"{unit.nodes} node{'' if unit.nodes == 1 else 's'}"

@@ -3,7 +3,7 @@
 The reservations of a placement are rounded once, together, so that a plan that is held as planned costs
 exactly its planned cost. Capacity that is billed in advance (a window, a minimum term) is owed in full from
 its purchase, and its cost is amortized over its days. Other cost accrues as increments begin, and is expected
-until the end. The cost of a past day does not change. ``broker.domain.spend.stretches`` has the rules.
+until the end. The cost of a past day does not change. ``broker.domain.spend.billed_spans`` has the rules.
 
 If a window is left early, its bill is reduced by its terms of cancellation: by nothing (``never``), by all
 of it before its start (``until``), or by the remaining hours (``any_time``). With ``resell`` the bill stays,
@@ -25,19 +25,19 @@ from broker.domain.market.billing import days, held_by_day
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
-from broker.domain.spend.spend import EGRESS, Charge, ChargeBasis
-from broker.domain.spend.stretches import (
+from broker.domain.spend.billed_spans import (
     MICROSECOND,
     SECOND,
     SHORTEST,
-    Stretch,
+    BilledSpan,
     cents_until,
     parts_of,
     prepaid_block,
-    rounded_stretches,
+    rounded_spans,
     rounded_up_node_seconds,
     used_part,
 )
+from broker.domain.spend.spend import EGRESS, Charge, ChargeBasis
 
 DAY = timedelta(days=1)
 ONE = Decimal(1)
@@ -170,8 +170,8 @@ def reservation_charges(
     """
     charges = [
         charge
-        for stretch, usd in rounded_stretches(reservations, now, until)
-        for charge in _charges(stretch, usd, kinds, now, which)
+        for span, usd in rounded_spans(reservations, now, until)
+        for charge in _charges(span, usd, kinds, now, which)
     ]
     if which is not Movement.MOVING:
         charges.extend(credit for row in reservations for credit in _credits(row, kinds))
@@ -195,7 +195,7 @@ def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a day of a stretch: its cost, billed and used GPU-seconds, and when it is billed."""
+    """A part of a day of a span: its cost, billed and used GPU-seconds, and when it is billed."""
 
     window: Window
     usd: Decimal
@@ -214,21 +214,21 @@ class _Part:
 
 
 def _charges(
-    stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
+    span: BilledSpan, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
 ) -> Iterator[Charge]:
-    per_node = stretch.reservation.offer.sku.gpus_per_node
-    used, cut = used_part(stretch), _days_that(stretch, now, which)
-    for segment, basis in parts_of(stretch, now):
+    per_node = span.reservation.offer.sku.gpus_per_node
+    used, cut = used_part(span), _days_that(span, now, which)
+    for segment, basis in parts_of(span, now):
         counted: tuple[datetime, int] | None = None
-        for window, paid_at in _pieces(stretch, cut(segment.window)):
+        for window, paid_at in _pieces(span, cut(segment.window)):
             before = (
                 counted[1]
                 if counted is not None and counted[0] == window.start
-                else cents_until(stretch, usd, window.start)
+                else cents_until(span, usd, window.start)
             )
-            counted = window.end, cents_until(stretch, usd, window.end)
+            counted = window.end, cents_until(span, usd, window.end)
             held = window.duration // SECOND * segment.nodes
-            billed = held + (rounded_up_node_seconds(stretch) if window.end == stretch.segment.end else 0)
+            billed = held + (rounded_up_node_seconds(span) if window.end == span.segment.end else 0)
             busy = min(held, _shared_node_seconds(window, used, segment.nodes))
             part = _Part(
                 window,
@@ -236,25 +236,25 @@ def _charges(
                 billed * per_node,
                 busy * per_node,
                 paid_at,
-                stretch.is_open_ended and basis is ChargeBasis.PROJECTED,
+                span.is_open_ended and basis is ChargeBasis.PROJECTED,
             )
-            yield _charge(stretch.reservation, kinds, part, basis)
+            yield _charge(span.reservation, kinds, part, basis)
 
 
-def _pieces(stretch: Stretch, wanted: Iterable[Window]) -> Iterator[tuple[Window, datetime | None]]:
+def _pieces(span: BilledSpan, wanted: Iterable[Window]) -> Iterator[tuple[Window, datetime | None]]:
     """Days, cut at the ends of prepaid blocks; each with the time of its bill, if it is billed in advance."""
-    bought_at = _bought_at(stretch)
+    bought_at = _bought_at(span)
     for day in wanted:
         start = day.start
         while start < day.end:
-            block = prepaid_block(stretch, start)
+            block = prepaid_block(span, start)
             end = day.end if block is None else min(day.end, block.end)
             yield Window(start, end), bought_at if block is None else block.start
             start = end
 
 
-def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Window], Iterator[Window]]:
-    """A function that cuts a part of ``stretch`` into its UTC days and keeps only steady or moving days.
+def _days_that(span: BilledSpan, now: datetime, which: Movement) -> Callable[[Window], Iterator[Window]]:
+    """A function that cuts a part of ``span`` into its UTC days and keeps only steady or moving days.
 
     Cost by time moves today and on the last day, which takes the rounding. If a prepaid block begins today,
     all later days move too. Cost that is owed in full moves only on the last day. All days move for capacity
@@ -263,11 +263,11 @@ def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Wi
     if which is Movement.ALL:
         return days
     today = now.date()
-    runs_on = not stretch.owed and stretch.segment.end <= now
-    ends = {today, today if runs_on else (stretch.segment.end - MICROSECOND).date()}
-    if _moves_whole(stretch, today):
+    runs_on = not span.owed and span.segment.end <= now
+    ends = {today, today if runs_on else (span.segment.end - MICROSECOND).date()}
+    if _moves_whole(span, today):
         return days if which is Movement.MOVING else lambda _: iter(())
-    first = today if not stretch.owed and _begins_block_on(stretch, today) else date.max
+    first = today if not span.owed and _begins_block_on(span, today) else date.max
 
     def steady(whole: Window) -> Iterator[Window]:
         return (day for day in days(whole) if (at := day.start.date()) not in ends and at < first)
@@ -280,12 +280,12 @@ def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Wi
     return steady if which is Movement.STEADY else moving
 
 
-def _moves_whole(stretch: Stretch, today: date) -> bool:
-    """Whether the cost of every day of a stretch may change before the next midnight."""
-    row, unit, terms = stretch.reservation, stretch.unit, stretch.reservation.offer.window
-    if terms is not None and (terms.waits or not stretch.is_confirmed):
-        return not stretch.owed
-    if not stretch.is_confirmed:
+def _moves_whole(span: BilledSpan, today: date) -> bool:
+    """Whether the cost of every day of a span may change before the next midnight."""
+    row, unit, terms = span.reservation, span.unit, span.reservation.offer.window
+    if terms is not None and (terms.waits or not span.is_confirmed):
+        return not span.owed
+    if not span.is_confirmed:
         return row.start.date() <= today
     return terms is None and unit.state is UnitState.GONE and not (unit.gone_at or row.released_at)
 
@@ -295,10 +295,10 @@ def _day(at: date) -> Window:
     return Window(midnight, midnight + DAY)
 
 
-def _begins_block_on(stretch: Stretch, day: date) -> bool:
+def _begins_block_on(span: BilledSpan, day: date) -> bool:
     """Whether a prepaid block begins on ``day``."""
     whole = _day(day)
-    block = prepaid_block(stretch, whole.end - MICROSECOND) if stretch.segment.start < whole.end else None
+    block = prepaid_block(span, whole.end - MICROSECOND) if span.segment.start < whole.end else None
     return block is not None and block.start >= whole.start
 
 
@@ -307,17 +307,17 @@ def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int
     return 0 if both is None else both.duration // SECOND * nodes
 
 
-def _bought_at(stretch: Stretch) -> datetime | None:
+def _bought_at(span: BilledSpan) -> datetime | None:
     """When a window is billed: at its order or, before it is ordered, at its start.
 
     None for capacity that is billed as it is used.
     """
-    terms = stretch.reservation.offer.window
+    terms = span.reservation.offer.window
     if terms is None or terms.waits:
         return None
-    if stretch.unit.reference is None:
-        return stretch.segment.start
-    return stretch.unit.ordered_at or stretch.reservation.created_at
+    if span.unit.reference is None:
+        return span.segment.start
+    return span.unit.ordered_at or span.reservation.created_at
 
 
 def _charge(

@@ -12,7 +12,7 @@ import pytest
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import CancelRule
-from broker.domain.spend.stretches import rounded_stretches
+from broker.domain.spend.billed_spans import rounded_spans
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
 
@@ -66,7 +66,7 @@ WHOLE = Window(START, END)
 def test_a_window_that_is_left_is_billed_by_its_sellers_rule(
     cancel: CancelRule, gone_at: datetime, billed: Window | None
 ) -> None:
-    found = rounded_stretches([left(window(cancel), gone_at)], END + 2 * HOUR)
+    found = rounded_spans([left(window(cancel), gone_at)], END + 2 * HOUR)
     assert [(stretch.segment.window, stretch.owed) for stretch, _ in found] == (
         [] if billed is None else [(billed, True)]
     )
@@ -93,20 +93,20 @@ def waiting(granted: Window | None) -> Reservation:
 @pytest.mark.parametrize(("hours", "begins"), [(-1.0, 0.0), (0.0, 0.0), (0.5, 0.5), (2.0, 2.0)])
 def test_what_still_waits_is_expected_from_now_on_and_owes_nothing(hours: float, begins: float) -> None:
     """Its start has passed, but no seller has granted anything yet."""
-    ((stretch, usd),) = rounded_stretches([waiting(None)], NOON + hours * HOUR)
+    ((stretch, usd),) = rounded_spans([waiting(None)], NOON + hours * HOUR)
     assert stretch.segment.window == Window(NOON + begins * HOUR, NOON + (begins + 6) * HOUR)
     assert (stretch.owed, usd) == (False, Decimal(120))
 
 
 def test_what_began_late_is_billed_from_when_it_began() -> None:
     granted = Window(NOON + HOUR, NOON + 7 * HOUR)
-    ((stretch, usd),) = rounded_stretches([waiting(granted)], NOON + 3 * HOUR)
+    ((stretch, usd),) = rounded_spans([waiting(granted)], NOON + 3 * HOUR)
     assert (stretch.segment.window, usd) == (granted, Decimal(120))
     gone = left(waiting(granted), NOON + 4 * HOUR)
-    ((stretch, usd),) = rounded_stretches([gone], NOON + 5 * HOUR)
+    ((stretch, usd),) = rounded_spans([gone], NOON + 5 * HOUR)
     assert (stretch.segment.window, usd) == (Window(NOON + HOUR, NOON + 4 * HOUR), Decimal(60))
     never = left(waiting(None), NOON + HOUR)
-    assert rounded_stretches([never], NOON + 5 * HOUR) == ()
+    assert rounded_spans([never], NOON + 5 * HOUR) == ()
 
 
 @pytest.mark.parametrize("end", [None, NOON + 3 * HOUR])
@@ -123,7 +123,7 @@ def test_a_fee_is_paid_for_each_node(nodes: int, end: datetime | None) -> None:
         units=(Unit(0, "t", nodes, UnitState.HELD, "i-1", NOON),),
         created_at=NOON,
     )
-    ((_, usd),) = rounded_stretches([row], NOON + HOUR, NOON + 3 * HOUR)
+    ((_, usd),) = rounded_spans([row], NOON + HOUR, NOON + 3 * HOUR)
     assert usd == nodes * Decimal("37.01")
 
 
@@ -148,7 +148,7 @@ def test_cents_of_one_placement_are_rounded_together_and_the_past_keeps_its_own(
     ]
     exact = sum((Decimal(index + 1) + Decimal(1) / 3 for index in range(count)), Decimal(0)) / 100
     for order in (rows, rows[::-1]):
-        shares = {s.reservation.reservation_id: usd for s, usd in rounded_stretches(order, NOON)}
+        shares = {s.reservation.reservation_id: usd for s, usd in rounded_spans(order, NOON)}
         assert sum(shares.values()) == round(exact, 2)
-        fewer = rounded_stretches(order[1:] if order is not rows else order[:-1], NOON)
+        fewer = rounded_spans(order[1:] if order is not rows else order[:-1], NOON)
         assert all(shares[s.reservation.reservation_id] == usd for s, usd in fewer)

@@ -1,4 +1,4 @@
-"""Stretches: the time for which each unit is billed, its exact cost, and the cost by time in cents.
+"""Billed spans: the time for which each unit is billed, its exact cost, and the cost by time in cents.
 
 Only a lease that a provider confirmed causes cost. Capacity that is not bought yet is projected from now on,
 because time before its purchase costs nothing.
@@ -11,7 +11,7 @@ each block of more than an hour that is billed at once (a minimum term, a day, a
 to its end, even if it is left earlier. The cost of a shorter increment counts when it begins
 (``billing.Meter``).
 
-The stretches of a placement are rounded once, together. Cents come from running totals that are rounded down,
+The spans of a placement are rounded once, together. Cents come from running totals that are rounded down,
 so later events do not change past cost.
 """
 
@@ -37,7 +37,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BilledSpan:
     """The time for which one unit is billed, and its exact cost ``usd``.
 
     ``segment`` is the billed time; ``held`` is the part of it in which the unit is held, and the rest is the
@@ -70,7 +70,7 @@ class Stretch:
         return billed_offer(self.reservation, self.unit)
 
 
-def _stretches(reservation: Reservation, now: datetime, until: datetime | None) -> Iterator[Stretch]:
+def _spans(reservation: Reservation, now: datetime, until: datetime | None) -> Iterator[BilledSpan]:
     terms = reservation.offer.window
     for unit in reservation.units:
         held = _held(reservation, unit, now, until)
@@ -82,16 +82,16 @@ def _stretches(reservation: Reservation, now: datetime, until: datetime | None) 
             yield _open_ended(reservation, unit, held, now)
         else:
             segment = _paid_segment(reservation.offer, held, unit.nodes)
-            yield Stretch(reservation, unit, segment, held, _bill_usd(reservation, unit, held), owed)
+            yield BilledSpan(reservation, unit, segment, held, _bill_usd(reservation, unit, held), owed)
 
 
-def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetime) -> Stretch:
-    """The stretch of a lease without an end: up to the end of ``held`` or of the block that is billed now."""
+def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetime) -> BilledSpan:
+    """The span of a lease without an end: up to the end of ``held`` or of the block that is billed now."""
     offer, begun = billed_offer(reservation, unit), Window(held.start, max(now, held.start + MICROSECOND))
     paid = _paid_segment(offer, begun, unit.nodes)
     segment = paid if paid.end >= held.end else Segment(held.start, held.end, unit.nodes)
     usd = unit.nodes * _metered_usd(offer, segment.window.duration // MICROSECOND)
-    return Stretch(reservation, unit, segment, held, usd, owed=False, is_open_ended=True)
+    return BilledSpan(reservation, unit, segment, held, usd, owed=False, is_open_ended=True)
 
 
 def _bill_usd(reservation: Reservation, unit: Unit, held: Window) -> Decimal:
@@ -169,33 +169,33 @@ def _projected_end(reservation: Reservation, unit: Unit, now: datetime, until: d
     return now if until is None or is_leaving else max(now, until)
 
 
-def rounded_stretches(
+def rounded_spans(
     reservations: Sequence[Reservation], now: datetime, until: datetime | None = None
-) -> tuple[tuple[Stretch, Decimal], ...]:
-    """Every stretch with its share, in whole cents, of its placement's rounded cost.
+) -> tuple[tuple[BilledSpan, Decimal], ...]:
+    """Every span with its share, in whole cents, of its placement's rounded cost.
 
     ``reservations`` must contain all reservations of a plan or none, since a placement is rounded once.
     Leases without an end are projected up to ``until`` (None: not projected). Their total cost is unknown, so
     each is rounded down on its own.
     """
-    groups: defaultdict[tuple[str, ...], list[Stretch]] = defaultdict(list)
-    found: list[tuple[Stretch, Decimal]] = []
+    groups: defaultdict[tuple[str, ...], list[BilledSpan]] = defaultdict(list)
+    found: list[tuple[BilledSpan, Decimal]] = []
     for reservation in reservations:
-        for stretch in _stretches(reservation, now, until):
-            if stretch.is_open_ended:
-                found.append((stretch, int(stretch.usd / CENT) * CENT))
+        for span in _spans(reservation, now, until):
+            if span.is_open_ended:
+                found.append((span, int(span.usd / CENT) * CENT))
             else:
-                groups[_placement_key(reservation)].append(stretch)
-    for stretches in groups.values():
-        stretches.sort(key=_first_over)
-        found.extend(zip(stretches, _shares([stretch.usd for stretch in stretches]), strict=True))
+                groups[_placement_key(reservation)].append(span)
+    for spans in groups.values():
+        spans.sort(key=_first_over)
+        found.extend(zip(spans, _shares([span.usd for span in spans]), strict=True))
     return tuple(found)
 
 
-def _first_over(stretch: Stretch) -> tuple[datetime, datetime, str, int]:
+def _first_over(span: BilledSpan) -> tuple[datetime, datetime, str, int]:
     """Sort key by end, so that later events and the order of reading do not change past shares."""
-    segment = stretch.segment
-    return segment.end, segment.start, stretch.reservation.reservation_id, stretch.unit.ordinal
+    segment = span.segment
+    return segment.end, segment.start, span.reservation.reservation_id, span.unit.ordinal
 
 
 def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
@@ -210,9 +210,9 @@ def _placement_key(reservation: Reservation) -> tuple[str, ...]:
     return (reservation.plan_id, reservation.offer.offer_id, reservation.workload or "")
 
 
-def parts_of(stretch: Stretch, now: datetime) -> tuple[tuple[Segment, ChargeBasis], ...]:
-    """A stretch cut into its owed part (actual) and its expected part (projected)."""
-    segment, owed_until = stretch.segment, _owed_until(stretch, now)
+def parts_of(span: BilledSpan, now: datetime) -> tuple[tuple[Segment, ChargeBasis], ...]:
+    """A span cut into its owed part (actual) and its expected part (projected)."""
+    segment, owed_until = span.segment, _owed_until(span, now)
     if owed_until >= segment.end:
         return ((segment, ChargeBasis.ACTUAL),)
     if owed_until <= segment.start:
@@ -222,29 +222,29 @@ def parts_of(stretch: Stretch, now: datetime) -> tuple[tuple[Segment, ChargeBasi
     return ((owed, ChargeBasis.ACTUAL), (coming, ChargeBasis.PROJECTED))
 
 
-def _owed_until(stretch: Stretch, now: datetime) -> datetime:
-    """The end of the time whose cost is owed at ``now``; the stretch's start if nothing is owed."""
-    start = stretch.segment.start
-    if stretch.owed:
-        return stretch.segment.end
-    if not stretch.is_confirmed or now < start:
+def _owed_until(span: BilledSpan, now: datetime) -> datetime:
+    """The end of the time whose cost is owed at ``now``; the span's start if nothing is owed."""
+    start = span.segment.start
+    if span.owed:
+        return span.segment.end
+    if not span.is_confirmed or now < start:
         return start
-    meter = stretch.meter
+    meter = span.meter
     return now if meter is None else start + meter.paid_us((now - start) // MICROSECOND) * MICROSECOND
 
 
-def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
-    """Amortized cost before ``instant`` in whole cents, out of the rounded cost ``usd`` of the stretch."""
-    segment = stretch.segment
+def cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
+    """Amortized cost before ``instant`` in whole cents, out of the rounded cost ``usd`` of the span."""
+    segment = span.segment
     if instant <= segment.start:
         return 0
     if instant >= segment.end:
         return int(usd / CENT)
     elapsed_us = (instant - segment.start) // MICROSECOND
-    if stretch.meter is None:
-        exact = stretch.usd * elapsed_us / (segment.window.duration // MICROSECOND)
+    if span.meter is None:
+        exact = span.usd * elapsed_us / (segment.window.duration // MICROSECOND)
     else:
-        exact = segment.nodes * _metered_usd(stretch.offer, elapsed_us)
+        exact = segment.nodes * _metered_usd(span.offer, elapsed_us)
     return int(min(exact, usd) / CENT)
 
 
@@ -259,32 +259,32 @@ def _metered_usd(offer: Offer, held_us: int) -> Decimal:
     return hours_usd + fee_usd
 
 
-def prepaid_block(stretch: Stretch, instant: datetime) -> Window | None:
+def prepaid_block(span: BilledSpan, instant: datetime) -> Window | None:
     """The prepaid block that contains ``instant``; None outside such blocks, and in windows."""
-    meter, start = stretch.meter, stretch.segment.start
+    meter, start = span.meter, span.segment.start
     block = None if meter is None else meter.prepaid_block((instant - start) // MICROSECOND)
     return None if block is None else Window(start + block[0] * MICROSECOND, start + block[1] * MICROSECOND)
 
 
-def rounded_up_node_seconds(stretch: Stretch) -> int:
-    """Node-seconds that are billed after the stretch: the rest of an increment or minimum term."""
-    offer, segment = stretch.reservation.offer, stretch.segment
+def rounded_up_node_seconds(span: BilledSpan) -> int:
+    """Node-seconds that are billed after the span: the rest of an increment or minimum term."""
+    offer, segment = span.reservation.offer, span.segment
     if offer.is_sold_whole:
         return 0
     paid_s = segment.window.duration // SECOND
-    return max(0, billed_seconds(offer, stretch.held) - paid_s) * segment.nodes
+    return max(0, billed_seconds(offer, span.held) - paid_s) * segment.nodes
 
 
-def used_part(stretch: Stretch) -> Window | None:
-    """The part of a stretch that was wanted, usable and not given back; all of it outside windows."""
-    row = stretch.reservation
+def used_part(span: BilledSpan) -> Window | None:
+    """The part of a span that was wanted, usable and not given back; all of it outside windows."""
+    row = span.reservation
     if row.offer.window is None:
-        return stretch.held
+        return span.held
     part: Window | None = row.usable
     wanted = row.wish.window
     if part is not None and wanted is not None:
         part = part.intersection(wanted)
-    gone_at = stretch.unit.gone_at or row.released_at
+    gone_at = span.unit.gone_at or row.released_at
     if part is None or gone_at is None:
         return part
     return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None
