@@ -109,8 +109,8 @@ async def test_a_plan_beyond_its_memory_limit_says_what_to_do(house: House) -> N
         assert told[-1]["state"] == "failed"
         problem = (await team.get(answer.headers["Location"])).json()["problem"]
         assert re.fullmatch(
-            r"planning needs more memory than its process may use: it used 0\.\d\d GiB and asked for more, the "
-            r"limit is 1 GiB; plan fewer workloads in one document, or raise BROKER_PLANNER_MEMORY_GIB",
+            r"planning needs more memory than its process may use: it used 0\.\d\d GiB and asked for more, "
+            r"the limit is 1 GiB; plan fewer workloads in one document, or raise BROKER_PLANNER_MEMORY_GIB",
             problem,
         )
 

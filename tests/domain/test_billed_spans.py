@@ -67,7 +67,7 @@ def test_a_window_that_is_left_is_billed_by_its_sellers_rule(
     cancel: CancelRule, gone_at: datetime, billed: Window | None
 ) -> None:
     found = rounded_spans([left(window(cancel), gone_at)], END + 2 * HOUR)
-    assert [(stretch.segment.window, stretch.owed) for stretch, _ in found] == (
+    assert [(span.segment.window, span.owed) for span, _ in found] == (
         [] if billed is None else [(billed, True)]
     )
     hours = 0 if billed is None else ceil(billed.duration / HOUR)
@@ -93,18 +93,18 @@ def waiting(granted: Window | None) -> Reservation:
 @pytest.mark.parametrize(("hours", "begins"), [(-1.0, 0.0), (0.0, 0.0), (0.5, 0.5), (2.0, 2.0)])
 def test_what_still_waits_is_expected_from_now_on_and_owes_nothing(hours: float, begins: float) -> None:
     """Its start has passed, but no seller has granted anything yet."""
-    ((stretch, usd),) = rounded_spans([waiting(None)], NOON + hours * HOUR)
-    assert stretch.segment.window == Window(NOON + begins * HOUR, NOON + (begins + 6) * HOUR)
-    assert (stretch.owed, usd) == (False, Decimal(120))
+    ((span, usd),) = rounded_spans([waiting(None)], NOON + hours * HOUR)
+    assert span.segment.window == Window(NOON + begins * HOUR, NOON + (begins + 6) * HOUR)
+    assert (span.owed, usd) == (False, Decimal(120))
 
 
 def test_what_began_late_is_billed_from_when_it_began() -> None:
     granted = Window(NOON + HOUR, NOON + 7 * HOUR)
-    ((stretch, usd),) = rounded_spans([waiting(granted)], NOON + 3 * HOUR)
-    assert (stretch.segment.window, usd) == (granted, Decimal(120))
+    ((span, usd),) = rounded_spans([waiting(granted)], NOON + 3 * HOUR)
+    assert (span.segment.window, usd) == (granted, Decimal(120))
     gone = left(waiting(granted), NOON + 4 * HOUR)
-    ((stretch, usd),) = rounded_spans([gone], NOON + 5 * HOUR)
-    assert (stretch.segment.window, usd) == (Window(NOON + HOUR, NOON + 4 * HOUR), Decimal(60))
+    ((span, usd),) = rounded_spans([gone], NOON + 5 * HOUR)
+    assert (span.segment.window, usd) == (Window(NOON + HOUR, NOON + 4 * HOUR), Decimal(60))
     never = left(waiting(None), NOON + HOUR)
     assert rounded_spans([never], NOON + 5 * HOUR) == ()
 

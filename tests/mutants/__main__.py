@@ -47,12 +47,12 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 ROOMS: Mapping[str, Room] = {
     "money": Room(
         _modules("broker/domain", "basics/money market/billing market/price_gate")
-        + _modules("broker/domain/spend", "approvals budgets charging stretches")
+        + _modules("broker/domain/spend", "approvals budgets charging billed_spans")
         + _modules("broker/services/spend", "approving budget_gate"),
         ("tests/domain", "tests/focus", *_tests("api", "budgets moves_and_budgets")),
     ),
     "stock": Room(
-        _modules("broker/domain", "market/stock_pools reconciling/own_stock")
+        _modules("broker/domain", "market/stock_pools reconciling/held_offers")
         + _modules("optimizer/placement/problem", "stock"),
         ("tests/domain", *_tests("placement", "gpu_pools stock")),
     ),

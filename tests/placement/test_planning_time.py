@@ -39,7 +39,8 @@ def test_too_short_a_limit_is_refused_before_anything_is_done() -> None:
         plan(many(400), OFFERS, time_limit_s=2.0)
     (problem,) = refused.value.problems
     assert str(problem) == (
-        "/time_limit_s: found 2 s for 400 workloads, expected at least 10 s, or a document with fewer workloads"
+        "/time_limit_s: found 2 s for 400 workloads, "
+        "expected at least 10 s, or a document with fewer workloads"
     )
 
 

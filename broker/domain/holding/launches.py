@@ -2,9 +2,9 @@
 
 An attempt is one reservation's order: when it was sent, its outcome, and when it became usable. There are
 statistics on three levels (offer, SKU at a provider, provider). The prior of each level is the level above,
-and that of the provider is ``LAUNCH_PRIOR``. The success share has a Beta prior worth two launches. The minutes are
-a median together with two values of the level above, so that one outlier has no effect. The weight of an
-attempt in the success share halves every three days, because stock-outs pass.
+and that of the provider is ``LAUNCH_PRIOR``. The success share has a Beta prior worth two launches. The
+minutes are a median together with two values of the level above, so that one outlier has no effect. The
+weight of an attempt in the success share halves every three days, because stock-outs pass.
 """
 
 from __future__ import annotations

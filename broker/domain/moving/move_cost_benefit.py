@@ -1,7 +1,7 @@
 """Cost-benefit of a move: the future cost of staying against the future cost at the new place. Pure.
 
-Sunk cost is on neither side (``cost_of_keeping``); lateness and delay are on both. The one-time cost of the move is
-separate.
+Sunk cost is on neither side (``cost_of_keeping``); lateness and delay are on both. The one-time cost of the
+move is separate.
 """
 
 from __future__ import annotations

@@ -2,20 +2,21 @@
 
 The service and a replay of the past call it in the same way:
 
-1. ``held`` are current and future holdings (``cost_of_keeping.held_of`` of each reservation; without reservations
-   ``remaining.held_as_planned(plan, offers_as_ordered, now)``).
+1. ``held`` are current and future holdings: ``cost_of_keeping.held_of`` of each reservation or, without
+   reservations, ``remaining.held_as_planned(plan, offers_as_ordered, now)``.
 2. ``left = remaining.remaining(request, plan, held, now, terms)``. If it has no workloads, nothing is to do.
-3. ``steer = move_cost_benefit.leaving_usd(situation, terms)`` is the cost of leaving for the next search. Plan again
-   from the plan in force: a ``ReplanCall`` over ``left.request`` and ``held_offers.with_held(offers, held)``.
+3. ``steer = move_cost_benefit.leaving_usd(situation, terms)`` is the cost of leaving for the next search.
+   Plan again from the plan in force: a ``ReplanCall`` over ``left.request`` and
+   ``held_offers.with_held(offers, held)``.
 4. ``decision, more = decide_beside(situation, new, rules, terms, frozen)`` are the moves that pay, and the
    workloads to freeze in another plan (None: no other is needed). Another plan is needed since a workload
    that stays does not free its stock. At most ``MOST_PLANS`` plans are made.
 5. ``merging.merged(plan, new, decision.moved, request)`` is the plan in force from then on.
 
 All amounts of a move are from now to the end of the plan. *Staying* is the future cost of staying, without
-sunk cost (``cost_of_keeping``). *Saving* = staying − cost at the new place. *Cost* = overlap + rework + egress
-(``moving_costs``). *Net* = saving − cost. A run and the services that wait for it move together or not at
-all.
+sunk cost (``cost_of_keeping``). *Saving* = staying − cost at the new place. *Cost* = overlap + rework +
+egress (``moving_costs``). *Net* = saving − cost. A run and the services that wait for it move together or not
+at all.
 """
 
 from __future__ import annotations
