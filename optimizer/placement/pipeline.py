@@ -15,10 +15,10 @@ from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of
 from broker.domain.planning.document_notes import document_notes
+from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.plan import Baseline, Plan, PlanStatus
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
-from broker.domain.planning.standing_rules import assumed_nodes
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.memo_cache import MemoCache

@@ -20,8 +20,8 @@ from ortools.sat.python import cp_model
 
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.plan import Wait
-from broker.domain.planning.standing_rules import rules_of
 from broker.domain.planning.workload import PlanRequest, Serving, Training
 from tests.placement.fake_estimator import GPUS
 from tests.placement.market import at

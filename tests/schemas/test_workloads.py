@@ -19,7 +19,7 @@ from broker.catalogue import load_countries, load_geographies
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
-from broker.domain.planning.standing_rules import StandingRules, assumed_nodes, rules_of
+from broker.domain.planning.effective_rules import EffectiveRules, assumed_nodes, rules_of
 from broker.domain.planning.workload import (
     NO_LIMIT,
     Batch,
@@ -141,7 +141,7 @@ def test_the_contracts_own_document_is_read() -> None:
     assert service.delay_usd_per_hour == Decimal("12.5")
     assert service.redundancy == Redundancy(2, 1, Survival.ZONE, 0.6)
     assert service.policy.geography == ("eu", "uk")
-    assert rules_of(request.policy, service) == StandingRules(
+    assert rules_of(request.policy, service) == EffectiveRules(
         hosts=frozenset({HostKind.DATACENTER}),
         min_reliability=0.98,
         premium=0.02,
@@ -182,7 +182,7 @@ def test_defaults_of_the_rules_of_a_plan() -> None:
     request = read(text)
     service = request.workloads[1]
     rules = rules_of(Policy(), replace(service, policy=Policy()))
-    assert rules == StandingRules(frozenset({HostKind.DATACENTER}), 0.0, 0.01, 3, 2)
+    assert rules == EffectiveRules(frozenset({HostKind.DATACENTER}), 0.0, 0.01, 3, 2)
     assert Redundancy(zones=2).survives_zone_loss
     assert not Redundancy(zones=1).survives_zone_loss
     assert not Redundancy(zones=2, survives=Survival.REPLICA).survives_zone_loss

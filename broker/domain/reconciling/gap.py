@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
+from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.standing_rules import rules_of
 from broker.domain.planning.workload import (
     FleetLimits,
     PlanRequest,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from broker.domain.basics.estimate import Provenance
 from broker.domain.basics.node_launch import LaunchBasis
 from broker.domain.planning.assumed_stock import is_counted
-from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.workload import Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import figure

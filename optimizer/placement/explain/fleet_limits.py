@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from broker.domain.planning.standing_rules import rules_of
+from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.near_ties import NearTie, upkeep_of

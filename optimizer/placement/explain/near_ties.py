@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from broker.domain.planning.standing_rules import rules_of
+from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.greedy import by_workload

@@ -15,8 +15,8 @@ import numpy as np
 
 from broker.domain.basics.window import Window
 from broker.domain.planning.assumed_stock import is_counted
+from broker.domain.planning.effective_rules import assumed_nodes, rules_of
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.standing_rules import assumed_nodes, rules_of
 from broker.domain.planning.workload import (
     NO_LIMIT,
     PlanRequest,

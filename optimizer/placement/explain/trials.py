@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool, bare_pools

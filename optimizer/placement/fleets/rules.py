@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.domain.planning.standing_rules import rules_of
+from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.problem import Problem
 

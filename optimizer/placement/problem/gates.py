@@ -16,8 +16,8 @@ import numpy as np
 
 from broker.catalogue import load_geographies, load_operators
 from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.effective_rules import EffectiveRules, rules_of
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.standing_rules import StandingRules, rules_of
 from broker.domain.planning.workload import Policy, Serving, Training, Workload
 from optimizer.placement.problem.billing_groups import BillingGroups, build_billing_groups
 from optimizer.placement.problem.problem import TIERS, Bools, Ints, OfferTable, Problem
@@ -131,7 +131,7 @@ def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None]
 
 
 def _opened(
-    problem: Problem, policies: Sequence[Policy], rules: StandingRules, on_spot: bool, is_run: bool
+    problem: Problem, policies: Sequence[Policy], rules: EffectiveRules, on_spot: bool, is_run: bool
 ) -> Opened:
     table = problem.table
     places = problem.once_for_market(("places",), lambda: _places(table.offers))
@@ -205,7 +205,7 @@ def allowed_countries(policy: Policy) -> frozenset[str] | None:
     return inside if allowed is None else inside & allowed
 
 
-def _host_mask(problem: Problem, rules: StandingRules) -> Bools:
+def _host_mask(problem: Problem, rules: EffectiveRules) -> Bools:
     """Where an offer does not name its host, what is known of its operator is used instead."""
     known = problem.once_for_market(
         ("known hosts",), lambda: load_operators().with_hosts(problem.table.offers)

@@ -24,7 +24,7 @@ from broker.domain.market.sku import Sku
 from broker.domain.market.stock_pools import shared
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import is_counted, most_nodes
-from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 from optimizer.memo_cache import MemoCache
 from optimizer.placement.problem.gpu_pools import GpuPools, build_pools, no_pools

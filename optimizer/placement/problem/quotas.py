@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.workload import HeldNodes, PlanRequest, Quota
 from optimizer.placement.problem.columns import Column, Span
 from optimizer.placement.problem.problem import Bools, Ints, Problem, own_stock

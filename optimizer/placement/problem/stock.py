@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.effective_rules import assumed_nodes
 from optimizer.placement.problem.columns import Column, Piece, Span
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem, own_stock
 from optimizer.placement.problem.quotas import QuotaRow, quota_rows

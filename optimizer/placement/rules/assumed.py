@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from broker.domain.market.offer import Offer, StockLevel, WindowKind
-from broker.domain.planning.standing_rules import assumed_nodes
+from broker.domain.planning.effective_rules import assumed_nodes
 from optimizer.placement.rules.case import Case
 
 Steps = Mapping[datetime, int]

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from broker.catalogue import load_geographies, load_operators
 from broker.domain.market.offer import HostKind, Offer, Tier
-from broker.domain.planning.standing_rules import StandingRules, rules_of
+from broker.domain.planning.effective_rules import EffectiveRules, rules_of
 from broker.domain.planning.workload import Policy, Training, Workload
 from optimizer.placement.rules.case import Case
 
@@ -43,7 +43,7 @@ def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:
         yield f"compliance tag {', '.join(missing)} is missing"
 
 
-def broken_host_rules(rules: StandingRules, offer: Offer) -> Iterator[str]:
+def broken_host_rules(rules: EffectiveRules, offer: Offer) -> Iterator[str]:
     """The rules on hosts, combined from team, workload and defaults, that an offer breaks."""
     host = offer.host or load_operators().host_of(offer.provider, offer.seller)
     if host not in rules.hosts and (host is not None or rules.hosts < frozenset(HostKind)):

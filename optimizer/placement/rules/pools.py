@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.standing_rules import rules_of
 from broker.domain.planning.workload import Serving
 from optimizer.placement.rules.case import Case
 

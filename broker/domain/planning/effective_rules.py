@@ -18,7 +18,7 @@ DEFAULT_MAX_GPU_KINDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class StandingRules:
+class EffectiveRules:
     """Effective rules of a workload. Of the team's and the workload's rule the stricter one applies.
 
     ``NO_LIMIT`` means that there is no limit. ``max_pools`` and ``max_gpu_kinds`` apply to services.
@@ -41,7 +41,7 @@ class StandingRules:
         return not self.min_reliability or (offer.reliability or 0.0) >= self.min_reliability
 
 
-def rules_of(team: Policy, workload: Workload) -> StandingRules:
+def rules_of(team: Policy, workload: Workload) -> EffectiveRules:
     """The effective rules of ``workload`` in a document whose policy is ``team``."""
     policies = (team, workload.policy)
     said_hosts = [frozenset(policy.hosts) for policy in policies if policy.hosts is not None]
@@ -50,7 +50,7 @@ def rules_of(team: Policy, workload: Workload) -> StandingRules:
     if isinstance(workload, Serving):
         fleets.append(workload.fleet)
         zones = workload.redundancy.zones
-    return StandingRules(
+    return EffectiveRules(
         hosts=frozenset.intersection(*said_hosts) if said_hosts else DEFAULT_HOSTS,
         min_reliability=max((p.min_reliability or 0.0 for p in policies), default=0.0),
         premium=_least((p.premium for p in policies), DEFAULT_PREMIUM),
