@@ -21,7 +21,7 @@ from broker.domain.holding.launches import LaunchAttempt
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
-from broker.domain.reconciling.strays import is_lost_order
+from broker.domain.reconciling.orphaned_leases import is_lost_order
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.accounts import KeyRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository

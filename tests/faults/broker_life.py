@@ -18,7 +18,7 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ConcurrentChange, ProviderError
 from broker.domain.holding.reservation import Idempotency, Reservation, ReservationState, UnitState
 from broker.domain.market.offer import Offer, OfferBatch, StockLevel, Tier
-from broker.domain.reconciling.strays import UNATTRIBUTED
+from broker.domain.reconciling.orphaned_leases import UNATTRIBUTED
 from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.holding.reservations import ReservationsService
 from broker.services.market.offers import OffersService

@@ -9,7 +9,7 @@ import pytest
 
 from broker.domain.basics.identity import make_id, make_tag, next_tag
 from broker.domain.holding.reservation import Idempotency, Order, Reservation, ReservationState
-from broker.domain.reconciling.strays import UNATTRIBUTED
+from broker.domain.reconciling.orphaned_leases import UNATTRIBUTED
 from broker.domain.spend.charging import owed_usd
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, an_offer

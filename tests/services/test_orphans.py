@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from broker.domain.holding.reservation import Idempotency, Lease, Order, ReservationState
-from broker.domain.reconciling.strays import orphaned_leases
+from broker.domain.reconciling.orphaned_leases import orphaned_leases
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import ChargeBasis
 from tests.fakes.examples import ADMIN, ALICE, an_offer

@@ -17,7 +17,7 @@ from api.schemas.base.forms import Form, UtcInstant
 from api.schemas.base.parts import Money
 from api.schemas.base.times import Instant, format_time
 from broker.domain.basics.money import ZERO, format_usd
-from broker.domain.reconciling.strays import OrphanedLeases
+from broker.domain.reconciling.orphaned_leases import OrphanedLeases
 from broker.domain.spend.spend import TAXES, ChargeBasis, CostView, Interval, SpendRow
 
 NO_GROUP = "-"

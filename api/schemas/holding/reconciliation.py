@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel
 
 from api.schemas.base.forms import Form
-from broker.domain.reconciling.prospects import Prospect
+from broker.domain.reconciling.lease_effects import LeaseEffect
 
-PROSPECT = Form(Prospect, about="One lease or order. ``gone``: its provider does not show it any more.")
+PROSPECT = Form(LeaseEffect, name="ProspectForm", about="One lease or order. ``gone``: its provider does not show it any more.")
 
 
 class UnreadForm(BaseModel):
@@ -24,12 +24,12 @@ class ProspectsForm(BaseModel):
     """All of them. ``paused``: nothing of it happens while the broker is paused."""
 
     paused: bool
-    items: list[Annotated[Prospect, PROSPECT]]
+    items: list[Annotated[LeaseEffect, PROSPECT]]
     unread: list[UnreadForm]
 
 
 def prospects_to_document(
-    found: Iterable[Prospect], unread: Mapping[str, str], *, paused: bool
+    found: Iterable[LeaseEffect], unread: Mapping[str, str], *, paused: bool
 ) -> dict[str, Any]:
     """The JSON form as plain data."""
     return {

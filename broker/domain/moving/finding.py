@@ -50,11 +50,11 @@ def past_moves(moved: Iterable[Reoptimization], team: str) -> tuple[PastMove, ..
 
 
 def found(
-    blank: Reoptimization, decision: Decision, rules: Mapping[str, MoveRules], disbelieved: str = ""
+    blank: Reoptimization, decision: Decision, rules: Mapping[str, MoveRules], quarantine_note: str = ""
 ) -> Reoptimization:
     """``blank`` with the result of ``decision``: a proposal if any move pays.
 
-    ``disbelieved`` is a note on a cheaper price in quarantine; it is part of the reason if nothing moves.
+    ``quarantine_note`` is a note on a cheaper price in quarantine; it is part of the reason if nothing moves.
     """
     seen = replace(blank, before_usd=decision.before_usd, after_usd=decision.after_usd)
     if decision.left_out:
@@ -63,10 +63,10 @@ def found(
     if decision.moves:
         return _proposal(seen, decision, rules)
     if not decision.declined:
-        words = disbelieved or "every workload stays where it is"
+        words = quarantine_note or "every workload stays where it is"
         return replace(seen, state=ProposalState.UNCHANGED, reason=words)
     reasons = "; ".join(dict.fromkeys(f"{m.workload}: {m.reason}" for m in decision.declined))
-    reasons += f"; {disbelieved}" if disbelieved else ""
+    reasons += f"; {quarantine_note}" if quarantine_note else ""
     if all(move.net_usd <= 0 for move in decision.declined):
         return replace(seen, state=ProposalState.UNCHANGED, reason=f"nothing cheaper was found; {reasons}")
     after = _less(decision.before_usd, decision.declined)

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from broker.domain.basics.window import Wish
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.reconciling.orphaned_leases import UNATTRIBUTED
 from broker.domain.reconciling.reconciling import OVER
-from broker.domain.reconciling.strays import UNATTRIBUTED
 
 AT_ONCE = timedelta(seconds=1)
 """A replacement starts this long after the loss was seen.

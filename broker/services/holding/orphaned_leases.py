@@ -11,13 +11,13 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.identity import ENTROPY_BYTES, made_at, make_id, reservation_of, stands_for, stem_of
 from broker.domain.holding.reservation import Lease, Reservation
-from broker.domain.reconciling.strays import (
+from broker.domain.reconciling.orphaned_leases import (
     UNATTRIBUTED,
     Orphan,
+    adopted_orphan,
     find_orphans,
     left_running,
     offer_like,
-    taken_in,
 )
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 
@@ -65,7 +65,7 @@ class OrphanedLeases:
             row = None
             if offer is not None:
                 began_at = lease.began_at or await _ordered_at(uow, owner, tag) or made_at(wanted) or seen_at
-                row = taken_in(lease, owner, offer, reservation_id, began_at, now, keep=keep)
+                row = adopted_orphan(lease, owner, offer, reservation_id, began_at, now, keep=keep)
                 await uow.reservations.add(row)
             elif keep:
                 return None

@@ -27,7 +27,7 @@ from broker.domain.holding.reservation import Lease, Reservation, ReservationSta
 from broker.domain.market.market import ChangeKind, OfferChange
 from broker.domain.moving.moving import OpenRows, handover
 from broker.domain.reconciling.ending import running_units
-from broker.domain.reconciling.prospects import Prospect, prospects_of, stray_prospect
+from broker.domain.reconciling.lease_effects import LeaseEffect, effects_of, orphan_effect
 from broker.domain.reconciling.reconciling import (
     decide,
     find_orphaned_leases,
@@ -259,7 +259,7 @@ class ReconcileService:
             log.exception("reconciling %s failed unexpectedly", row.reservation_id)
             return "failed", f"unexpected {type(error).__name__}: {error}"
 
-    async def preview(self) -> tuple[tuple[Prospect, ...], Mapping[str, str]]:
+    async def preview(self) -> tuple[tuple[LeaseEffect, ...], Mapping[str, str]]:
         """What passes would do as things stand, and which providers cannot be listed; does nothing.
 
         What is not shown counts as gone at once, and leases that nobody asked for as past their grace.
@@ -269,16 +269,16 @@ class ReconcileService:
             async with self._uow_factory(EVERY_TEAM) as uow:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
-            found: list[Prospect] = []
+            found: list[LeaseEffect] = []
             known = OpenRows(rows)
             for row in rows:
                 if row.offer.provider in clouds:
                     current, action, sight = await self._decided(row, clouds, known, timedelta(0))
-                    found.extend(prospects_of(current, action, sight.now))
+                    found.extend(effects_of(current, action, sight.now))
             for provider, leases in clouds.items():
                 mine = [row for row in rows if row.offer.provider == provider]
                 found.extend(
-                    stray_prospect(lease, kept=self._rules.keep_strays)
+                    orphan_effect(lease, kept=self._rules.keep_strays)
                     for lease in find_orphaned_leases(leases, mine, install_id)
                 )
             return tuple(found), unread

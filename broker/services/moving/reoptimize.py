@@ -31,9 +31,9 @@ from broker.domain.moving.reoptimization import MOVED, ProposalState, Reoptimiza
 from broker.domain.moving.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.moving.spot_fallback import behind_on_spot
 from broker.domain.moving.unfinished import GuardRules, cut_off, guard_after, retry_at
-from broker.domain.planning.disbelief import disbelieved
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
+from broker.domain.planning.quarantine_note import quarantine_note
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.held_offers import less_others, less_refused, with_held
@@ -100,7 +100,7 @@ class _Look:
     """One plan of a pass: what may change of it, and what counts.
 
     ``shares`` of the time limit: what each search in turn may take, none longer than ``guard_s``.
-    ``disbelieved``: the cheaper price that was left out, in words.
+    ``quarantine_note``: the cheaper price that was left out, in words.
     """
 
     record: PlanRecord
@@ -108,7 +108,7 @@ class _Look:
     situation: MoveContext
     rules: dict[str, MoveRules]
     shares: Sequence[float]
-    disbelieved: str
+    quarantine_note: str
     guard_s: float
 
     @property
@@ -373,7 +373,7 @@ class ReoptimizeService:
             must_leave=refused_workloads(mine, now) | off_spot,
         )
         rules = rules_by_workload(request, self._rules.moves)
-        doubt = disbelieved(plan, offers, market.doubted)
+        doubt = quarantine_note(plan, offers, market.doubted)
         guard_s = guard_after(market.unfinished.get(record.plan_id), self._rules.guard)
         return _Look(record, request, situation, rules, shares, doubt, guard_s)
 
@@ -396,7 +396,7 @@ class ReoptimizeService:
             unfinished = unfinished or new.unfinished
             if decision.moves:
                 break
-        result = found(blank, decision, look.rules, look.disbelieved)
+        result = found(blank, decision, look.rules, look.quarantine_note)
         if result.state is not ProposalState.PROPOSED:
             return _Found(result, None, unfinished)
         plan = merged(look.situation.plan, new.plan, decision.moved, look.request)

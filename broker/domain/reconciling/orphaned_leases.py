@@ -32,7 +32,7 @@ UNATTRIBUTED = "unattributed"
 """The team of leases whose reservation is unknown."""
 
 
-def taken_in(
+def adopted_orphan(
     lease: Lease,
     owner: Reservation | None,
     offer: Offer,

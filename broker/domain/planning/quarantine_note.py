@@ -11,7 +11,7 @@ from broker.domain.market.price_gate import Quarantined
 from broker.domain.planning.plan import Plan
 
 
-def disbelieved(plan: Plan, offers: Iterable[Offer], doubted: Iterable[Quarantined]) -> str:
+def quarantine_note(plan: Plan, offers: Iterable[Offer], doubted: Iterable[Quarantined]) -> str:
     """A sentence about the lowest price in quarantine that is below what ``plan`` pays for such a GPU.
 
     It is empty if there is none. ``offers`` are those on sale, at current prices.
