@@ -22,7 +22,7 @@ from api.routes.parameters import OfTeam, Period
 from api.schemas.base.validation import TRIMMED
 from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
 from broker.domain.basics.account import Caller
-from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStanding
+from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStatus
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"], route_class=FormRoute)
 WHOSE = "The team whose budget it is; `*` is everybody together"
@@ -72,7 +72,7 @@ async def delete_budget(request: Request, caller: Approver, team: BudgetTeam, pe
     return Response(status_code=204)
 
 
-def _by_team(found: BudgetStanding) -> SortKey:
+def _by_team(found: BudgetStatus) -> SortKey:
     return by_name(f"{found.budget.team}/{found.budget.period}")
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.spend.budgets import Budget, BudgetPeriod, alerts, standing
+from broker.domain.spend.budgets import Budget, BudgetPeriod, alerts, budget_status
 from broker.domain.spend.spend import ChargeBasis
 from tests.fakes.clock import NOON
 
@@ -27,5 +27,5 @@ BUDGET = Budget("research", BudgetPeriod.MONTH, Decimal("100.00"), (50, 100), No
 def test_owed_money_reaches_a_threshold_and_expected_money_passes_the_limit(
     owed: str, planned: str, told: list[tuple[int, ChargeBasis]]
 ) -> None:
-    found = replace(standing(BUDGET, (), NOON), owed_usd=Decimal(owed), planned_usd=Decimal(planned))
+    found = replace(budget_status(BUDGET, (), NOON), owed_usd=Decimal(owed), planned_usd=Decimal(planned))
     assert [(one.percent, one.basis) for one in alerts(found)] == told

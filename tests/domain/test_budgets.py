@@ -10,7 +10,7 @@ import pytest
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
-from broker.domain.spend.budgets import Budget, BudgetPeriod, standing
+from broker.domain.spend.budgets import Budget, BudgetPeriod, budget_status
 from broker.domain.spend.spend import Charge, ChargeBasis
 from tests.fakes.clock import NOON
 
@@ -80,7 +80,7 @@ def test_the_day_on_which_the_limit_is_reached_for_good_and_passed_for_good(
 ) -> None:
     """At the limit exactly it is reached and does not run out; a credit that brings the sum back counts."""
     charges = [charge(usd, at(2026, 11, 20 + day, 12)) for day, usd in enumerate(by_day)]
-    found = standing(budget(BudgetPeriod.MONTH), charges, at(2026, 11, 26))
+    found = budget_status(budget(BudgetPeriod.MONTH), charges, at(2026, 11, 26))
     whole = next(one for one in found.thresholds if one.percent == 100)
     assert whole.reached_on == whole.expected_on == (None if reached is None else at(2026, 11, reached))
     assert found.runs_out_on == (None if runs_out is None else at(2026, 11, runs_out))
@@ -93,7 +93,7 @@ def test_what_is_expected_reaches_a_threshold_before_it_is_owed() -> None:
         charge("30.00", at(2026, 11, 24), owed=False, reserved=True),
         charge("20.01", at(2026, 11, 25), owed=False),
     ]
-    found = standing(budget(BudgetPeriod.MONTH), charges, NOON)
+    found = budget_status(budget(BudgetPeriod.MONTH), charges, NOON)
     half, whole = found.thresholds
     assert (half.reached_on, half.expected_on) == (at(2026, 11, 20), at(2026, 11, 20))
     assert (whole.reached_on, whole.expected_on) == (None, at(2026, 11, 25))
@@ -115,4 +115,4 @@ def test_a_budget_counts_its_own_team_and_period(team: str, usd: str) -> None:
             for who in ("research", "product")
         ),
     ]
-    assert standing(budget(BudgetPeriod.MONTH, team=team), charges, NOON).owed_usd == Decimal(usd)
+    assert budget_status(budget(BudgetPeriod.MONTH, team=team), charges, NOON).owed_usd == Decimal(usd)

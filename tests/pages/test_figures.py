@@ -25,7 +25,7 @@ from api.pages.parts.words import hours, instant, moment, offer_words, seller, s
 from api.pages.plans.reservation_view import size_words, steps_words
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.polling import BreakerState, Polling
-from broker.domain.spend.budgets import Budget, BudgetPeriod, standing
+from broker.domain.spend.budgets import Budget, BudgetPeriod, budget_status
 from broker.domain.spend.spend import Charge, CostView, Interval
 from broker.services.spend.settled_spend import SumKey
 from broker.services.spend.summaries import sum_by_key
@@ -76,7 +76,7 @@ def test_groups_keep_all_money(made: list[Charge], sort: str) -> None:
 @given(charges, st.integers(1, 10**9))
 def test_budgets_add_up_to_what_is_expected(made: list[Charge], cents: int) -> None:
     budget = Budget("*", BudgetPeriod.MONTH, Decimal(cents) / 100, (50, 100), None, "k", NOON)
-    found = standing(budget, made, NOON)
+    found = budget_status(budget, made, NOON)
     (row,) = budget_rows([found])
     assert row.who == "all teams"
     drawn = sum(part.length for part in row.parts)

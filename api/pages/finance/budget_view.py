@@ -14,7 +14,7 @@ from api.pages.parts.words import usd
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
-from broker.domain.spend.budgets import BudgetStanding
+from broker.domain.spend.budgets import BudgetStatus
 from broker.domain.spend.spend import ChargeBasis, Interval
 from broker.services.spend.intervals import SpendInterval
 from broker.services.spend.settled_spend import SumKey
@@ -37,7 +37,7 @@ class Part:
 class BudgetRow:
     """A budget as a row. ``limit_at`` is the position of the limit on the meter, in percent."""
 
-    standing: BudgetStanding
+    standing: BudgetStatus
     who: str
     parts: tuple[Part, ...]
     limit_at: float
@@ -49,14 +49,14 @@ class BudgetRow:
         return self.standing.window.end - INSTANT
 
 
-def budget_rows(standings: Iterable[BudgetStanding]) -> tuple[BudgetRow, ...]:
+def budget_rows(standings: Iterable[BudgetStatus]) -> tuple[BudgetRow, ...]:
     """Rows of budgets, the one that runs out first at the top."""
     rows = [_row(standing) for standing in standings]
     rows.sort(key=lambda row: (-row.standing.expected_share, row.who))
     return tuple(rows)
 
 
-def _row(standing: BudgetStanding) -> BudgetRow:
+def _row(standing: BudgetStatus) -> BudgetRow:
     limit = standing.budget.limit_usd
     whole = max(limit, standing.expected_usd)
     parts, start = [], 0.0
@@ -128,7 +128,7 @@ def running_days(usd_by_day: Mapping[SumKey, Decimal], window: Window) -> tuple[
 
 def running_charts(
     days: Sequence[RunningDay],
-    standing: BudgetStanding,
+    standing: BudgetStatus,
     now: datetime,
     may_be: SpendInterval | None = None,
 ) -> Charts:

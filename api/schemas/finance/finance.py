@@ -11,7 +11,7 @@ from api.schemas.base.parts import Cents, Money
 from api.schemas.base.times import Instant, ToldInstant
 from broker.domain.basics.money import ZERO
 from broker.domain.spend.approvals import ApprovalState, Decision, SeenFigures
-from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod, BudgetStanding, ThresholdStanding
+from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod, BudgetStatus, ThresholdStatus
 from broker.services.spend.approvals import Approval
 
 LONGEST_COMMENT = 2000
@@ -40,7 +40,7 @@ class Word(BaseModel):
 
 
 Form(
-    ThresholdStanding,
+    ThresholdStatus,
     name="ThresholdForm",
     about="``reached_on``: by what is owed; ``expected_on``: by what is owed and expected.",
     types={"usd": Cents},
@@ -64,7 +64,7 @@ class BudgetForm(BaseModel):
     used_share: Annotated[float, rounded(6)]
     expected_share: Annotated[float, rounded(6)]
     runs_out_on: Instant | None
-    thresholds: list[Annotated[ThresholdStanding, form_of(ThresholdStanding)]]
+    thresholds: list[Annotated[ThresholdStatus, form_of(ThresholdStatus)]]
     set_by: Annotated[str, From("budget.set_by")]
     set_at: Annotated[Instant, From("budget.set_at")]
 
@@ -91,7 +91,7 @@ class ApprovalForm(BaseModel):
 ApprovalPage = PageForm[ApprovalForm]
 
 
-def budget_to_document(found: BudgetStanding) -> dict[str, Any]:
+def budget_to_document(found: BudgetStatus) -> dict[str, Any]:
     """The JSON form of a budget in its period."""
     return write(BudgetForm, found)
 

@@ -90,7 +90,7 @@ def require_valid(budget: Budget) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ThresholdStanding:
+class ThresholdStatus:
     """State of one threshold.
 
     ``reached_on`` is the day on which the accrued cost reached it (None: not yet). ``expected_on`` is the day
@@ -104,7 +104,7 @@ class ThresholdStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetStanding:
+class BudgetStatus:
     """Status of a budget in one period: accrued cost, further reserved cost, and further planned cost.
 
     ``until_released_usd`` is the part of the reserved cost that comes from leases without an end, if nobody
@@ -119,7 +119,7 @@ class BudgetStanding:
     planned_usd: Decimal
     until_released_usd: Decimal
     runs_out_on: datetime | None
-    thresholds: tuple[ThresholdStanding, ...]
+    thresholds: tuple[ThresholdStatus, ...]
 
     @property
     def expected_usd(self) -> Decimal:
@@ -147,14 +147,14 @@ def furthest_end(budgets: Iterable[Budget], now: datetime) -> datetime | None:
     return max((budget.window_at(now).end for budget in budgets), default=None)
 
 
-def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> BudgetStanding:
+def budget_status(budget: Budget, charges: Iterable[Charge], now: datetime) -> BudgetStatus:
     """The status of ``budget``. ``charges`` of other teams and periods are ignored."""
     window = budget.window_at(now)
     mine = [c for c in charges if budget.team in (ALL_TEAMS, c.team) and window.contains(c.window.start)]
     owed, reserved, planned = _parted(mine)
     owed_days, days = _by_day(owed), _by_day(mine)
     thresholds = tuple(
-        ThresholdStanding(
+        ThresholdStatus(
             percent,
             budget.amount_usd(percent),
             reached_on=_day_of(owed_days, budget.amount_usd(percent)),
@@ -162,7 +162,7 @@ def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> Budget
         )
         for percent in budget.thresholds
     )
-    return BudgetStanding(
+    return BudgetStatus(
         budget=budget,
         window=window,
         owed_usd=_sum(owed),
@@ -204,7 +204,7 @@ class BudgetAlert:
         return f"{self.percent} % of {limit} for {until}: {usd_words(self.usd)} {how}"
 
 
-def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
+def alerts(found: BudgetStatus) -> tuple[BudgetAlert, ...]:
     """Alerts for every threshold that the accrued cost reached, and for an expected cost above 100 %."""
     budget, window = found.budget, found.window
     past = [

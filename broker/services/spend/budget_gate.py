@@ -11,7 +11,7 @@ from broker.domain.holding.cost_of_keeping import held_of
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
-from broker.domain.spend.budgets import BudgetStanding, furthest_end, standing
+from broker.domain.spend.budgets import BudgetStatus, budget_status, furthest_end
 from broker.domain.spend.charging import plan_charges
 from broker.domain.spend.spend import Charge
 from broker.ports.planning import PlanRecord, PlanState
@@ -31,7 +31,7 @@ async def find_budget_charges(
 
 async def find_standings_with(
     uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Iterable[Charge], now: datetime
-) -> tuple[BudgetStanding, ...]:
+) -> tuple[BudgetStatus, ...]:
     """The budgets of a plan's team once it is spent instead of what it would replace; of a proposal's plan,
     once the moves to it are made."""
     budgets = await uow.budgets.find_all(record.team)
@@ -40,7 +40,7 @@ async def find_standings_with(
     look = await _proposing(uow, record)
     if look is not None:
         after = await _charges_after(uow, look, plan, charges, now)
-        return tuple(standing(budget, after, now) for budget in budgets)
+        return tuple(budget_status(budget, after, now) for budget in budgets)
     workloads = {placement.workload for placement in plan.placements}
     kept = [
         charge
@@ -50,7 +50,7 @@ async def find_standings_with(
         and (charge.reservation_id is not None or charge.workload not in workloads)
     ]
     whole = (*kept, *plan_charges(plan, record.team, record.plan_id))
-    return tuple(standing(budget, whole, now) for budget in budgets)
+    return tuple(budget_status(budget, whole, now) for budget in budgets)
 
 
 async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
@@ -107,13 +107,15 @@ class BudgetGate:
         charges = await self._summaries.find_charges(scope, furthest_end(budgets, now))
         async with self._units(scope) as uow:
             after = await _charges_after(uow, look, new, charges, now)
-        both = ((standing(budget, charges, now), standing(budget, after, now)) for budget in budgets)
+        both = (
+            (budget_status(budget, charges, now), budget_status(budget, after, now)) for budget in budgets
+        )
         return tuple(
             _told(then) for first, then in both if then.left_usd < 0 and then.left_usd < first.left_usd
         )
 
 
-def _told(one: BudgetStanding) -> str:
+def _told(one: BudgetStatus) -> str:
     budget, window = one.budget, one.window
     return (
         f"team {budget.team} would pass its budget of {usd_words(budget.limit_usd)} a {budget.period} "

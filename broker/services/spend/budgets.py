@@ -15,7 +15,7 @@ from broker.domain.spend.budgets import (
     Budget,
     BudgetAlert,
     BudgetPeriod,
-    BudgetStanding,
+    BudgetStatus,
     alerts,
     furthest_end,
     require_valid,
@@ -37,7 +37,7 @@ class BudgetsService:
         self._clock = clock
         self._summaries = summaries or Summaries(units, clock)
 
-    async def put(self, caller: Caller, budget: Budget) -> BudgetStanding:
+    async def put(self, caller: Caller, budget: Budget) -> BudgetStatus:
         """Sets a budget, over the one of the same team and period.
 
         Thresholds that were told stay told, unless the new limit is above them again. InputError, and
@@ -72,7 +72,7 @@ class BudgetsService:
             await uow.accounts.add_audit(entry)
             await uow.commit()
 
-    async def find_standings(self, caller: Caller, team: str | None = None) -> tuple[BudgetStanding, ...]:
+    async def find_standings(self, caller: Caller, team: str | None = None) -> tuple[BudgetStatus, ...]:
         """Every budget that the caller sees, against what is owed and expected now."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
@@ -80,7 +80,7 @@ class BudgetsService:
             budgets = await uow.budgets.find_all(None)
         return await self._standings(scope, budgets, self._clock.now())
 
-    async def find_standing(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStanding:
+    async def find_standing(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStatus:
         """One; NotFound."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
@@ -106,7 +106,7 @@ class BudgetsService:
 
     async def _standings(
         self, scope: TeamScope, budgets: Sequence[Budget], now: datetime
-    ) -> tuple[BudgetStanding, ...]:
+    ) -> tuple[BudgetStatus, ...]:
         if not budgets:
             return ()
         teams = {budget.team for budget in budgets}
@@ -118,12 +118,12 @@ class BudgetsService:
         for charge in charges:
             by_team[charge.team].append(charge)
         return tuple(
-            standing(budget, charges if budget.team == ALL_TEAMS else by_team[budget.team], now)
+            budget_status(budget, charges if budget.team == ALL_TEAMS else by_team[budget.team], now)
             for budget in budgets
         )
 
 
-def _every_alert(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
+def _every_alert(found: BudgetStatus) -> tuple[BudgetAlert, ...]:
     """What could be told of a budget in this period."""
     return tuple(
         BudgetAlert(found.budget, found.window, percent, basis, found.owed_usd)
