@@ -94,7 +94,7 @@ def _tally(
     if now is None:
         return
     hours = [24.0 * days for days, _ in then]
-    outlooks = forecaster.outlooks(one.offer_id, one.family, now, hours, seed=seed + origin)
+    outlooks = forecaster.forecasts(one.offer_id, one.family, now, hours, seed=seed + origin)
     for (days, price), outlook in zip(then, outlooks, strict=True):
         if price is None:
             continue

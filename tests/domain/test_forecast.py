@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from broker.domain.basics.window import Window
 from broker.domain.market.forecast import (
-    Basis,
     DailyPrices,
     Family,
     Forecaster,
     ForecastRules,
+    HistorySource,
     daily_prices,
     midnights,
 )
@@ -47,7 +47,7 @@ def walk(seed: int, days: int, daily: float, offer_id: str = "a", family: Family
 @settings(max_examples=examples(15))
 @given(pasts, st.integers(1, 10**9), st.lists(st.floats(0, 24 * 40), min_size=1, max_size=3))
 def test_quantiles_are_in_order(past: list[DailyPrices], price: int, hours: list[float]) -> None:
-    outlooks = Forecaster(past, FEW).outlooks("offer-0", KIN, price, hours)
+    outlooks = Forecaster(past, FEW).forecasts("offer-0", KIN, price, hours)
 
     assert [outlook.hours for outlook in outlooks] in (hours, [])
     for outlook in outlooks:
@@ -59,8 +59,8 @@ def test_quantiles_are_in_order(past: list[DailyPrices], price: int, hours: list
 @given(pasts, st.integers(1, 10**6), st.integers(2, 1000), st.integers(0, 5))
 def test_they_scale_with_the_price(past: list[DailyPrices], price: int, times: int, seed: int) -> None:
     forecaster = Forecaster(past, FEW)
-    once = forecaster.outlooks("offer-0", KIN, price, [100.0], seed=seed)
-    scaled = forecaster.outlooks("offer-0", KIN, price * times, [100.0], seed=seed)
+    once = forecaster.forecasts("offer-0", KIN, price, [100.0], seed=seed)
+    scaled = forecaster.forecasts("offer-0", KIN, price * times, [100.0], seed=seed)
 
     for one, other in zip(once, scaled, strict=True):
         for q, p in zip(one.quantiles, other.quantiles, strict=True):
@@ -73,7 +73,7 @@ def test_they_widen_with_the_horizon(seed: int, daily: float, hours: float) -> N
     # Blocks of a day of a walk without drift: four times the time is about twice the spread.
     rules = ForecastRules(block_days=1, paths=400)
     forecaster = Forecaster([walk(seed, 200, daily), walk(seed, 200, 1 / daily, "b")], rules)
-    near, far = forecaster.outlooks("new", KIN, 10**7, [hours, 4 * hours + 24], seed=seed)
+    near, far = forecaster.forecasts("new", KIN, 10**7, [hours, 4 * hours + 24], seed=seed)
 
     assert far.at(0.9) - far.at(0.1) > near.at(0.9) - near.at(0.1)
 
@@ -81,27 +81,27 @@ def test_they_widen_with_the_horizon(seed: int, daily: float, hours: float) -> N
 def test_nothing_known_says_nothing() -> None:
     alone = Forecaster([DailyPrices("a", KIN, (10**6,)), DailyPrices("b", KIN, (None, 10**6, None))])
 
-    assert alone.grounds("a", KIN) is None
-    assert alone.outlooks("a", KIN, 10**6, [24.0]) == ()
+    assert alone.basis_of("a", KIN) is None
+    assert alone.forecasts("a", KIN, 10**6, [24.0]) == ()
     assert alone.paths("a", KIN, 10**6, 3, 10, seed=1) == ()
 
 
 def test_a_price_that_never_moved_is_expected_to_stay() -> None:
     forecaster = Forecaster([DailyPrices("a", KIN, (10**6,) * 60)])
-    (outlook,) = forecaster.outlooks("a", KIN, 10**6, [24.0 * 30])
+    (outlook,) = forecaster.forecasts("a", KIN, 10**6, [24.0 * 30])
 
     assert {quantile.micro_usd for quantile in outlook.quantiles} == {10**6}
 
 
 def test_now_is_the_price_itself() -> None:
-    (outlook,) = Forecaster([walk(1, 50, 1.3)]).outlooks("a", KIN, 4_200_000, [0.0])
+    (outlook,) = Forecaster([walk(1, 50, 1.3)]).forecasts("a", KIN, 4_200_000, [0.0])
 
     assert {quantile.micro_usd for quantile in outlook.quantiles} == {4_200_000}
 
 
 def test_half_a_day_has_half_of_the_changes() -> None:
     certain = Forecaster([DailyPrices("a", KIN, tuple(10**6 * 2**n for n in range(20)))])
-    (half,) = certain.outlooks("a", KIN, 100, [12.0], levels=(0.49, 0.51))
+    (half,) = certain.forecasts("a", KIN, 100, [12.0], levels=(0.49, 0.51))
 
     assert [quantile.micro_usd for quantile in half.quantiles] == [100, 200]
 
@@ -112,13 +112,17 @@ def test_the_past_is_the_offers_own_then_its_familys_then_the_markets() -> None:
     others = [walk(n, 90, 1.5, f"other-{n}", OTHERS) for n in range(3)]
     forecaster = Forecaster([still, *kin, *others])
 
-    own, new = forecaster.grounds("own", KIN), forecaster.grounds("new", KIN)
-    strange = forecaster.grounds("new", Family("T4", Tier.SPOT, "cloud"))
+    own, new = forecaster.basis_of("own", KIN), forecaster.basis_of("new", KIN)
+    strange = forecaster.basis_of("new", Family("T4", Tier.SPOT, "cloud"))
     assert own is not None
     assert new is not None
     assert strange is not None
-    assert (own.basis, new.basis, strange.basis) == (Basis.OFFER, Basis.FAMILY, Basis.MARKET)
-    assert own.shares[Basis.OFFER] == pytest.approx(90 / 120)
+    assert (own.basis, new.basis, strange.basis) == (
+        HistorySource.OFFER,
+        HistorySource.FAMILY,
+        HistorySource.MARKET,
+    )
+    assert own.shares[HistorySource.OFFER] == pytest.approx(90 / 120)
     assert sum(new.shares.values()) == pytest.approx(1)
     assert (new.own_days, new.family_offers, new.market_offers) == (0, 10, 13)
 
@@ -142,7 +146,7 @@ def test_a_longer_future_begins_as_the_shorter() -> None:
 def test_pieces_keep_what_follows_what() -> None:
     # Up by half one day, back the next, for ever: no future of whole pieces drifts away.
     seesaw = DailyPrices("a", KIN, tuple(10**6 if n % 2 else 1_500_000 for n in range(90)))
-    (outlook,) = Forecaster([seesaw], ForecastRules(block_days=8)).outlooks("a", KIN, 10**6, [24.0 * 80])
+    (outlook,) = Forecaster([seesaw], ForecastRules(block_days=8)).forecasts("a", KIN, 10**6, [24.0 * 80])
 
     assert 600_000 < outlook.at(0.05) <= outlook.at(0.95) < 1_600_000
 

@@ -14,16 +14,16 @@ from api.pages.parts.curves import Band, Curve, Drawing, curves
 from api.pages.parts.words import counted, micro_price, price
 from broker.domain.basics.money import from_micro_usd
 from broker.domain.basics.window import Window
-from broker.domain.market.forecast import Basis, PriceForecast
+from broker.domain.market.forecast import HistorySource, PriceForecast
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_days import PriceDay, SkuDay, start_of
 from broker.services.market.prices import OfferForecast
 
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
-BASIS_WORDS: Mapping[Basis, str] = {
-    Basis.OFFER: "mostly this offer's own past",
-    Basis.FAMILY: "mostly the past of offers of the same GPU, tier and class of seller",
-    Basis.MARKET: "mostly the past of the whole market",
+BASIS_WORDS: Mapping[HistorySource, str] = {
+    HistorySource.OFFER: "mostly this offer's own past",
+    HistorySource.FAMILY: "mostly the past of offers of the same GPU, tier and class of seller",
+    HistorySource.MARKET: "mostly the past of the whole market",
 }
 
 

@@ -39,7 +39,7 @@ class Family:
     provider_class: str
 
 
-class Basis(StrEnum):
+class HistorySource(StrEnum):
     """The history that a simulated path draws from."""
 
     OFFER = "offer"
@@ -115,13 +115,13 @@ class PriceForecast:
 class ForecastBasis:
     """The basis of a forecast: the share of paths from each history, and how much history there is."""
 
-    shares: Mapping[Basis, float]
+    shares: Mapping[HistorySource, float]
     own_days: int
     family_offers: int
     market_offers: int
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> HistorySource:
         """The history that most paths draw from."""
         return max(self.shares, key=lambda basis: self.shares[basis])
 
@@ -145,7 +145,7 @@ class Forecaster:
                 self._families[prices.family].append(found)
                 self._market.append(found)
 
-    def grounds(self, offer_id: str, family: Family) -> ForecastBasis | None:
+    def basis_of(self, offer_id: str, family: Family) -> ForecastBasis | None:
         """The basis of an offer's forecast; None without any history."""
         own, kin = self._own.get(offer_id), self._families.get(family, [])
         if own is None and not self._market:
@@ -156,9 +156,9 @@ class Forecaster:
         if not self._market:
             of_own = 1.0
         shares = {
-            Basis.OFFER: of_own,
-            Basis.FAMILY: (1 - of_own) * of_kin,
-            Basis.MARKET: (1 - of_own) * (1 - of_kin),
+            HistorySource.OFFER: of_own,
+            HistorySource.FAMILY: (1 - of_own) * of_kin,
+            HistorySource.MARKET: (1 - of_own) * (1 - of_kin),
         }
         return ForecastBasis(shares, own_days, len(kin), len(self._market))
 
@@ -169,10 +169,10 @@ class Forecaster:
 
         Empty without any history. With the same seed a longer path begins with the shorter one.
         """
-        grounds = self.grounds(offer_id, family)
-        if grounds is None:
+        basis = self.basis_of(offer_id, family)
+        if basis is None:
             return ()
-        return tuple(self._future(offer_id, family, grounds, days, seed, n) for n in range(paths))
+        return tuple(self._future(offer_id, family, basis, days, seed, n) for n in range(paths))
 
     def paths(
         self, offer_id: str, family: Family, micro_usd: int, days: int, paths: int, seed: int
@@ -183,7 +183,7 @@ class Forecaster:
             for future in self.factors(offer_id, family, days, paths, seed)
         )
 
-    def outlooks(
+    def forecasts(
         self,
         offer_id: str,
         family: Family,
@@ -201,13 +201,13 @@ class Forecaster:
         futures = self.factors(offer_id, family, days, self._rules.paths, seed)
         if not futures:
             return ()
-        return tuple(_outlook(micro_usd, futures, after, sorted(levels)) for after in hours)
+        return tuple(_forecast_after(micro_usd, futures, after, sorted(levels)) for after in hours)
 
     def _future(
-        self, offer_id: str, family: Family, grounds: ForecastBasis, days: int, seed: int, number: int
+        self, offer_id: str, family: Family, basis: ForecastBasis, days: int, seed: int, number: int
     ) -> array[float]:
         lots = Random(f"{seed}/{number}")  # noqa: S311  repeatable draws, no secrets
-        past = self._followed(offer_id, family, grounds, lots.random(), lots.random())
+        past = self._followed(offer_id, family, basis, lots.random(), lots.random())
         block = min(self._rules.block_days, past.days)
         logs = array("d", [0.0])
         while len(logs) <= days:
@@ -215,12 +215,12 @@ class Forecaster:
         return array("d", map(math.exp, logs[: days + 1]))
 
     def _followed(
-        self, offer_id: str, family: Family, grounds: ForecastBasis, which: float, whose: float
+        self, offer_id: str, family: Family, basis: ForecastBasis, which: float, whose: float
     ) -> _Past:
-        shares = grounds.shares
-        if which < shares[Basis.OFFER]:
+        shares = basis.shares
+        if which < shares[HistorySource.OFFER]:
             return self._own[offer_id]
-        of_kin = which < shares[Basis.OFFER] + shares[Basis.FAMILY]
+        of_kin = which < shares[HistorySource.OFFER] + shares[HistorySource.FAMILY]
         pasts = self._families[family] if of_kin else self._market
         return pasts[int(whose * len(pasts))]
 
@@ -247,7 +247,7 @@ def _past_of(micro_usd: Sequence[int | None]) -> _Past:
     return _Past(array("d", accumulate(changes, initial=0.0)))
 
 
-def _outlook(
+def _forecast_after(
     micro_usd: int, futures: Sequence[array[float]], hours: float, levels: Sequence[float]
 ) -> PriceForecast:
     whole, part = divmod(hours / HOURS_PER_DAY, 1)

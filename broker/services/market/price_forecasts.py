@@ -40,8 +40,8 @@ class PlanOutlooks:
         for offer in offers:
             hours, family = (later[offer.offer_id] - plan.as_of) / HOUR, self._sources.family_of(offer)
             micro_usd = round(offer.price_usd_per_node_hour * 1_000_000)
-            grounds = forecaster.grounds(offer.offer_id, family)
-            outlooks = forecaster.outlooks(
+            grounds = forecaster.basis_of(offer.offer_id, family)
+            outlooks = forecaster.forecasts(
                 offer.offer_id, family, micro_usd, (hours,), levels=LEVELS, seed=plan.seed
             )
             prices = [from_micro_usd(outlook.at(level)) for outlook in outlooks for level in LEVELS]

@@ -119,8 +119,8 @@ class PricesService:
             offer = await unit.offers.find_offer(offer_id)
             forecaster = await load_forecaster(unit.prices, (offer,), now, self._sources)
         family, price = self._sources.family_of(offer), to_micro_usd(offer.price_usd_per_node_hour)
-        outlooks = forecaster.outlooks(offer_id, family, price, tuple(hours), seed=seed)
-        return OfferForecast(offer, now, forecaster.grounds(offer_id, family), outlooks)
+        outlooks = forecaster.forecasts(offer_id, family, price, tuple(hours), seed=seed)
+        return OfferForecast(offer, now, forecaster.basis_of(offer_id, family), outlooks)
 
     async def keep_up(self) -> Upkeep:
         """Summarises days that are over, a few a pass, and lets go of what is older than the rules keep."""
