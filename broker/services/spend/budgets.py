@@ -17,9 +17,9 @@ from broker.domain.spend.budgets import (
     BudgetPeriod,
     BudgetStatus,
     alerts,
+    budget_status,
     furthest_end,
     require_valid,
-    standing,
 )
 from broker.domain.spend.spend import Charge, ChargeBasis
 from broker.ports.spend import FinanceUnits
