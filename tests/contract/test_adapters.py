@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker.catalogue import load_gpus, load_operators, load_provider_facts
 from broker.domain.basics import errors
 from broker.domain.market.offer import Offer, OfferBatch, Tier
-from broker.domain.market.siting import sited
+from broker.domain.market.stock_pools import sited
 from providers.registry import SPECS
 from providers.spec import METHOD_OF, Capability, ProviderAdapter, ProviderSpec
 from tests.contract.damage import damages

@@ -33,7 +33,7 @@ from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreada
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import Polling
 from broker.domain.market.probing import ProbeReport
-from broker.domain.market.siting import sited
+from broker.domain.market.stock_pools import sited
 from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec, is_orderable, missing_settings
 from providers.schema import Fate

@@ -13,9 +13,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from broker.domain.basics.copies import copy_with
-from broker.domain.market.offer import GpuPool, HostKind, Offer, Stock, Tier, fewest_gpus
+from broker.domain.market.offer import GpuPool, HostKind, Offer, OfferBatch, Stock, Tier, fewest_gpus
+from broker.domain.market.operators import Operators
+
+
+def sited(batch: OfferBatch, operators: Operators) -> OfferBatch:
+    """The offers that an adapter parsed, each with its place, host and pool."""
+    return replace(batch, offers=pooled(batch.offers, operators.sites(batch.offers)))
 
 
 def pooled(

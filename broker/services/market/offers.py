@@ -38,8 +38,7 @@ from broker.domain.market.price_gate import (
     quarantine_news,
 )
 from broker.domain.market.round_news import OfferMark, RoundNews, round_news
-from broker.domain.market.siting import sited
-from broker.domain.market.stock_pools import shared, shared_in
+from broker.domain.market.stock_pools import shared, shared_in, sited
 from broker.ports.unit_of_work import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
 from broker.together import all_ended
 
