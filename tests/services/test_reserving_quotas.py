@@ -11,7 +11,7 @@ from api.cli.errors import ExitCode, exit_code_of
 from api.http.errors import kind_of
 from broker.domain.basics.errors import OverQuota
 from broker.domain.holding.holding_orders import Intent
-from broker.domain.holding.quota_check import QuotaScope, require_within_quotas
+from broker.domain.holding.quotas import QuotaScope, require_within_quotas
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Quota, WorkloadKind

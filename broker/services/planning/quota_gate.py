@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.domain.holding.holding_orders import Intent
-from broker.domain.holding.quota_check import limited_providers, require_within_quotas, scopes_of
+from broker.domain.holding.quotas import limited_providers, require_within_quotas, scopes_of
 from broker.domain.holding.reservation import Reservation
 from broker.domain.planning.workload import Quota
 from broker.ports.planning import RequestReader
