@@ -12,7 +12,7 @@ from api.jobs.scheduler import Scheduler
 from api.schemas.plans.reoptimization import REOPTIMIZATION
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
-from broker.domain.moving.unfinished import cut_off
+from broker.domain.moving.reoptimization_result import cut_off
 from tests.api.house import ADMIN_KEY, House
 
 GAUGE = "broker_unfinished_looks"

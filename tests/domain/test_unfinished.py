@@ -2,7 +2,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
-from broker.domain.moving.unfinished import GuardRules, cut_off, guard_after, retry_at
+from broker.domain.moving.reoptimization_result import GuardRules, cut_off, guard_after, retry_at
 from tests.fakes.clock import NOON
 
 RULES = GuardRules(first_s=60.0, most_s=200.0)

@@ -6,7 +6,7 @@ import pytest
 
 from api.planning.workers import PlannerProcesses
 from broker.domain.moving.reoptimization import ProposalState
-from broker.domain.moving.unfinished import GuardRules
+from broker.domain.moving.reoptimization_result import GuardRules
 from broker.services.moving.reoptimize import ReoptimizeRules
 from broker.store import Store
 from tests.faults.busy import looks_after_a_tripled_price

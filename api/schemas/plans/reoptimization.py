@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from api.schemas.base.forms import Form, From, UtcInstant
 from api.schemas.base.parts import Money
 from broker.domain.moving.reoptimization import Move, MovingCost, PriceMove, Reoptimization, Risk
-from broker.domain.moving.unfinished import retry_at
+from broker.domain.moving.reoptimization_result import retry_at
 
 Form(
     PriceMove,

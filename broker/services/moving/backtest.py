@@ -18,13 +18,13 @@ from broker.domain.holding.holding_orders import Intent, intents_of
 from broker.domain.market.market import OfferChange
 from broker.domain.market.market_history import MarketHistory, MarketReplay
 from broker.domain.market.offer import Offer
-from broker.domain.moving.finding import rules_by_workload
 from broker.domain.moving.merging import merged
 from broker.domain.moving.move_cost_benefit import MoveContext, PastMove, leaving_usd
 from broker.domain.moving.moving import find_change
 from broker.domain.moving.moving_costs import MovingTerms, usable_at
 from broker.domain.moving.remaining import remaining
 from broker.domain.moving.reoptimization import Move
+from broker.domain.moving.reoptimization_result import rules_by_workload
 from broker.domain.moving.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.moving.replay_ledger import Ledger
 from broker.domain.moving.spot_fallback import behind_on_spot

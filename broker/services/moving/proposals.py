@@ -19,9 +19,9 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.basics.money import format_usd
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.moving.finding import ACTOR, entry_of
 from broker.domain.moving.merging import merged
 from broker.domain.moving.reoptimization import Move, MoveState, ProposalState, Reoptimization
+from broker.domain.moving.reoptimization_result import ACTOR, entry_of
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.reoptimize_policy import ReoptimizeMode
 from broker.domain.spend.approvals import ApprovalState

@@ -22,15 +22,23 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import OfferChange
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
-from broker.domain.moving.finding import found, less_saved, past_moves, rules_by_workload
 from broker.domain.moving.merging import merged
 from broker.domain.moving.move_cost_benefit import MoveContext, leaving_usd
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import remaining
 from broker.domain.moving.reoptimization import MOVED, ProposalState, Reoptimization
+from broker.domain.moving.reoptimization_result import (
+    GuardRules,
+    cut_off,
+    found,
+    guard_after,
+    less_saved,
+    past_moves,
+    retry_at,
+    rules_by_workload,
+)
 from broker.domain.moving.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.moving.spot_fallback import behind_on_spot
-from broker.domain.moving.unfinished import GuardRules, cut_off, guard_after, retry_at
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.quarantine_note import quarantine_note

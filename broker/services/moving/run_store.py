@@ -11,8 +11,8 @@ from decimal import Decimal
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.money import format_usd
-from broker.domain.moving.finding import ACTOR, entry_of, is_same
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.moving.reoptimization_result import ACTOR, entry_of, is_same
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.approvals import ApprovalState, over_limit
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState

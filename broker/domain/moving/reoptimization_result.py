@@ -1,10 +1,13 @@
-"""The record of a re-optimization: its proposal, or the reason why there is none. Pure."""
+"""The result of a re-optimization: its proposal, the reason why there is none, or a retry. Pure.
+
+A search that hits its time limit is unfinished, and is tried again with a longer limit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.basics.account import AuditEntry
@@ -116,3 +119,44 @@ def is_same(one: Reoptimization, other: Reoptimization) -> bool:
 
 def _targets(look: Reoptimization) -> frozenset[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     return frozenset((move.workload, move.from_offers, move.to_offers) for move in look.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardRules:
+    """Time limits of one search, in seconds of wall-clock time.
+
+    The first try has ``first_s``; each later try has twice the limit that was not enough, up to ``most_s``.
+    """
+
+    first_s: float = 60.0
+    most_s: float = 1920.0
+
+
+def guard_after(unfinished: Reoptimization | None, rules: GuardRules) -> float:
+    """The time limit of the next try in seconds, where ``unfinished`` is the last unfinished one, if any."""
+    if unfinished is None or unfinished.guard_s is None:
+        return rules.first_s
+    return min(rules.most_s, max(rules.first_s, 2 * unfinished.guard_s))
+
+
+def retry_at(look: Reoptimization) -> datetime | None:
+    """When an unfinished re-optimization is tried again: after a pause as long as its time limit.
+
+    The pause leaves half of the time of an overloaded machine for other work. None for any other state.
+    """
+    if look.state is not ProposalState.UNFINISHED or look.guard_s is None:
+        return None
+    return look.started_at + timedelta(seconds=look.guard_s)
+
+
+def cut_off(seen: Reoptimization, what: str, guard_s: float) -> Reoptimization:
+    """``seen`` as unfinished, because ``what`` hit the time limit. Partial results are discarded."""
+    return replace(
+        seen,
+        state=ProposalState.UNFINISHED,
+        before_usd=None,
+        after_usd=None,
+        moves=(),
+        guard_s=guard_s,
+        reason=f"not finished within {guard_s:g} s on a busy machine: {what}; it is tried again",
+    )
