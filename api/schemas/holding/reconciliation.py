@@ -10,7 +10,11 @@ from pydantic import BaseModel
 from api.schemas.base.forms import Form
 from broker.domain.reconciling.lease_effects import LeaseEffect
 
-PROSPECT = Form(LeaseEffect, name="ProspectForm", about="One lease or order. ``gone``: its provider does not show it any more.")
+PROSPECT = Form(
+    LeaseEffect,
+    name="ProspectForm",
+    about="One lease or order. ``gone``: its provider does not show it any more.",
+)
 
 
 class UnreadForm(BaseModel):

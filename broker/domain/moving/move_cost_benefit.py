@@ -22,8 +22,8 @@ from broker.domain.moving.move_risks import find_risks
 from broker.domain.moving.moving import find_change
 from broker.domain.moving.moving_costs import MovingTerms, egress_usd, rework_usd, since_checkpoint, usable_at
 from broker.domain.moving.reoptimization import Move, MovingCost, PriceMove
+from broker.domain.planning.delay_cost import average_usd_per_hour, find_wait, later_usd
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.waiting import average_usd_per_hour, find_wait, later_usd
 from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload
 
 HOUR = timedelta(hours=1)

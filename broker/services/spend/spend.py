@@ -17,7 +17,7 @@ from broker.domain.basics.window import Window
 from broker.domain.focus.columns import FocusRow
 from broker.domain.focus.corrections import start_of
 from broker.domain.focus.projection_rows import projection_rows
-from broker.domain.focus.words import row_filter
+from broker.domain.focus.row_filter import row_filter
 from broker.domain.reconciling.orphaned_leases import OrphanedLeases, orphaned_leases
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend import (

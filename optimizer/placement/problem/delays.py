@@ -15,8 +15,8 @@ from decimal import ROUND_CEILING, Decimal
 import numpy as np
 
 from broker.domain.basics.money import CENT, ZERO
+from broker.domain.planning.delay_cost import wait_of
 from broker.domain.planning.plan import Placement, Wait
-from broker.domain.planning.waiting import wait_of
 from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.columns import Column, late_cents
 from optimizer.placement.problem.problem import Floats, Problem

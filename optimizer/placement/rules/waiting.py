@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from broker.domain.basics.money import CENT, MICRO, ZERO
+from broker.domain.planning.delay_cost import delay_usd, usd_per_hour
 from broker.domain.planning.plan import Wait
-from broker.domain.planning.waiting import delay_usd, usd_per_hour
 from broker.domain.planning.workload import Serving
 from optimizer.placement.rules.case import Case
 
