@@ -336,7 +336,7 @@ def test_multi_query_groups_of_chat_glm() -> None:
         ({"layer_types": ["linear_attention"] * 2}, "layer_types: a model without attention"),
         ({"compress_ratios": [0, 0]}, "compress_ratios: at least one of the ratios"),
         ({"block_configs": [{}]}, "block_configs: a model whose blocks differ"),
-        ({"is_encoder_decoder": True}, "only decoders"),
+        ({"is_encoder_decoder": True}, "only decoder-only models"),
         ({"num_local_experts": 8}, "num_experts_per_tok"),
     ],
 )

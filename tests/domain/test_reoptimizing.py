@@ -112,7 +112,7 @@ def test_a_run_in_progress_moves_only_where_it_may_and_pays_for_its_rework() -> 
     plan, new = plan_of({"train": a}), plan_of({"train": b}, now, hours=6)
     fixed = decide(situation(plan, [a, b], now), new)
     assert fixed.moves == ()
-    assert "may not be interrupted" in fixed.declined[0].reason
+    assert "must not be interrupted" in fixed.declined[0].reason
     free = interruptible(a_request(), checkpoint_every_minutes=60.0)
     (move,) = decide(situation(plan, [a, b], now, request=free), new).moves
     assert move.stay_usd == Decimal(50), "hours 5 to 10; the one begun is owed"

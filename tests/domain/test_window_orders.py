@@ -31,7 +31,7 @@ def test_a_count_off_the_menu_is_refused_by_name(terms: WindowTerms) -> None:
         problem
         == "/nodes: found 3, expected one of 1, 2, 4, as this provider sells; the next larger count is 4"
     )
-    assert "one of 1, 2, 4: what" in said(menu, 5)[0]
+    assert "one of 1, 2, 4, as this provider sells" in said(menu, 5)[0]
 
 
 @pytest.mark.parametrize("terms", SELLERS)

@@ -11,7 +11,7 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import InsufficientCapacity
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.holding.launches import LaunchOutcome
-from broker.domain.market.launch_statistics import Basis
+from broker.domain.market.launch_statistics import StatisticsLevel
 from broker.services.market.offers import OffersService
 from broker.services.market.usable_offers import OfferRules, usable_offers
 from tests.fakes.clock import NOON
@@ -36,8 +36,8 @@ async def test_a_launch_teaches_how_long_it_took(house: House) -> None:
     offers = OffersService(house.tables.unit_of_work, {}, house.clock)
     told = {offer.offer_id: offer.learned for offer in await offers.find_offers()}
     assert {name: one.basis for name, one in told.items() if one} == {
-        "o-1": Basis.OFFER,
-        "o-2": Basis.PROVIDER,
+        "o-1": StatisticsLevel.OFFER,
+        "o-2": StatisticsLevel.PROVIDER,
     }
     assert (await offers.find_offer("o-1")).learned == told["o-1"]
 

@@ -114,7 +114,7 @@ async def test_what_runs_on_is_cut_at_the_month_s_edge(house: House) -> None:
 
 async def test_months_close_in_turn_once_and_when_they_are_over(house: House) -> None:
     spend = await ended_in_november(house)
-    with pytest.raises(InputError, match="over"):
+    with pytest.raises(InputError, match="has ended"):
         await spend.close(ADMIN, DECEMBER)
     house.clock.advance(days=60)
     with pytest.raises(Conflict, match="close 2026-11 before"):
