@@ -94,9 +94,10 @@ def _rows() -> list[Any]:
 
 
 @cache
-def _guarded_tables() -> frozenset[str]:
+def _guarded_tables() -> Mapping[str, bool]:
+    """Names of the tables that tell of teams' things, and whether they are the installation's."""
     owned = {row for row in _rows() if row.owner is not None or row.is_the_installations}
-    return frozenset(row.__tablename__ for row in team_rows() | owned)
+    return {row.__tablename__: row.is_the_installations for row in team_rows() | owned}
 
 
 @lru_cache(MOST_TEAMS)
@@ -129,12 +130,11 @@ def _keep_to_team(asked: ORMExecuteState) -> None:
 def _require_filterable(asked: ORMExecuteState) -> None:
     """RuntimeError for a statement to which the condition cannot be added: it names a table, not its rows."""
     guarded = _guarded_tables()
-    closed = {row.__tablename__ for row in _rows() if row.is_the_installations}
     for element in visitors.iterate(cast("ClauseElement", asked.statement)):
         table = getattr(element, "table", element)
         if not isinstance(table, Table) or table.name not in guarded:
             continue
         # A column of mapped rows is a copy that says so; the table's own is bare.
         is_bare = isinstance(element, Column) and table.c.get(element.key) is element
-        if is_bare or asked.is_insert or not asked.is_orm_statement or table.name in closed:
+        if is_bare or asked.is_insert or not asked.is_orm_statement or guarded[table.name]:
             raise RuntimeError(_NOT_KEPT.format(table.name))
