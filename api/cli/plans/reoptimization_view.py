@@ -11,7 +11,7 @@ from rich.text import Text
 
 from api.cli.figures import day_and_time, usd
 from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
-from broker.domain.moving.unfinished import retry_at
+from broker.domain.moving.reoptimization_result import retry_at
 
 STYLES = {
     ProposalState.PROPOSED: "cyan",

@@ -9,7 +9,7 @@ from pydantic import PlainSerializer
 from api.schemas.base.forms import Form, From
 from api.schemas.base.parts import Money
 from broker.domain.basics.money import format_usd, from_micro_usd
-from broker.domain.market.forecast import Basis, ForecastBasis, PriceForecast, Quantile
+from broker.domain.market.forecast import ForecastBasis, HistorySource, PriceForecast, Quantile
 from broker.domain.market.market import PricePoint
 from broker.domain.market.price_days import PriceDay, SkuDay
 from broker.services.market.prices import OfferForecast
@@ -75,7 +75,7 @@ Form(
 )
 
 
-def _basis(forecast: OfferForecast) -> Basis | str:
+def _basis(forecast: OfferForecast) -> HistorySource | str:
     return NO_HISTORY if forecast.grounds is None else forecast.grounds.basis
 
 
