@@ -138,7 +138,9 @@ def test_reservations_can_leave_out_what_is_over() -> None:
         done = broker("reservations", "--open", env=server.env)
     assert "rsv_1" in done.stdout
     assert "rsv_0" not in done.stdout
-    assert "chat is short of 2 of 6 nodes; asked again at 27 Nov 18:04" in done.stdout
+    told = " ".join(done.stdout.split())
+    assert "chat is short of 2 of 6 nodes from 27 Nov 18:00 UTC to 22:00 UTC" in told
+    assert "refused at vast (no stock); asked again at 27 Nov 18:04" in told
 
 
 def test_reservations_show_what_was_asked_granted_and_usable() -> None:
