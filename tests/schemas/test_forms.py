@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, make_dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
@@ -16,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import model_json_schema
 
 from api.schemas.accounts.audit import AUDIT
+from api.schemas.base import forms
 from api.schemas.base.forms import Form, From, PageForm, form_of, rounded, write
 from api.schemas.finance.economics import CHANGE, CLOSED_MONTH, ENERGY, PERIOD_INTERVAL, SAVINGS
 from api.schemas.finance.finance import FIGURES
@@ -28,10 +32,11 @@ from api.schemas.market.provider import BATCH, FEED, MISSING, PROBE, PROVIDER, Q
 from api.schemas.plans.plan import PLAN
 from api.schemas.plans.reoptimization import REOPTIMIZATION
 from broker.domain.market.offer import Offer
-from broker.domain.moving.reoptimization import Move, Reoptimization
+from broker.domain.moving.reoptimization import Move, Reoptimization, Risk
 from tests import strategies
 from tests.depth import examples
 
+SCHEMAS = Path(forms.__file__).parent.parent
 TOLD: tuple[Form[Any], ...] = (
     AUDIT, BATCH, CHANGE, CLOSED_MONTH, DAY, ENERGY, FEED, FIGURES, FORECAST, ITEM, MISSING, OFFER, ORPHANED,
     PERIOD_INTERVAL, PLAN, POINT, PROBE, PROSPECT, PROVIDER, QUARANTINED, REOPTIMIZATION, ROUND, SAVINGS,
@@ -122,7 +127,9 @@ def grown(kind: type, frozen: bool = True) -> Any:
 @pytest.mark.parametrize("kind", [part.cls for part in EVERY], ids=lambda kind: kind.__name__)
 def test_a_new_field_of_a_dataclass_is_in_the_schema_without_another_word(kind: type) -> None:
     more = grown(kind, frozen=kind is not SpendItem)  # made once a row, so that one is not frozen
-    schema = Form(more, leave_out=form_of(kind).left_out).model.model_json_schema(mode="serialization")
+    told = form_of(kind)
+    form = Form(more, leave_out=told.left_out, types=told._types)
+    schema = form.model.model_json_schema(mode="serialization")
     names = {name for name, *_ in NEW_FIELDS}
     assert names <= set(schema["properties"]) & set(schema["required"])
     assert schema["properties"]["deposit_usd"]["type"] == "string"
@@ -184,3 +191,28 @@ def test_lists_are_named_after_what_they_list() -> None:
     assert "OfferForm" in model_json_schema(page)["$defs"]
     with pytest.raises(ValidationError):
         page.model_validate({"items": [{}]})
+
+
+ALONE = """
+import importlib, sys
+module = importlib.import_module(sys.argv[1])
+for form in [one for one in vars(module).values() if hasattr(one, "left_out")]:
+    form.write, form.model
+"""
+MODULES = sorted(
+    str(path.relative_to(SCHEMAS.parent.parent).with_suffix("")).replace("/", ".")
+    for path in SCHEMAS.rglob("*.py")
+    if " Form(" in path.read_text() and path.name != "forms.py"
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_of_forms_needs_no_other_module_to_be_imported_before(module: str) -> None:
+    """A command imports few of them: each brings the forms of what its own forms hold."""
+    done = subprocess.run([sys.executable, "-c", ALONE, module], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_dataclass_without_a_form_is_named() -> None:
+    with pytest.raises(TypeError, match="GrownRisk has no form"):
+        form_of(grown(Risk))

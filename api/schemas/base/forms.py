@@ -398,8 +398,10 @@ def _nothing() -> None:
 
 
 def form_of(cls: type[T]) -> Form[T]:
-    """The form of a dataclass: the one that was said, else one that adds nothing."""
-    return _FORMS.get(cls) or Form(cls)
+    """The form of a dataclass; TypeError where none is said: a module imports those of its forms' parts."""
+    if cls not in _FORMS:
+        raise TypeError(f"{cls.__name__} has no form: say Form({cls.__name__}), or import it")
+    return _FORMS[cls]
 
 
 def _within(name: str, inner: Entry) -> Entry:

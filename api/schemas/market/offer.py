@@ -14,8 +14,10 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from api.schemas.base.forms import Form, From, UtcInstant, form_of, rounded
 from api.schemas.base.parts import NotNegative, NotNegativeMoney, Positive
+from api.schemas.base.windows import SEGMENT
 from broker.domain.basics.money import format_usd, to_cents
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
+from broker.domain.basics.window import Segment
 from broker.domain.market.launch_statistics import LaunchStatistics
 from broker.domain.market.offer import (
     ContractTerms,
@@ -140,6 +142,7 @@ Form(
     capacity appears, then at most ``longest_wait_hours`` after the order, as ``wait_source`` says.
     """,
     types={
+        "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "anchor_utc": Annotated[
             str,
             Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$"),

@@ -10,6 +10,7 @@ from pydantic import PlainSerializer
 
 from api.schemas.base.forms import Form, From, UtcInstant
 from api.schemas.base.parts import Money
+from api.schemas.market.offer import OfferForm
 from broker.domain.market.market import FeedHealth, PollRound
 from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.domain.market.polling import Polling
@@ -55,7 +56,7 @@ class ConfiguredProvider:
 
 
 Form(RejectedRow, about="A row of a payload that could not become an offer, and why.")
-BATCH = Form(OfferBatch)
+BATCH = Form(OfferBatch, types={"offers": tuple[OfferForm, ...]})
 QUARANTINED = Form(
     Quarantined,
     about="An offer whose price is not believed, or was released at it.",
@@ -64,6 +65,7 @@ QUARANTINED = Form(
         "offer_id": Annotated[str, From("offer.offer_id")],
         "price_usd_per_node_hour": Annotated[Money, From("price")],
     },
+    types={"offer": OfferForm},
     order=("offer_id doubt reason price_usd_per_node_hour since released_at released_by offer",),
 )
 QuarantinedForm = Annotated[Quarantined, QUARANTINED]

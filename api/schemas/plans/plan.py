@@ -14,8 +14,10 @@ from api.schemas.base.document import describe, input_error, read_json_document
 from api.schemas.base.forms import Form
 from api.schemas.base.parts import NotNegative, NotNegativeMoney
 from api.schemas.base.validation import validated
+from api.schemas.base.windows import SEGMENT, WINDOW_USE
 from broker.domain.basics.estimate import Estimate, Parallelism, Provenance
 from broker.domain.basics.node_launch import ColdStart
+from broker.domain.basics.window import Segment
 from broker.domain.market.billing import Block
 from broker.domain.planning.patch import PatchOperation, PatchVerb
 from broker.domain.planning.plan import (
@@ -36,6 +38,7 @@ from broker.domain.planning.plan import (
     Why,
 )
 from broker.domain.planning.transfer import Transfer
+from broker.domain.planning.window_use import WindowUse
 
 EXPECTED_FORM = "a plan, as `broker plan --output` writes it"
 Metrics = dict[str, float]
@@ -125,6 +128,8 @@ Form(
     about="""One workload on one offer. Ours: ``window_use``, ``transfers``, ``work_share``, ``engine``,
     ``cold_start``, and ``billed_ahead``: what of the cost is billed in blocks of more than an hour.""",
     types={
+        "segments": tuple[Annotated[Segment, SEGMENT], ...],
+        "window_use": Annotated[WindowUse, WINDOW_USE],
         "estimate": Annotated[
             EstimateForm, AfterValidator(_estimate), PlainSerializer(_metrics, return_type=EstimateForm)
         ],
