@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.domain.market.offer import GpuPool, Offer, Stock
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.planning.workload import PlanRequest
-from optimizer.placement.fleets.shared_gpus import fleets_apart
+from optimizer.placement.fleets.model import fleets_apart
 from optimizer.placement.problem.columns import Column, Piece
 from optimizer.placement.problem.problem import Ints, build_problem
 from optimizer.placement.problem.stock import Ledger

@@ -121,8 +121,11 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
 
 
 def whole_classes(data: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The classes of a kind (``software``, ``engines`` or ``clients``) with all entries: their own, else
-    those of the class that they inherit from, else the usual ones of the kind."""
+    """The classes of a kind (``software``, ``engines`` or ``clients``) with all their entries.
+
+    An entry is the class's own, else that of the class from which it inherits, else the usual one of its
+    kind.
+    """
     usual, classes = data["usual"][kind], data[kind]
     whole: dict[str, Any] = {}
     for name, table in classes.items():

@@ -26,13 +26,12 @@ from optimizer.placement.explain.alternatives import (
     scarcities,
     second_best,
 )
-from optimizer.placement.explain.assumed import assumed_rules, objective_rules
+from optimizer.placement.explain.assumed import all_taken_rule, assumed_rules, objective_rules, tokens_rule
 from optimizer.placement.explain.clauses import Clause, Part, counted, sentences_of
 from optimizer.placement.explain.fleet_limits import limits_told
 from optimizer.placement.explain.near_ties import NearTie
 from optimizer.placement.explain.risks import risk_rules
 from optimizer.placement.explain.run_sizes import size_rules
-from optimizer.placement.explain.stated import all_taken_rule, tokens_rule
 from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.delays import wait_in

@@ -15,8 +15,7 @@ from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.near_ties import NearTie, upkeep_of
-from optimizer.placement.explain.other_limits import fleets_under
-from optimizer.placement.explain.trials import Trials
+from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.units import Units

@@ -22,9 +22,8 @@ from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.greedy import by_workload
 from optimizer.placement.columns.search import choice_from
-from optimizer.placement.explain.other_limits import fleets_under
 from optimizer.placement.explain.run_ties import easier_run, parts_of
-from optimizer.placement.explain.trials import Trials
+from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.fleets.columns import stacked
 from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching

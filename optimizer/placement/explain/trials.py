@@ -13,8 +13,9 @@ from math import inf
 import numpy as np
 
 from broker.domain.planning.effective_rules import assumed_nodes
-from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
+from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.columns.run_pool import RunPool, bare_pools
 from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.cases import build_fleet_case
@@ -24,6 +25,7 @@ from optimizer.placement.problem.estimates import Estimates, build_estimates
 from optimizer.placement.problem.gpu_pools import build_pools
 from optimizer.placement.problem.problem import Floats, Problem, own_stock, under_quotas
 from optimizer.placement.problem.quotas import QUOTA_ROWS
+from optimizer.placement.problem.transfers import placed_after
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import build_run_column
@@ -212,3 +214,38 @@ def _physics(workload: Workload) -> tuple[object, ...]:
     if isinstance(workload, Serving):
         return workload.precisions, workload.engine, workload.slo
     return workload.precisions, workload.engine
+
+
+def fleets_under(
+    trials: Trials,
+    service: Serving,
+    mine: Column,
+    limits: FleetLimits,
+    offers: Sequence[int] | None = None,
+) -> list[Column]:
+    """Fleets with the start of ``mine`` on some offers (None: on any) that fit in what other workloads
+    leave.
+    """
+    trial = trials.open(_under(trials.candidates.problem.request, service, limits), service.name)
+    if trial is None or trial.candidates.log(service.name).obstacle is not None:
+        return []
+    problem, case = trial.candidates.problem, trial.candidates.fleets[service.name]
+    free = remaining_nodes(trial.candidates, case.service, trial.room.ledger, mine.after_s)
+    if offers is not None:
+        inside = np.zeros_like(free)
+        inside[list(offers)] = free[list(offers)]
+        free = inside
+    made = model_fleets(problem, case, free, [mine.after_s])
+    linked = [placed_after(problem, column, mine.after_place) for column in made]
+    return [column for column in linked if trial.room.allows(column)]
+
+
+def _under(request: PlanRequest, service: Serving, limits: FleetLimits) -> PlanRequest:
+    """The request with these limits on a service's fleet, overriding the policies."""
+    changed = replace(service, fleet=limits, policy=_unlimited(service.policy))
+    workloads = tuple(changed if w.name == service.name else w for w in request.workloads)
+    return replace(request, policy=_unlimited(request.policy), workloads=workloads)
+
+
+def _unlimited(policy: Policy) -> Policy:
+    return replace(policy, fleet=FleetLimits())

@@ -9,6 +9,7 @@ other workloads hold is represented by dual prices only.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,10 +27,10 @@ from optimizer.placement.fleets.promising import FIRST_UNITS, on_promising
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
-from optimizer.placement.fleets.shared_gpus import fleets_apart
 from optimizer.placement.fleets.terms import has_term
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
+from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.units import HOUR_S, FleetCase, only_units, surcharged, with_remaining_stock
 from optimizer.placement.runtime.stopwatch import never
 
@@ -476,3 +477,36 @@ def model_fleets(
             own = answer_fleet(problem, case, free, case.surcharge_usd, end, out_of_time, by_hour=True)
             found += fleet_columns(problem, own, end)
     return list(dict.fromkeys(found))
+
+
+MOST_SEARCHES = 12
+"""How many times the search is repeated for one fleet."""
+
+
+def fleets_apart(problem: Problem, free: Ints, search: Callable[[Ints], list[Column]]) -> list[Column]:
+    """The fleets that ``search`` finds on ``free`` nodes [O], and further ones while the cheapest takes GPUs
+    twice.
+
+    The search limits the stock of each pool separately, but sizes of one machine may belong to several pools.
+    If the cheapest fleet takes more GPUs of a machine than exist, the search is repeated without each of the
+    machine's offers that the fleet uses, one at a time. The bound of the first search holds for all.
+    """
+    nothing, pools = Ledger(problem), problem.table.pools
+    found = search(free)
+    waiting, left = deque([(free, found)]), MOST_SEARCHES
+    while waiting:
+        nodes, columns = waiting.popleft()
+        cheapest = min(columns, key=lambda column: column.total_cents, default=None)
+        pool = None if cheapest is None else nothing.overdrawn_pool(cheapest)
+        if cheapest is None or pool is None:
+            continue
+        for offer in sorted({piece.offer for piece in cheapest.pieces if pools.of[piece.offer] == pool}):
+            if not left:
+                return found
+            left -= 1
+            fewer = nodes.copy()
+            fewer[offer] = 0
+            more = search(fewer)
+            found = found + more
+            waiting.append((fewer, more))
+    return found

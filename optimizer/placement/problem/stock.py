@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from broker.domain.planning.effective_rules import assumed_nodes
 from optimizer.placement.problem.columns import Column, Piece, Span
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem, own_stock
 from optimizer.placement.problem.quotas import QuotaRow, quota_rows
-from optimizer.placement.problem.spans import most_nodes, most_together, single_fits
 from optimizer.placement.problem.windows import free_nodes_steps
 
 FEW_SPANS = 12
@@ -428,3 +428,27 @@ def _most_held(spans: Iterable[Span], start_s: int) -> int:
     held = np.zeros(len(times), dtype=np.int64)
     _add_spans(held, times, late)
     return int(held.max())
+
+
+def most_nodes(spans: Iterable[Span]) -> int:
+    """The most nodes that spans hold at once, if no two of them overlap."""
+    return max((n for _, _, n in spans), default=0)
+
+
+def most_together(spans: Sequence[Span]) -> int:
+    """An upper bound on the nodes that spans in ascending order hold at once; exact if no two overlap."""
+    most = most_nodes(spans)
+    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
+    return most if apart else sum(n for _, _, n in spans)
+
+
+def single_fits(taken: Sequence[Span], span: Span, stock: int) -> bool:
+    """Whether one span fits in ``stock`` with what is taken. The commonest case, so it uses no arrays."""
+    start, end, nodes = span
+    overlapping = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
+    if nodes + sum(n for _, _, n in overlapping) <= stock:
+        return True
+    return all(
+        nodes + sum(n for a, b, n in overlapping if a <= instant < b) <= stock
+        for instant in {start, *(a for a, _, _ in overlapping)}
+    )
