@@ -211,7 +211,7 @@ def test_the_second_part_of_a_run_waits_for_its_checkpoint() -> None:
     assert refusals((made, asked, offers), core) == {}
     said = refusals((made, asked, offers), core, SLOW_COPIES)
     assert set(said) == {"running", "transfers"}, "the copy is told with the time that it takes"
-    assert "before the part ahead of it has ended and its checkpoint is there" in said["running"]
+    assert "before the previous part has ended and its checkpoint has been copied" in said["running"]
     here = [offers[0], listing("x", 8)]
     assert refusals((plan(asked, here, estimator=core), asked, here), core, SLOW_COPIES) == {}
 

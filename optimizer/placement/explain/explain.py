@@ -52,13 +52,13 @@ LEAST_TOLD = 20
 
 DROPPED = {
     Obstacle.POLICY: "by the policy on providers, regions and hosts",
-    Obstacle.TIER: "on tiers that it may not use",
+    Obstacle.TIER: "of tiers that its policy excludes",
     Obstacle.RESIDENCY: "outside the allowed countries",
     Obstacle.COMPLIANCE: "without the compliance tags",
-    Obstacle.AVAILABILITY: "that are gone before it is over",
+    Obstacle.AVAILABILITY: "that end before it does",
     Obstacle.GPU_UNKNOWN: "of GPUs without figures",
     Obstacle.PRECISION: "without its precision",
-    Obstacle.SIZE: "of which no number has as many GPUs as it asks for",
+    Obstacle.SIZE: "that yield the requested GPUs with no number of nodes",
     Obstacle.MEMORY: "with too little memory",
     Obstacle.DISK: "whose hosts have too little disk or memory",
     Obstacle.FABRIC: "without a fabric",
@@ -254,9 +254,7 @@ class Explainer:
         followers = [service.name for service in self.candidates.problem.followers(found.run.name)]
         if not followers:
             are = "is" if count == 1 else "are"
-            return (
-                f"{counted(count, 'cheaper offer')} of {offers:,} {are} not left beside the rest of the plan"
-            )
+            return f"{counted(count, 'cheaper offer')} of {offers:,} {are} taken by the rest of the plan"
         wait = "waits" if len(followers) == 1 else "wait"
         return (
             f"{counted(count, 'offer')} of {offers:,} would cost the run less, but not the run and "

@@ -12,4 +12,4 @@ def violations(case: Case) -> Iterator[str]:
     for where, placement, _, offer in case.known():
         until, end = offer.available_until, max(segment.end for segment in placement.segments)
         if until is not None and end > until:
-            yield f"{where}: held until {end.isoformat()}, and it is there until {until.isoformat()}"
+            yield f"{where}: held until {end.isoformat()}, but the offer ends at {until.isoformat()}"

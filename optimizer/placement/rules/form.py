@@ -81,7 +81,7 @@ def _metrics(where: str, placement: Placement, workload: Workload) -> Iterator[s
             yield f"{where}: estimate {name} lacks {', '.join(sorted(missing))}"
         senseless = sorted(m for m, number in metrics.items() if not (math.isfinite(number) and number >= 0))
         if senseless:
-            yield f"{where}: estimate {name} of {', '.join(senseless)} is no number from zero on"
+            yield f"{where}: estimate {name} of {', '.join(senseless)} is not a number of at least 0"
 
 
 def _needed(workload: Workload) -> frozenset[str]:

@@ -43,24 +43,24 @@ def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
     shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
     if not isinstance(workload, Training):
         if any(placement.work_share != 1.0 for _, placement, _, _ in rows):
-            yield f"{where}: work_share is given, expected 1 for what is no run"
+            yield f"{where}: work_share must be 1 for a workload that is not training"
         return
     if not math.isclose(shares, 1.0, rel_tol=RELATIVE_TOLERANCE):
-        yield f"{where}: the parts of {workload.name} are {shares:.9f} of its work, expected 1"
+        yield f"{where}: the parts of {workload.name} sum to {shares:.9f} of its work, expected 1"
     if any(placement.nodes != first.nodes for _, placement, _, _ in rows):
-        yield f"{where}: a run keeps its node count, its parts have different ones"
+        yield f"{where}: the parts of a run must have equal node counts"
     for (_, before, _, left), (later, after, _, offer) in pairwise(rows):
         end = run_end(before, left, case.not_before(workload, left))
         stretches = usable_stretches(after, offer, case.not_before(workload, offer))
         places = [Place.of(one) for one in (left, offer)]
         copied = case.terms.staging(places[0], places[1], checkpoint_gb(workload.model))
         if end is not None and stretches and stretches[0][0] < end + copied - NEAR:
-            yield f"{later}: begins before the part ahead of it has ended and its checkpoint is there"
+            yield f"{later}: begins before the previous part has ended and its checkpoint has been copied"
 
 
 def _training(case: Case, where: str, placement: Placement, run: Training, offer: Offer) -> Iterator[str]:
     if len({segment.nodes for segment in placement.segments}) > 1:
-        yield f"{where}: a run keeps its node count, segments hold different counts"
+        yield f"{where}: the segments of a run must have equal node counts"
     if placement.nodes > offer.max_nodes_in_one_run:
         yield f"{where}: {placement.nodes} nodes, the fabric joins {offer.max_nodes_in_one_run}"
     if placement.gpus < run.gpus_min or (run.gpus_max is not None and placement.gpus > run.gpus_max):
@@ -122,14 +122,14 @@ def _cold_start_parts(
         engine = _engine(case, placement, workload, offer)
         expected = None if engine is None else _cold_start(placement, workload, offer, engine)
     if expected is None:
-        yield f"{where}: has parts of a cold start, but is a run or its offer tells no launch"
+        yield f"{where}: states phases of a cold start, but is a run or has no launch time"
         return
     for part in ("launch_s", "image_s", "weights_s", "engine_s"):
         found, wanted = getattr(told, part), getattr(expected, part)
         if not math.isclose(found, wanted, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-9):
             yield f"{where}: {part} of the cold start is {found}, expected {wanted}"
     if told.basis is not expected.basis:
-        yield f"{where}: the time of its launch is {told.basis}, expected {expected.basis}"
+        yield f"{where}: the basis of its launch time is {told.basis}, expected {expected.basis}"
 
 
 def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer) -> Estimate | None:

@@ -113,10 +113,10 @@ def _lines_of(paid_for: Sequence[Placement], lines: Sequence[SpendLine]) -> Iter
     for index, line in enumerate(lines):
         where = f"spend line of {line.workload} from {line.start.isoformat()}"
         if line.usd != to_cents(line.usd) or line.end <= line.start:
-            yield f"{where} is not whole"
+            yield f"{where} is not in whole cents or has no duration"
             continue
         if held and (line.start < min(s.start for s in held) or line.end > max(s.end for s in held)):
-            yield f"{where} reaches beyond what is held"
+            yield f"{where} extends beyond the holdings"
         share = sum((each[index] for each in shares), ZERO)
         if abs(line.usd - share) > CENT * (len(paid_for) + 1):
             yield f"{where}: usd is {line.usd}, {to_cents(share)} is held in its time"
@@ -184,4 +184,4 @@ def _status(case: Case) -> Iterator[str]:
     if required and case.plan.status is not PlanStatus.INFEASIBLE:
         yield f"status is {case.plan.status}, but {', '.join(required)} must be placed"
     if not required and case.plan.status is PlanStatus.INFEASIBLE:
-        yield "status is infeasible, but everything that must be placed is"
+        yield "status is infeasible, but everything that must be placed is placed"

@@ -33,7 +33,7 @@ def violations(case: Case) -> Iterator[str]:
     if case.plan.delay_usd != whole:
         yield f"delay_usd is {case.plan.delay_usd}, the waits sum to {whole}"
     for name in waiting.keys() - told.keys():
-        yield f"{name}: waits for a run, and the plan does not say what that costs"
+        yield f"{name}: waits for a run, but the plan does not state the cost of that delay"
 
 
 def _waiting(case: Case) -> Iterator[tuple[str, tuple[Serving, datetime]]]:
@@ -52,7 +52,7 @@ def _wrong(case: Case, where: str, wait: Wait, service: Serving, start: datetime
     if abs(wait.start - start) > SECOND:
         yield f"{where}: starts at {wait.start.isoformat()}, its run ends at {start.isoformat()}"
     if not case.earliest <= wait.earliest_start <= wait.start:
-        yield f"{where}: earliest_start {wait.earliest_start.isoformat()} is no time to start"
+        yield f"{where}: earliest_start {wait.earliest_start.isoformat()} is outside the possible starts"
     cost = sum((placement.cost_usd for _, placement, _, _ in case.placed[service.name]), ZERO)
     rate = usd_per_hour(service, cost, wait.start, case.request.horizon.end)
     if abs(wait.usd_per_hour - rate) > MICRO:
