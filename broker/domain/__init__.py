@@ -1,1 +1,1 @@
-"""Frozen words and pure rules; the standard library is all that this package needs."""
+"""The domain: immutable types and pure rules, without a clock, a network or a database."""
