@@ -123,7 +123,7 @@ async def plan_over_its_budget(home: Home) -> httpx.Response:
 
 CASES = [
     (unknown_offer, 404, "/offer_id", "GET /v1/offers"),
-    (too_many_nodes, 422, "/nodes", "at most 100"),
+    (too_many_nodes, 422, "/nodes", "stock of 100"),
     (no_nodes, 422, "/nodes", "1"),
     (yes_nodes, 422, "/nodes", "a whole number"),
     (end_in_seconds, 422, "/end", "a time with its zone"),
@@ -134,7 +134,7 @@ CASES = [
     (end_before_start, 422, "/end", "after start"),
     (dearer_than_the_most, 409, "/max_price_usd_per_node_hour", "at least 24"),
     (window_in_the_past, 422, "/start", "(now) or later"),
-    (window_without_end, 422, "/end", "the end of the window"),
+    (window_without_end, 422, "/end", "an end, because"),
     (dearer_plan, 409, "/placements/0/cost_usd", "plan again"),
     (plan_of_a_gone_offer, 409, "/placements/0/offer_id", "plan again"),
     (plan_not_approved, 409, "/approved_by", "/approve"),

@@ -120,7 +120,7 @@ async def test_months_close_in_turn_once_and_when_they_are_over(house: House) ->
     with pytest.raises(Conflict, match="close 2026-11 before"):
         await spend.close(ADMIN, DECEMBER)
     await spend.close(ADMIN, NOVEMBER)
-    with pytest.raises(Conflict, match="closed already"):
+    with pytest.raises(Conflict, match="already closed"):
         await spend.close(ADMIN, NOVEMBER)
     with pytest.raises(NotPermitted):
         await spend.close(ALICE, DECEMBER)

@@ -341,7 +341,7 @@ async def test_a_move_over_the_limit_waits_for_finance() -> None:
     look = await desk.once()
     await desk.passes()
     assert desk.open_skus() == ["sku-old"]
-    with pytest.raises(ApprovalRequired, match=r"costs \$230\.00, over the limit"):
+    with pytest.raises(ApprovalRequired, match=r"costs \$230\.00, which is over the limit"):
         await desk.proposals.accept(ALICE, look.reoptimization_id)
     assert look.new_plan_id is not None
     record = desk.house.tables.plans[look.new_plan_id]

@@ -87,7 +87,7 @@ async def test_capacity_that_never_appears_costs_nothing(house: House) -> None:
 
 
 async def test_a_start_sooner_than_the_wait_is_refused_and_none_given_is_the_first(house: House) -> None:
-    with pytest.raises(InputError, match=r"at least 2\.0 h from now"):
+    with pytest.raises(InputError, match=r"at least 2\.0 h after now"):
         await reserve(house, start_h=1)
     row = await house.reservations.reserve_offer(ALICE, "flex", 1, None, NOON + 3 * HOUR)
     assert row.start == NOON + 2 * HOUR
