@@ -38,6 +38,20 @@ def test_tiers_places_and_community_hosts_are_apart() -> None:
     assert len({pool.pool_id for pool in pools(pooled(rows)) if pool is not None}) == 4
 
 
+def test_a_pool_is_named_after_place_gpu_tier_and_community() -> None:
+    rows = [
+        size("a", 8),
+        size("b", 8, tier=Tier.COMMITTED),
+        size("c", 8, tier=Tier.SPOT, host=HostKind.COMMUNITY),
+    ]
+    gpu = rows[0].sku.gpu
+    assert [pool.pool_id for pool in pools(pooled(rows)) if pool is not None] == [
+        f"verda/FIN-02/{gpu}/on_demand",
+        f"verda/FIN-02/{gpu}/on_demand",
+        f"verda/FIN-02/{gpu}/spot/community",
+    ]
+
+
 def test_sellers_of_one_place_meet_and_the_fewest_count() -> None:
     own, other = pooled([size("own", 8, 6)]), pooled([size("other", 8, 8)])
     silent = pooled([replace(size("silent", 1), provider="prime_intellect")])

@@ -421,7 +421,7 @@ def _most_between(spans: Iterable[Span], starts_s: Floats, ends_s: Floats) -> In
 
 def _most_held(spans: Iterable[Span], start_s: int) -> int:
     """The most that is held at any instant from ``start_s`` on."""
-    late = [(max(a, start_s), b, n) for a, b, n in spans if b > start_s]
+    late = [span for span in spans if span[1] > start_s]  # none of them ends before, so all count
     if not late:
         return 0
     times = _edges(late, ())
