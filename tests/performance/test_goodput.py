@@ -8,6 +8,7 @@ from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.training.goodput import (
     Saving,
     checkpoint_bytes,
+    checkpoint_share,
     daly_interval_s,
     failures_per_hour,
     goodput_share,
@@ -136,3 +137,14 @@ def test_saves_are_never_closer_than_their_own_writing() -> None:
     plan = saving(as_array(405e9), as_array(16), as_array(8), 1.0, rate, CALIBRATION)
     assert float(plan.interval_s) >= 5.2e12 / 16e9
     assert 0 < float(goodput_share(plan, rate)) < 0.1
+
+
+def test_dalys_interval_ends_at_the_time_between_failures() -> None:
+    """For C = M/2: √(M²)·(1 + √¼/3 + ¼/9) − M/2. From C = 2M on it is M itself."""
+    means = as_array([2.0, 2.0, 2.0])
+    found = daly_interval_s(as_array([1.0, 4.0, 9.0]), means)
+    assert found == pytest.approx([2.0 * (1.0 + 1.0 / 6.0 + 1.0 / 36.0) - 1.0, 2.0, 2.0])
+
+
+def test_a_save_blocks_its_share_of_the_running_time() -> None:
+    assert checkpoint_share(Saving(as_array(10.0), as_array(90.0), as_array(5.0))) == pytest.approx(0.1)

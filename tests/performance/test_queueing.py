@@ -264,3 +264,14 @@ def test_prompts_that_all_find_a_place_at_once_fill_their_steps() -> None:
     half = starting_together(known, as_array([0.5]), as_array([64.0])).batched(as_array([64.0]))
     assert known.prompts.work < at_once.work < half.work < joining.work
     assert at_once.work == known.prompts.batched(known.prompts.in_a_step(as_array([64.0]))).work
+
+
+def test_a_prompt_waits_for_the_host_to_start_two_all_reduces_a_layer() -> None:
+    """Of an engine whose host takes a second to start one; on a GPU alone there is none to start."""
+    slow = load_calibration().with_values({"engines.vllm.reduce_host_s": 1.0})
+    two, alone = (served("Llama-3.1-8B", tp=tp, calibration=slow) for tp in (2, 1))
+    lengths = Lengths(as_array([100.0]), as_array([100.0]))
+    assert alone.engine.reduce_host_s == 1.0
+    expected = 32 * 2.0 * alone.engine.overhead
+    assert one(arrivals(two, lengths).prompts.latency) == pytest.approx(expected, rel=0.05)
+    assert one(arrivals(alone, lengths).prompts.latency) < 1.0

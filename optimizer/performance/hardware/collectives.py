@@ -56,7 +56,7 @@ def all_reduce_s(
     inside = 2.0 * (local - 1.0) / local * size * (mesh_factor(local, hw) / hw.link_bytes_per_s)
     if in_switch:
         rate = xp.maximum(hw.link_raw_bytes_per_s * hw.switch_share, 1.0)
-        inside = xp.minimum(inside, xp.where(local > 1.0, (1.0 + 1.0 / local) * size / rate, 0.0))
+        inside = xp.minimum(inside, (1.0 + 1.0 / local) * size / rate)
     domains = ranks / local
     tree = hw.fabric_start_s * xp.log2(domains)
     latency = xp.minimum(_ring_latency_s(domains, hw), tree)
