@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.holding.reservation import Reservation, Unit, UnitState
 from broker.domain.holding.cost_of_keeping import HeldCapacity
+from broker.domain.holding.reservation import Reservation, Unit, UnitState
 from broker.domain.market.offer import GpuPool, Offer, Stock
-from broker.domain.reconciling.held_offers import less_others, less_refused, with_own
+from broker.domain.reconciling.held_offers import less_others, less_refused, with_held
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 from tests.store.examples import reservation
@@ -52,13 +52,13 @@ def order(offer: Offer, nodes: int) -> Reservation:
 @pytest.mark.parametrize(("after_s", "nodes"), [(-1, 102), (0, 102), (1, 100)])
 def test_what_was_bought_after_the_count_is_in_the_count_still(after_s: int, nodes: int) -> None:
     held = replace(HELD, start=A.observed_at + timedelta(seconds=after_s))
-    (found,) = with_own([A], [held])
+    (found,) = with_held([A], [held])
     assert found.stock.nodes == nodes
 
 
 def test_own_gpus_are_added_to_what_is_counted_of_their_pool() -> None:
     mine, other, uncounted = in_pool("a", 32), in_pool("b", 32), in_pool("c", None)
-    found = with_own([mine, other, uncounted], [replace(HELD, offer=mine)])
+    found = with_held([mine, other, uncounted], [replace(HELD, offer=mine)])
     assert [(o.stock.nodes, o.stock.pool and o.stock.pool.gpus) for o in found] == [
         (6, 48),
         (4, 48),

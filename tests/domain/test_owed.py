@@ -143,6 +143,7 @@ def test_a_minimum_term_is_amortized_over_its_hours_and_billed_at_once() -> None
         assert by_day[NOON.date() + timedelta(days=20)] == 24 * Decimal("27.12")
 
 
+@example(Decimal(1), 730 * 3600, 0.0, "none", None, UnitState.HELD, 729.0, 0.9, 60)  # a month begins today
 @given(
     price=st.decimals("0.05", "90", places=6),
     increment_s=st.sampled_from([1, 3600, 86_400, 730 * 3600]),

@@ -40,7 +40,6 @@ from broker.domain.spend.billed_spans import (
 from broker.domain.spend.spend import EGRESS, Charge, ChargeBasis
 
 DAY = timedelta(days=1)
-ONE = Decimal(1)
 
 
 def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
@@ -56,8 +55,9 @@ def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
     parts.sort(key=lambda part: (part.window.start, part.paid_at or part.window.start))
     idle = min(placement.paid_unused_usd, placement.capacity_usd)
     shares = split_cents(idle, [int(part.usd / CENT) for part in parts])
-    for part, idle_usd in zip(parts, shares, strict=True):
+    for part, share in zip(parts, shares, strict=True):
         usd, gpu_seconds = part.usd, part.node_seconds * gpus_per_node
+        idle_usd = min(share, usd)
         yield Charge(
             window=part.window,
             team=team,
@@ -73,8 +73,8 @@ def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
             gpu=placement.gpu,
             region=placement.region,
             gpu_seconds=gpu_seconds,
-            idle_gpu_seconds=int(gpu_seconds * min(idle_usd / usd, ONE)) if usd else 0,
-            idle_usd=min(idle_usd, usd),
+            idle_gpu_seconds=int(gpu_seconds * idle_usd / usd) if usd else 0,
+            idle_usd=idle_usd,
             paid_at=part.paid_at,
         )
 
@@ -229,7 +229,7 @@ def _charges(
             counted = window.end, cents_until(span, usd, window.end)
             held = window.duration // SECOND * segment.nodes
             billed = held + (rounded_up_node_seconds(span) if window.end == span.segment.end else 0)
-            busy = min(held, _shared_node_seconds(window, used, segment.nodes))
+            busy = _shared_node_seconds(window, used, segment.nodes)
             part = _Part(
                 window,
                 (counted[1] - before) * CENT,
