@@ -74,7 +74,7 @@ def cut(name: str, gpus: int, pool_gpus: int = 8) -> Offer:
 
 
 def rows_of(problem: Problem, *columns: Column, beside: Ledger | None = None) -> list[tuple[object, ...]]:
-    rows = contended_rows(problem, columns, beside=beside)
+    rows = contended_rows(problem, columns, ledger=beside)
     assert rows is not None
     return [(row.offer, row.columns, row.nodes, row.limit) for row in rows]
 
