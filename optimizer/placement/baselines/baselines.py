@@ -33,7 +33,7 @@ NAMES = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
 GROUP_SHARE, SIMPLE_SHARE = 0.4, 0.1
 GROUP_SECONDS_EACH = 0.03
 TURN_SECONDS = 0.001
-LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH = 0.001, 0.00005
+BOUND_SECONDS_EACH, POOL_BOUND_SECONDS_EACH = 0.001, 0.00005
 """Time to compute the lower bound of one workload on a group of offers."""
 PLACED_SECONDS = 0.01
 """Time to place one run by the cheapest GPU-hours, or one workload on a pool."""
@@ -54,7 +54,7 @@ class Simpler:
 
 
 @dataclass(frozen=True, slots=True)
-class _Carried:
+class _GroupPlan:
     """A group of offers that carries everything. ``cents``: cost, lateness and delay; ``cost_cents``: the
     part that counts against the budget.
     """
@@ -66,15 +66,15 @@ class _Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
+class _GroupResult:
     """The result for one group; ``cut``: its search was cut short."""
 
-    found: _Carried | None
+    found: _GroupPlan | None
     cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _Inputs:
     """The common input of the baselines: the plan's candidates, the placed workloads, and counted work."""
 
     candidates: Candidates
@@ -103,7 +103,7 @@ def build_baselines(
         return tuple(Simpler(Baseline(name, None, text)) for name in NAMES)
     placed = tuple(sorted(chosen))
     clock = WorkClock(TURN_SECONDS, lambda: ended() or (clock.work_s >= LEAST_WORK_SECONDS and late()))
-    scene = _Scene(candidates, placed, clock)
+    inputs = _Inputs(candidates, placed, clock)
     group_s, simple_s = (max(LEAST_WORK_SECONDS, share * work_s) for share in (GROUP_SHARE, SIMPLE_SHARE))
     table, only = candidates.problem.table, _only_placed(candidates.problem, placed)
 
@@ -113,21 +113,21 @@ def build_baselines(
     def least_pool(mask: Bools) -> float | str:
         return least_pool_cents(candidates, mask)
 
-    def searched(mask: Bools, left_s: float) -> _Tried:
-        return _searched(scene, only.restricted(mask), left_s)
+    def searched(mask: Bools, left_s: float) -> _GroupResult:
+        return _searched(inputs, only.restricted(mask), left_s)
 
-    def pooled(mask: Bools, _left_s: float) -> _Tried:
-        return _pooled(scene, only.restricted(mask))
+    def pooled(mask: Bools, _left_s: float) -> _GroupResult:
+        return _pooled(inputs, only.restricted(mask))
 
     shapes, sellers, pools = shape_groups(table), provider_groups(table), steady_groups(candidates.problem)
-    look_s, glance_s = LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH
-    by_gpu_hour = _cheapest_gpu_hour(scene, only, simple_s)
+    bound_s, pool_bound_s = BOUND_SECONDS_EACH, POOL_BOUND_SECONDS_EACH
+    by_gpu_hour = _cheapest_gpu_hour(inputs, only, simple_s)
     return (
-        _cheapest_group(scene, NAMES[0], "kinds of node", shapes, least, searched, look_s, group_s),
-        _cheapest_group(scene, NAMES[1], "providers", sellers, least, searched, look_s, group_s),
+        _cheapest_group(inputs, NAMES[0], "kinds of node", shapes, least, searched, bound_s, group_s),
+        _cheapest_group(inputs, NAMES[1], "providers", sellers, least, searched, bound_s, group_s),
         by_gpu_hour,
         _cheapest_group(
-            scene, NAMES[3], "kinds of node at one seller", pools, least_pool, pooled, glance_s, simple_s
+            inputs, NAMES[3], "kinds of node at one seller", pools, least_pool, pooled, pool_bound_s, simple_s
         ),
     )
 
@@ -153,13 +153,13 @@ def _groups(table: OfferTable, name_of: Callable[[int], str]) -> dict[str, Bools
 
 
 def _cheapest_group(
-    scene: _Scene,
+    inputs: _Inputs,
     name: str,
     noun: str,
     groups: Mapping[str, Bools],
     least_of: Callable[[Bools], float | str],
-    solved: Callable[[Bools, float], _Tried],
-    look_s: float,
+    solved: Callable[[Bools, float], _GroupResult],
+    bound_s: float,
     work_s: float,
 ) -> Simpler:
     """The cheapest group of offers that can carry everything.
@@ -169,19 +169,19 @@ def _cheapest_group(
     """
     least: dict[str, float | str] = {}
     for label, mask in groups.items():
-        if look_s * len(least) * len(scene.placed) > work_s or scene.clock.ended():
+        if bound_s * len(least) * len(inputs.placed) > work_s or inputs.clock.ended():
             text = f"work ended before all {len(groups)} {noun} were looked at"
             return Simpler(Baseline(name, None, text, completed=False))
         least[label] = least_of(mask)
     able = sorted((c, label) for label, c in least.items() if isinstance(c, float) and np.isfinite(c))
     if not able:
         return Simpler(Baseline(name, None, _none_able(noun, least)))
-    best: tuple[int, str, _Carried] | None = None
-    work = scene.work(work_s)
-    cut, tried, longest = False, 0, GROUP_SECONDS_EACH * len(scene.placed)
+    best: tuple[int, str, _GroupPlan] | None = None
+    work = inputs.work(work_s)
+    cut, tried, longest = False, 0, GROUP_SECONDS_EACH * len(inputs.placed)
     for cents, label in able:
         left_s = work.limit_s - work.seconds
-        if (best is not None and cents >= best[0]) or left_s <= longest or scene.clock.ended():
+        if (best is not None and cents >= best[0]) or left_s <= longest or inputs.clock.ended():
             break
         before = work.seconds
         one = solved(groups[label], left_s)
@@ -190,7 +190,7 @@ def _cheapest_group(
         if one.found is not None and (best is None or one.found.cents < best[0]):
             best = (one.found.cents, label, one.found)
     untried = sum(1 for cents, _ in able[tried:] if best is None or cents < best[0])
-    return _told(scene, name, noun, best, len(able), untried, cut=cut)
+    return _told(inputs, name, noun, best, len(able), untried, cut=cut)
 
 
 def _none_able(noun: str, least: Mapping[str, float | str]) -> str:
@@ -204,10 +204,10 @@ def _none_able(noun: str, least: Mapping[str, float | str]) -> str:
 
 
 def _told(
-    scene: _Scene,
+    inputs: _Inputs,
     name: str,
     noun: str,
-    best: tuple[int, str, _Carried] | None,
+    best: tuple[int, str, _GroupPlan] | None,
     able: int,
     untried: int,
     *,
@@ -225,48 +225,48 @@ def _told(
         text = f"no way found for all together on any of {able} {noun} that fit each workload alone"
         return Simpler(Baseline(name, None, text))
     text = f"{best[2].says or f'everything on {best[1]}'}, the cheapest of {able} {noun} that can"
-    return Simpler(_costed(scene, name, text, best[0], best[2].cost_cents), chosen)
+    return Simpler(_costed(inputs, name, text, best[0], best[2].cost_cents), chosen)
 
 
-def _costed(scene: _Scene, name: str, text: str, cents: int, cost_cents: int) -> Baseline:
+def _costed(inputs: _Inputs, name: str, text: str, cents: int, cost_cents: int) -> Baseline:
     """A completed baseline of ``cents``, with the amount by which it exceeds the budget."""
-    budget = scene.candidates.problem.request.budget_usd
+    budget = inputs.candidates.problem.request.budget_usd
     over: Decimal = ZERO if budget is None else in_usd(max(0, cost_cents - in_cents(budget)))
     if over:
         text += f"; {usd_words(over)} over the budget"
     return Baseline(name, in_usd(cents), text, over_budget_usd=over)
 
 
-def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
+def _searched(inputs: _Inputs, problem: Problem, left_s: float) -> _GroupResult:
     """The plan of the restricted problem, by dependency groups."""
-    work = scene.work(left_s)
+    work = inputs.work(left_s)
 
     def out_of_work() -> bool:
-        scene.clock.count(PLACED_GROUP_SECONDS)
+        inputs.clock.count(PLACED_GROUP_SECONDS)
         return work.over()
 
-    candidates = build_candidates(problem, scene.candidates.estimates)
+    candidates = build_candidates(problem, inputs.candidates.estimates)
     chosen = placed_by_groups(candidates, out_of_work)
-    if chosen is None or len(chosen) < len(scene.placed):
-        return _Tried(None, work.over())
+    if chosen is None or len(chosen) < len(inputs.placed):
+        return _GroupResult(None, work.over())
     total = sum(column.total_cents for column in chosen.values())
     cost = sum(column.cost_cents for column in chosen.values())
-    return _Tried(_Carried(total, cost, chosen, ""), work.over())
+    return _GroupResult(_GroupPlan(total, cost, chosen, ""), work.over())
 
 
-def _pooled(scene: _Scene, problem: Problem) -> _Tried:
+def _pooled(inputs: _Inputs, problem: Problem) -> _GroupResult:
     """One pool on the offers of the restricted problem."""
-    scene.clock.count(PLACED_SECONDS * len(scene.placed))
-    candidates = build_candidates(problem, scene.candidates.estimates)
+    inputs.clock.count(PLACED_SECONDS * len(inputs.placed))
+    candidates = build_candidates(problem, inputs.candidates.estimates)
     pool = converged_pool(candidates)
     if pool is None:
-        return _Tried(None)
+        return _GroupResult(None)
     offer = problem.table.offers[next(iter(pool.chosen.values())).pieces[0].offer]
     nodes = f"{pool.nodes} {'node' if pool.nodes == 1 else 'nodes'}"
     what = f"{nodes} of {offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"
     cost = pool.cost_cents + sum(column.transfer_cents for column in pool.chosen.values())
     says = f"{what}, always on for the peak of all work"
-    return _Tried(_Carried(pool.total_cents, cost, pool.chosen, says))
+    return _GroupResult(_GroupPlan(pool.total_cents, cost, pool.chosen, says))
 
 
 def _only_placed(problem: Problem, placed: tuple[str, ...]) -> Problem:
@@ -277,17 +277,17 @@ def _only_placed(problem: Problem, placed: tuple[str, ...]) -> Problem:
     return replace(problem, request=replace(problem.request, workloads=kept, budget_usd=None))
 
 
-def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simpler:
+def _cheapest_gpu_hour(inputs: _Inputs, problem: Problem, work_s: float) -> Simpler:
     name = NAMES[2]
     chosen: dict[str, Column] = {}
     ledger = Ledger(problem)
-    work = scene.work(work_s)
+    work = inputs.work(work_s)
     for workload in _runs_first(problem):
         if work.over():
-            text = f"work ended after {len(chosen)} of {len(scene.placed)} workloads"
+            text = f"work ended after {len(chosen)} of {len(inputs.placed)} workloads"
             return Simpler(Baseline(name, None, text, completed=False))
-        scene.clock.count(PLACED_SECONDS if workload in scene.candidates.runs else FLEET_SECONDS)
-        made = cheapest_gpu_hour_column(scene.candidates, workload, ledger, chosen)
+        inputs.clock.count(PLACED_SECONDS if workload in inputs.candidates.runs else FLEET_SECONDS)
+        made = cheapest_gpu_hour_column(inputs.candidates, workload, ledger, chosen)
         if made is None:
             return Simpler(Baseline(name, None, f"no offer with stock left can carry {workload} this way"))
         ledger.add(made)
@@ -295,7 +295,7 @@ def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simple
     total = sum(column.total_cents for column in chosen.values())
     text = "each workload on its lowest price per GPU-hour, as small as it fits"
     cost = sum(column.cost_cents for column in chosen.values())
-    return Simpler(_costed(scene, name, text, total, cost), chosen)
+    return Simpler(_costed(inputs, name, text, total, cost), chosen)
 
 
 def _runs_first(problem: Problem) -> Iterable[str]:

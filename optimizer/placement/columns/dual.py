@@ -69,21 +69,21 @@ class DualPoint:
 @dataclass(slots=True, eq=False)
 class _Tally:
     """An evaluation in progress. ``gains_usd``: the most that evaluating each service could add to the bound;
-    ``hoped_usd``: the bound if all of them did.
+    ``optimistic_usd``: the bound if all of them did.
     """
 
     prices: StockPrices
     least_usd: dict[str, float]
     gains_usd: dict[str, float]
     total_usd: float
-    hoped_usd: float
+    optimistic_usd: float
 
     def take(self, name: str, usd: float) -> None:
         """Records the evaluation of a service."""
         more = max(0.0, usd - self.least_usd[name])
         self.least_usd[name] += more
         self.total_usd += more
-        self.hoped_usd -= max(0.0, self.gains_usd.pop(name, more) - more)
+        self.optimistic_usd -= max(0.0, self.gains_usd.pop(name, more) - more)
 
 
 class Dual:
@@ -119,7 +119,7 @@ class Dual:
         tally = self._tally(prices, most_usd)
 
         def enough() -> bool:
-            return tally.hoped_usd <= beat_usd or out_of_time()
+            return tally.optimistic_usd <= beat_usd or out_of_time()
 
         self.candidates.workers.run(self._tasks(tally, worth_usd, enough), out_of_time)
         return DualPoint(prices, tally.least_usd, tally.total_usd)
@@ -129,7 +129,7 @@ class Dual:
         ways = (min(known_usd.get(name, np.inf), self._left_usd(name)) for name in self._known)
         return sum(self._runs_usd(prices).values()) + sum(ways) - prices.stock_usd(self.candidates.problem)
 
-    def ahead(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
+    def prefetch(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
         """Lets idle workers evaluate in advance what ``evaluate`` would ask for; returns whether there is
         anything.
         """
@@ -151,8 +151,8 @@ class Dual:
             if np.isfinite(least[name]) and not self.is_answered(name, prices)
         }
         total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
-        hoped = sum(gain for gain in gains.values() if gain > 0)
-        return _Tally(prices, least, gains, total, total + hoped)
+        possible = sum(gain for gain in gains.values() if gain > 0)
+        return _Tally(prices, least, gains, total, total + possible)
 
     def _tasks(self, tally: _Tally, worth_usd: float, enough: Callable[[], bool]) -> Iterator[Task]:
         """Evaluations in the order of their largest possible gain, until ``enough``."""

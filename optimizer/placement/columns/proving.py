@@ -81,7 +81,7 @@ class Proving:
         self.candidates.workers.collect()
         for prices in (StockPrices(), self._next_prices(), self.centre.prices):
             most = self.pool.least_usd(prices, self.candidates.fleets)
-            if self.dual.ahead(prices, most, self.worth_usd()):
+            if self.dual.prefetch(prices, most, self.worth_usd()):
                 return
 
     def gather(self) -> None:

@@ -35,7 +35,7 @@ MAX_ROUNDS = 12
 KEEP_OPTIONS = 60
 USED, WHOLE = 1e-6, 0.999
 A_LITTLE, PASSED = 1e-4, 1e-3
-ONWARD = "use_dual_simplex: true"
+DUAL_SIMPLEX = "use_dual_simplex: true"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +145,7 @@ class _Program:
         if self.solver.Solve() != pywraplp.Solver.OPTIMAL:
             return None
         # Added rows leave the basis dual feasible, so the dual simplex continues from it.
-        self.solver.SetSolverSpecificParametersAsString(ONWARD)
+        self.solver.SetSolverSpecificParametersAsString(DUAL_SIMPLEX)
         shares = {name: [(c, v.solution_value()) for c, v in pairs] for name, pairs in self._taken.items()}
         used = {name: [(c, share) for c, share in pairs if share > USED] for name, pairs in shares.items()}
         usd = {row: -constraint.dual_value() for row, constraint in self.stock.items()}

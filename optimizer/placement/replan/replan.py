@@ -44,7 +44,7 @@ from optimizer.placement.search.solve import (
     SERVICES_SHARE,
     Solution,
     bound_ends,
-    hasten,
+    end_earlier,
     settling_seconds,
     solution_of,
 )
@@ -178,7 +178,7 @@ def resolve(
     )
     search.offer_columns(last, "settled")
     sooner = EarlierEnds(candidates, free, rounds.pool.all(), equal_share(search.asked_gap), frozen)
-    best = hasten(search, sooner, search.watch.for_seconds(settling))
+    best = end_earlier(search, sooner, search.watch.for_seconds(settling))
     search.watch.limit_s += settling
     return solution_of(search, best, rounds.pool.all(), pools)
 

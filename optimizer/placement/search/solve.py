@@ -148,7 +148,7 @@ def finish(
     settle(search, pools, columns, None if seconds is None else search.watch.for_seconds(seconds))
     make = made_until(search.watch.over)
     sooner = EarlierEnds(search.candidates, pools, columns, equal_share(search.asked_gap), make=make)
-    return hasten(search, sooner, never if seconds is None else search.watch.for_seconds(seconds))
+    return end_earlier(search, sooner, never if seconds is None else search.watch.for_seconds(seconds))
 
 
 def no_dearer_than(search: Search, solution: Solution, others: Sequence[Mapping[str, Column]]) -> Solution:
@@ -239,7 +239,7 @@ def settle(
     return search.best
 
 
-def hasten(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], bool]) -> Choice:
+def end_earlier(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], bool]) -> Choice:
     """The best choice with each run at its earliest end of equal cost."""
     assert search.best is not None
     before = search.best.columns
