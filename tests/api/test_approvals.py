@@ -44,6 +44,7 @@ async def test_what_was_seen_is_kept_with_who_and_when(house: House) -> None:
         (asked,) = await waiting(finance, "waiting")
         assert asked["plan_id"] == plan["plan_id"]
         assert asked["may_decide"]
+        assert asked["is_current"], "what waits is the plan that may be reserved"
         figures = asked["figures"]
         assert figures["cost_usd"] == figures["cost_now_usd"] == plan["cost_usd"]
         assert Decimal(figures["budget_left_usd"]) == 1000 - Decimal(plan["cost_usd"])
@@ -100,6 +101,16 @@ async def test_a_dearer_plan_needs_a_second_word_and_a_cheaper_one_does_not(hous
         assert (await team.post(f"{path}/approve", json={"cost_now_usd": "206"})).status_code == 200
         await reprice(home, **{"h100-b": "19"})
         assert (await team.post(f"{path}/reserve")).status_code == 202
+
+
+async def test_a_second_word_is_kept_where_the_price_has_passed_the_first(house: House) -> None:
+    house.rules = limit("100")
+    async with house.open() as home:
+        team = await home.team("research")
+        path = f"/v1/plans/{(await home.plan(team))['plan_id']}/approve"
+        for price, words in (("20.5", 1), ("20.5", 1), ("20.6", 2), ("20.6", 2), ("19", 2)):
+            await reprice(home, **{"h100-b": price})
+            assert len((await team.post(path)).json()["decisions"]) == words
 
 
 async def test_four_eyes_where_the_setting_says_so(house: House) -> None:

@@ -10,13 +10,14 @@ from typing import cast
 
 import pytest
 
+from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.window import Segment
 from broker.domain.market.offer import GpuPool, Offer, Stock, Tier, WindowKind
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Quota
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Quota, Serving
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.rules import identity
+from optimizer.placement.rules import form, identity
 from optimizer.placement.rules.case import Case
 from optimizer.placement.rules.check import RULES
 from tests.placement.fake_estimator import FakeEstimator
@@ -237,3 +238,76 @@ def test_of_a_pool_that_offers_count_differently_the_fewest_count(
     assert set(refused) == {"holding"}
     assert "3 GPUs held" in refused["holding"]
     assert "2 in the pool" in refused["holding"]
+
+
+def senseless(checked: Checked) -> list[str]:
+    """What is wrong with a plan's form, before any rule is asked."""
+    found, asked, offers = checked
+    core = cast("Estimator", FakeEstimator())
+    return list(form.violations(Case.of(found, asked, offers, core, MovingTerms())))
+
+
+@pytest.mark.parametrize(("output_tokens", "refused"), [(1, False), (2, True)])
+def test_answers_of_one_token_have_no_time_between_tokens(output_tokens: int, refused: bool) -> None:
+    found, asked, offers = service_plan()
+    (service,) = asked.workloads
+    assert isinstance(service, Serving)
+    told = replace(service, traffic=replace(service.traffic, output_tokens=output_tokens))
+    lacking = tuple(
+        replace(placement, estimate=without(placement.estimate, "itl_p95_ms"))
+        for placement in found.placements
+    )
+    words = senseless((replace(found, placements=lacking), replace(asked, workloads=(told,)), offers))
+    assert [word.rpartition(": ")[2] for word in words] == len(lacking) * refused * [
+        f"estimate {name} lacks itl_p95_ms" for name in ("value", "low", "high")
+    ]
+
+
+def without(estimate: Estimate, metric: str) -> Estimate:
+    value, low, high = (
+        {name: number for name, number in told.items() if name != metric}
+        for told in (estimate.value, estimate.low, estimate.high)
+    )
+    return replace(estimate, value=value, low=low, high=high)
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "words"),
+    [
+        ("", {}, None),
+        ("parallelism", {"tp": 0}, "parallelism has a degree below 1"),
+        ("parallelism", {"recompute": "half"}, "recompute is 'half'"),
+        ("", {"replicas": 0}, "replicas or gpus_per_replica is below 1"),
+        ("", {"gpus_per_replica": 0}, "replicas or gpus_per_replica is below 1"),
+        ("", {"workload": "other"}, "unknown workload 'other'"),
+        ("", {"offer_id": "other"}, "offer 'other' is not in the market"),
+        ("", {"segments": ()}, "holds nothing"),
+        ("", {"segments": (Segment(at(0), at(5), 1), Segment(at(5), at(6), 1))}, None),
+        ("", {"segments": (Segment(at(0), at(5), 1), Segment(at(4), at(6), 1))}, "segments overlap"),
+    ],
+)
+def test_a_senseless_placement_is_named(part: str, changes: dict[str, object], words: str | None) -> None:
+    found, asked, offers = run_plan()
+    if part:
+        changes = {part: replace(getattr(found.placements[0], part), **changes)}
+    said = senseless((first_changed(found, **changes), asked, offers))
+    assert len(said) == (words is not None)
+    assert words is None or words in said[0]
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        (1.0, None),
+        (0.0, "hours is 0, expected more"),
+        (-1.0, "no number from zero on"),
+        (float("inf"), "no number"),
+    ],
+)
+def test_an_estimate_is_a_number_above_zero(hours: float, words: str | None) -> None:
+    found, asked, offers = run_plan()
+    estimate = found.placements[0].estimate
+    told = replace(estimate, value={**estimate.value, "hours": hours})
+    said = senseless((first_changed(found, estimate=told), asked, offers))
+    assert len(said) == (words is not None)
+    assert words is None or words in said[0]
