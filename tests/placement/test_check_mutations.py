@@ -530,4 +530,4 @@ def test_an_offer_that_ends_before_what_is_held_rejects_the_plan(plan: Plan) -> 
                 replace(o, available_until=until) if o.offer_id == placement.offer_id else o for o in OFFERS
             )
             found = check_plan(plan, REQUEST, offers, ESTIMATOR)
-            assert any("there until" in words for words in found) is not accepted
+            assert any("the offer ends at" in words for words in found) is not accepted

@@ -53,7 +53,7 @@ def test_nothing_is_held_longer_than_it_is_there() -> None:
     found = plan(asked, [short, long])
     assert {p.offer_id for p in found.placements} == {"short"}
     ends = [replace(short, available_until=at(3))]
-    assert any("there until" in words for words in check_plan(found, asked, ends, FakeEstimator()))  # type: ignore[arg-type]
+    assert any("the offer ends at" in words for words in check_plan(found, asked, ends, FakeEstimator()))  # type: ignore[arg-type]
     gone = [replace(short, available_until=at(9)), long]
     assert {p.offer_id for p in plan(asked, gone).placements} == {"long"}
     (left_out,) = plan(asked, gone[:1]).unplaced
