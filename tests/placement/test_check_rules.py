@@ -301,7 +301,7 @@ def test_a_senseless_placement_is_named(part: str, changes: dict[str, object], w
         (1.0, None),
         (0.0, "hours is 0, expected more"),
         (-1.0, "no number from zero on"),
-        (float("inf"), "no number"),
+        (float("inf"), "not a number"),
     ],
 )
 def test_an_estimate_is_a_number_above_zero(hours: float, words: str | None) -> None:
