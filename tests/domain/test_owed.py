@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.domain.basics.window import Wish
@@ -19,6 +19,7 @@ from broker.domain.market.offer import ContractTerms, Offer, Tier
 from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
 from broker.domain.spend.spend import ChargeBasis, Commitment, CostView
 from providers.sandbox.ledger import Tariff
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
 
@@ -143,6 +144,7 @@ def test_a_minimum_term_is_amortized_over_its_hours_and_billed_at_once() -> None
         assert by_day[NOON.date() + timedelta(days=20)] == 24 * Decimal("27.12")
 
 
+@settings(max_examples=examples(200))
 @example(Decimal(1), 730 * 3600, 0.0, "none", None, UnitState.HELD, 729.0, 0.9, 60)  # a month begins today
 @given(
     price=st.decimals("0.05", "90", places=6),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from broker.domain.focus.rows import focus_rows
@@ -15,6 +15,7 @@ from broker.domain.holding.reservation import Reservation, ReservationState, Uni
 from broker.domain.market.offer import Tier
 from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
 from broker.domain.spend.spend import ChargeBasis
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
 
@@ -95,6 +96,7 @@ def test_a_day_that_is_over_stays_as_it_was(
     assert owed_usd(after, then) == sum(c.usd for c in charges if c.basis is ChargeBasis.ACTUAL)
 
 
+@settings(max_examples=examples(200))
 @given(
     price=st.decimals("0.05", "90", places=6),
     tier=st.sampled_from([Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW]),
