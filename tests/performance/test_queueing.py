@@ -26,6 +26,8 @@ from optimizer.performance.serving.queueing import (
     client_overhead,
     load_at,
     load_at_rate,
+    mean_context,
+    met_cv2,
     met_output_tokens,
     most_under,
 )
@@ -275,3 +277,18 @@ def test_a_prompt_waits_for_the_host_to_start_two_all_reduces_a_layer() -> None:
     expected = 32 * 2.0 * alone.engine.overhead
     assert one(arrivals(two, lengths).prompts.latency) == pytest.approx(expected, rel=0.05)
     assert one(arrivals(alone, lengths).prompts.latency) < 1.0
+
+
+@pytest.mark.parametrize(("output_cv", "tokens"), [(0.0, 125.0), (1.0, 150.0), (2.0, 225.0)])
+def test_a_sequence_in_flight_has_its_prompt_and_half_of_an_answer_that_stays(
+    output_cv: float, tokens: float
+) -> None:
+    """Answers of 50 tokens are met at 50·(1 + c²)."""
+    lengths = Lengths(as_array([100.0]), as_array([50.0]), output_cv=as_array([output_cv]))
+    assert one(mean_context(CHAT.served(), lengths)) == pytest.approx(tokens)
+
+
+def test_prompts_that_an_answer_meets_vary_like_poisson_arrivals() -> None:
+    """Half of the time is prefill; prompts of 2 s with a CV of ½, met in 10 s: 0.5·2·(1 + ¼)/10."""
+    found = met_cv2(as_array([0.5]), as_array([2.0]), as_array([0.5]), as_array([10.0]))
+    assert one(found) == pytest.approx(0.125)
