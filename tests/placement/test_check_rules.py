@@ -300,7 +300,7 @@ def test_a_senseless_placement_is_named(part: str, changes: dict[str, object], w
     [
         (1.0, None),
         (0.0, "hours is 0, expected more"),
-        (-1.0, "no number from zero on"),
+        (-1.0, "not a number of at least 0"),
         (float("inf"), "not a number"),
     ],
 )
