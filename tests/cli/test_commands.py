@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import re
 import subprocess
 import sys
 
@@ -14,7 +11,6 @@ import pytest
 from api.cli.errors import EXIT_CODES, ExitCode, exit_code_of
 from api.cli.main import BrokerGroup
 from broker.domain.basics import errors
-from broker.settings import Settings
 from tests.cli.running import ROOT, broker
 
 COMMANDS = [*BrokerGroup.entries]
@@ -107,20 +103,3 @@ def test_special_errors_stand_before_general_ones() -> None:
     assert exit_code_of(errors.NotFound("plan", "x")) is ExitCode.NOT_FOUND
     assert exit_code_of(errors.ApprovalRequired("finance")) is ExitCode.MONEY
     assert exit_code_of(errors.BrokerError("?")) is ExitCode.UNEXPECTED
-
-
-def test_every_setting_stands_in_the_table_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("BROKER_")]:
-        monkeypatch.delenv(name)
-    lines = (ROOT / "docs" / "operations.md").read_text().splitlines()
-    told: dict[str, str] = {}
-    for names, defaults in (line.split("|")[1:3] for line in lines if line.startswith("| `BROKER_")):
-        values = [text.strip(" `") for text in defaults.split(",")]
-        told |= zip(re.findall(r"BROKER_([A-Z_]+)", names), values, strict=True)
-    assert {name.lower() for name in told} == set(Settings.model_fields)
-    for name, value in told.items():
-        default = getattr(Settings(), name.lower())
-        if value in ("", "none", "all"):
-            assert not default, name
-        elif not value.startswith("~"):
-            assert type(default)(json.loads(value) if isinstance(default, bool) else value) == default, name

@@ -64,7 +64,7 @@ def test_a_word_holds_up_to_the_dearest_figure_that_was_seen(
 
 def test_what_was_seen_is_told_without_what_nobody_could_say() -> None:
     whole = plan_sha256(PLAN)[:16]
-    assert str(seen("210")) == (f"seen: cost $200.00, cost at the prices of now $210.00, plan sha256 {whole}")
+    assert str(seen("210")) == (f"seen: cost $200.00, cost at current prices $210.00, plan sha256 {whole}")
     assert str(seen(None)) == f"seen: cost $200.00, plan sha256 {whole}"
 
 

@@ -40,7 +40,7 @@ ALIKE = {
     ],
     "planned": ["plan.intend"],
     "plan_refused": ["plan.given_back"],
-    "exchanged": ["fallback_offers.intend"],
+    "exchanged": ["fallback_offer.intend"],
     "moved": ["move.intend"],
     "extended": ["reservation.extend"],
     "lost_with_effect": ["reservation.unknown"],

@@ -54,7 +54,7 @@ ROOMS: Mapping[str, Room] = {
     "stock": Room(
         _modules("broker/domain", "market/stock_pools reconciling/held_offers")
         + _modules("optimizer/placement/problem", "stock"),
-        _tests("domain", "stock_pools own_stock reoptimizing") + _tests("placement", "stock"),
+        _tests("domain", "stock_pools held_offers reoptimizing") + _tests("placement", "stock"),
     ),
     "access": Room(
         _modules("broker/domain", "basics/access")

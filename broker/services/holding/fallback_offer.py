@@ -110,9 +110,9 @@ class FallbackOffers:
                     why,
                     replaces=refused.replaces,
                 )
-                crash_points.here("fallback_offers.intend.before")
+                crash_points.here("fallback_offer.intend.before")
                 await uow.commit()
-                crash_points.here("fallback_offers.intend.after")
+                crash_points.here("fallback_offer.intend.after")
         except Conflict as conflict:
             log.info("no exchange for %s: %s", refused.reservation_id, conflict)
             return ()
