@@ -129,4 +129,4 @@ def test_the_check_refuses_a_plan_that_takes_a_launch_for_shorter_than_its_offer
     assert "launch_s of the cold start is 1.0, expected" in violations(bent, BUSY, two_sellers(slow_s=1200))
     guessed = replace(first, cold_start=replace(first.cold_start, basis=LaunchBasis.ASSUMED))
     bent = replace(sooner, placements=(guessed, *others))
-    assert "launch is assumed, expected stated" in violations(bent, BUSY, two_sellers(slow_s=1200))
+    assert "launch time is assumed, expected stated" in violations(bent, BUSY, two_sellers(slow_s=1200))

@@ -191,7 +191,7 @@ def test_free_capacity_starts_on_the_next_whole_hour() -> None:
         ([], "no capacity"),
         ([(AT - DAY, AT, 5)], "no capacity"),
         ([(AT, AT + DAY, 0)], "no capacity"),
-        ([(AT, AT + DAY, 2), (AT + timedelta(hours=5), AT + 2 * DAY, 2)], "overlaps"),
+        ([(AT, AT + DAY, 2), (AT + timedelta(hours=5), AT + 2 * DAY, 2)], "overlap at"),
     ],
 )
 def test_capacity_that_cannot_be_bought(rectangles: Any, reason: str) -> None:

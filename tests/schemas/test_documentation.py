@@ -11,10 +11,10 @@ import pytest
 from api.schemas.workloads.workloads import read_workloads
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```yaml[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOCUMENTS = [
     pytest.param(path.name, block, id=f"{path.name}-{number}")
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     for number, block in enumerate(BLOCK.findall(path.read_text()))
     if re.search(r"^workloads:", block, re.MULTILINE) and re.search(r"^team:", block, re.MULTILINE)
 ]
