@@ -1,8 +1,9 @@
-"""The session that keeps to its teams: every statement of it, in one place.
+"""A database session that filters every statement by team.
 
-Each ORM statement gets the condition that rows are of the scope's team, wherever a table of teams stands
-in it: reads, updates, deletes, subqueries, aliases. What cannot get it (a statement on the bare table, an
-insert whose values were not looked at) is refused. So a repository cannot forget the team.
+Each ORM statement gets the condition that rows belong to the team of its scope, wherever it uses a table
+with a team: reads, updates, deletes, subqueries and aliases. Statements to which the condition cannot be
+added are refused: SQL text, statements on a bare table, and inserts whose values were not checked. A
+repository therefore cannot forget the team.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ClauseElement, Column, Table, event, select
+from sqlalchemy import ClauseElement, Column, Select, Table, TextClause, TextualSelect, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, with_loader_criteria
 from sqlalchemy.sql import visitors
@@ -33,7 +34,7 @@ MOST_TEAMS = 4_096
 
 
 class TeamSession(AsyncSession):
-    """One transaction in which there are the rows of ``scope`` only."""
+    """One transaction, in which only rows of ``scope`` exist."""
 
     def __init__(self, engine: AsyncEngine, scope: TeamScope) -> None:
         super().__init__(
@@ -46,15 +47,15 @@ class TeamSession(AsyncSession):
         self.scope = scope
 
     async def find_row(self, row: type[R], **key: object) -> R | None:
-        """The row of that key as it stands. ``get`` names the bare table, which would be refused."""
+        """The current row with this key. ``get`` would name the bare table, which is refused."""
         statement = select(row).filter_by(**key)
         found: R | None = await self.scalar(statement.execution_options(populate_existing=True))
         return found
 
     async def checked(self, row: type[Row], many: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Execution options of an insert of ``many``, which are of the scope.
+        """Checks that the values ``many`` belong to the scope; returns the execution options of their insert.
 
-        NotFound for a team that is not there, and for a part of something that is not.
+        Raises NotFound for another team, and for a child of a row that the scope does not have.
         """
         if self.scope.team is not None:
             if row.is_the_installations:
@@ -74,28 +75,28 @@ class TeamSession(AsyncSession):
 
 
 class _Scoped(Session):
-    """The synchronous half, whose statements ``_keep_to_team`` sees."""
+    """The synchronous session under a ``TeamSession``. ``_keep_to_team`` listens to its statements."""
 
 
 def of_every_team(why: str) -> Mapping[str, Any]:
-    """Execution options of a read that has to count the rows of every team; ``why``: the reason, in words."""
+    """Execution options of a read over every team, for the reason ``why``."""
     return {_ALL_TEAMS_ASKED: why}
 
 
 @cache
 def team_rows() -> frozenset[type[Row]]:
-    """Rows that have a team. Asked for once every module of tables is there, as a session is."""
+    """Row classes with a team. Call it after all modules of tables are imported: the result is cached."""
     return frozenset(row for row in _rows() if "team" in row.__table__.c)
 
 
 def _rows() -> list[Any]:
-    """Every kind of row; in the same order each time, as statements are kept compiled by what they say."""
+    """Every row class, in a fixed order, so that equal statements share their compiled form."""
     return sorted((mapper.class_ for mapper in Row.registry.mappers), key=lambda row: str(row.__tablename__))
 
 
 @cache
 def _guarded_tables() -> Mapping[str, bool]:
-    """Names of the tables that tell of teams' things, and whether they are the installation's."""
+    """Names of the tables with data of teams, and whether only the installation may use them."""
     owned = {row for row in _rows() if row.owner is not None or row.is_the_installations}
     return {row.__tablename__: row.is_the_installations for row in team_rows() | owned}
 
@@ -128,9 +129,13 @@ def _keep_to_team(asked: ORMExecuteState) -> None:
 
 
 def _require_filterable(asked: ORMExecuteState) -> None:
-    """RuntimeError for a statement to which the condition cannot be added: it names a table, not its rows."""
+    """Raises RuntimeError for a statement to which no condition can be added: SQL text or a bare table."""
     guarded = _guarded_tables()
+    if isinstance(asked.statement, TextClause | TextualSelect):
+        raise RuntimeError(_NOT_KEPT.format("SQL text"))
     for element in visitors.iterate(cast("ClauseElement", asked.statement)):
+        if isinstance(element, Select):
+            _require_no_bare_source(element)
         table = getattr(element, "table", element)
         if not isinstance(table, Table) or table.name not in guarded:
             continue
@@ -138,3 +143,12 @@ def _require_filterable(asked: ORMExecuteState) -> None:
         is_bare = isinstance(element, Column) and table.c.get(element.key) is element
         if is_bare or asked.is_insert or not asked.is_orm_statement or guarded[table.name]:
             raise RuntimeError(_NOT_KEPT.format(table.name))
+
+
+def _require_no_bare_source(query: Select[Any]) -> None:
+    """Raises RuntimeError for a bare table in ``select_from``; a mapped class there is an annotated copy."""
+    for source in query._from_obj:  # noqa: SLF001  SQLAlchemy has no public name for it before compilation
+        if not isinstance(source, Table) or source.name not in _guarded_tables():
+            continue
+        if Row.metadata.tables[source.name] is source:
+            raise RuntimeError(_NOT_KEPT.format(source.name))

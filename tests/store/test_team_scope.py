@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, select, text, update
 from sqlalchemy.orm import aliased
 
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
@@ -314,6 +314,9 @@ PLANS, RESERVATIONS = table_of(PlanRow), table_of(ReservationRow)
         insert(PLANS).values(plan_id="p", team="rival"),
         insert(PlanRow).values(plan_id="p", team="rival"),
         select(LaunchRow),
+        text("SELECT plan_id FROM plans"),
+        text("SELECT plan_id FROM plans").columns(PLANS.c.plan_id),
+        select(PlanRow.plan_id).where(select(func.count()).select_from(RESERVATIONS).scalar_subquery() > 0),
     ],
     ids=lambda statement: " ".join(str(statement).split())[:60],
 )
