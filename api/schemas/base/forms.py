@@ -1,8 +1,8 @@
 """One definition of a document: the form of a domain dataclass is made from its own fields.
 
-A field of the dataclass stands in the answer, in the OpenAPI document and in what is read, under its own name
-and in its own place, unless the ``Form`` says otherwise. A document that is no single dataclass is a pydantic
-model (a *view*), whose fields say where their values come ``From``; ``write`` writes both.
+Each field of the dataclass is in the answer, in the OpenAPI document and in documents that are read, under
+its own name and in its own order, unless the ``Form`` says otherwise. A document over several objects is a
+pydantic model (a *view*), whose fields state where their values come ``From``. ``write`` writes both.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _origin(annotation: Annotation) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A field of a document. ``needs``: it may not be left out."""
+    """A field of a document. Without ``default`` it may not be left out."""
 
     name: str
     annotation: Annotation
@@ -211,19 +211,18 @@ _FORMS: dict[type, Form[Any]] = {}
 
 
 class Form(Generic[T]):
-    """How a dataclass stands in JSON; as metadata (``Annotated[Offer, OFFER]``) it is a type for pydantic.
+    """The JSON form of a dataclass. As metadata (``Annotated[Offer, OFFER]``) it is a type for pydantic.
 
-    ``name``: in the OpenAPI document; ``about``: what it says there, without it the dataclass's own words.
-    ``rename``: fields that have another name. ``leave_out``: fields that are not told. ``inline``: fields
-    whose own fields stand in this document. ``adds``: what follows from others, each with its annotation and
-    ``From``; it is not read. ``types``: annotations with limits, or of fields that JSON says
-    otherwise (null stays allowed).
-    ``order``: runs of names that stand one after the other. ``unless_none``: fields that are told only
-    where there is something to tell.
+    ``name`` is its name in the OpenAPI document, ``about`` its description there (default: the docstring of
+    the dataclass). ``rename`` maps fields to other names, ``leave_out`` names fields that are not written,
+    and ``inline`` names nested dataclasses whose fields are written in this document. ``adds`` has derived
+    values with their annotation and ``From``; they are written and not read. ``types`` has annotations with
+    limits or with another JSON type; null stays allowed. ``order`` has runs of names that follow one another.
+    ``unless_none`` names fields that are written only if they are not None.
 
-    A document that is read may leave out what has a default, if the form is ``lenient``; ``optional`` are
-    defaults of its own. ``or_null``: null, too, means the dataclass's default. ``prepare`` fills and checks
-    the values by name before the dataclass is made; a ValueError says what was expected.
+    For reading: with ``lenient``, fields with a default may be left out, and ``optional`` has further
+    defaults. For fields in ``or_null``, null means the default of the dataclass. ``prepare`` completes and
+    checks the values by name before the dataclass is made, and raises ValueError that says what was expected.
     """
 
     def __init__(
