@@ -75,15 +75,19 @@ def _changes(document: str, asked: WhatIfForm, now: datetime) -> list[Change]:
         try:
             request = read_workloads(text, source="request", base=None, now=now)
         except InputError as error:
-            # A place in the changed document: nobody has seen its lines.
-            at = f"/changes/{index}: workloads"
-            problems += [FieldProblem(at + p.pointer, p.found, p.expected) for p in error.problems]
+            problems += [_in_changed(problem, index) for problem in error.problems]
             continue
         stored = json.dumps(to_document(request))
         changes.append(Change(change.name, stored, request, assumed_prices(change)))
     if problems:
         raise InputError("request", tuple(problems))
     return changes
+
+
+def _in_changed(problem: FieldProblem, index: int) -> FieldProblem:
+    """A problem of the document that a change makes, whose lines nobody has seen, at that change."""
+    found = f"{problem.found} at {problem.pointer or '/'} of the changed document"
+    return FieldProblem(f"/changes/{index}", found, problem.expected)
 
 
 def comparison_of(

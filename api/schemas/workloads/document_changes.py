@@ -8,10 +8,13 @@ field of the document.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+
+import jsonpatch
 
 from api.schemas.base.document import describe, pointer_of, read_document
 from api.schemas.base.times import format_time, parse_time
@@ -37,9 +40,12 @@ def operations_of(document: Mapping[str, Any], changes: Sequence[str], at: str =
     problems: list[FieldProblem] = []
     for index, change in enumerate(changes):
         try:
-            found += _operations(document, change)
+            operations = list(_operations(document, change))
         except _Unclear as unclear:
             problems.append(FieldProblem(f"{at}/{index}", unclear.found, unclear.expected))
+            continue
+        document = jsonpatch.apply_patch(document, json.dumps(operations))  # a later change builds on it
+        found += operations
     if problems:
         raise InputError("request", tuple(problems))
     return found
