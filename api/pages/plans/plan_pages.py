@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.held import Line, fleets
@@ -19,7 +21,9 @@ from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
 from api.pages.parts.words import usd
 from api.pages.plans import plan_view
 from api.pages.plans.reservation_view import size_words
+from api.pages.plans.what_if_view import questions_of
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
+from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict, InputError
@@ -63,9 +67,17 @@ async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None =
 
 @router.get("/plans/new")
 async def new_plan_page(
-    request: Request, caller: PlanWritingVisitor, example: str = "quickstart"
+    request: Request,
+    caller: PlanWritingVisitor,
+    example: str = "quickstart",
+    from_: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
-    """The form for a workloads document, filled with an example."""
+    """The form for a workloads document, filled with an example or with the document of a plan."""
+    if from_ is not None:
+        product = product_of(request)
+        record = await product.planning.find_plan(caller, from_)
+        short = await asyncio.to_thread(shortened, json.loads(record.document), product.clock.now())
+        return _writing(request, caller, as_yaml(short), based_on=record)
     name = example if example in EXAMPLE_NAMES else "quickstart"
     return _writing(request, caller, _example_text(name, caller), example=name)
 
@@ -84,6 +96,7 @@ def _writing(
     *,
     example: str = "",
     error: InputError | None = None,
+    based_on: PlanRecord | None = None,
 ) -> Response:
     return show(
         request,
@@ -93,6 +106,7 @@ def _writing(
         text=text,
         example=example,
         examples=EXAMPLE_NAMES,
+        based_on=based_on,
         problems=error.problems if error is not None else (),
         lines=text.splitlines(),
         proof=proof_of(request),
@@ -168,6 +182,7 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
     return {
         "plan": plan,
         "status": plan.status,
+        "questions": questions_of(record) if record.document else (),
         "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
         "charts": plan_view.plan_charts(plan, now),
         "days": plan_view.held_days(plan),

@@ -44,6 +44,7 @@ class PlanRow:
     approval: ApprovalState | None
     standing: Standing | None = None
     is_intended: bool = False
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
         approval=record.approval,
         standing=standing,
         is_intended=record.is_intended,
+        change=record.variant.name if record.variant is not None else "",
     )
 
 

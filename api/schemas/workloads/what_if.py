@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -20,12 +21,14 @@ from api.schemas.workloads.document_changes import operations_of
 from api.schemas.workloads.policy_words import provider_expected
 from broker.catalogue import load_provider_names
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.planning.patch import PatchOperation
 from broker.domain.planning.variant import AssumedPrices
 
 MOST_CHANGES = 20
 LONGEST_NAME = 80
 MOST_OPERATIONS = 200
 MOST_FACTOR = 100
+_ASSUMED = re.compile(r"prices(?:\.(?P<provider>[\w-]+))?\s*\*=\s*(?P<factor>\S+)")
 
 
 class _Part(BaseModel):
@@ -88,10 +91,15 @@ def read_what_if(text: str) -> WhatIfForm | None:
     if not isinstance(document.data, dict) or "based_on" not in document.data:
         return None
     require_seen(document)
+    return read_changes(document)
+
+
+def read_changes(document: Document) -> WhatIfForm:
+    """The questions of a document. Raises InputError."""
     asked = validate(WhatIfForm, document, _FORMS_BY_FIELD)
     problems = [*_repeated_names(document, asked), *_unknown_providers(document, asked)]
     if problems:
-        raise InputError("request", tuple(problems))
+        raise InputError(document.source, tuple(problems))
     return asked
 
 
@@ -116,6 +124,23 @@ def _unknown_providers(document: Document, asked: WhatIfForm) -> list[FieldProbl
     return found
 
 
+def change_of(words: str) -> dict[str, Any]:
+    """The change of a question that says ``words``, as a request has it: short changes between semicolons.
+
+    ``prices*=1.2`` assumes dearer prices of all providers, ``prices.aws*=1.2`` of one. Raises InputError.
+    """
+    change: dict[str, Any] = {"name": words.strip()[:LONGEST_NAME], "set": []}
+    for word in (part.strip() for part in words.split(";")):
+        assumed = _ASSUMED.fullmatch(word)
+        if assumed is None:
+            change["set"] += [word] if word else []
+        elif "prices" in change:
+            raise InputError("change", (FieldProblem("", word, "prices once in a change"),))
+        else:
+            change["prices"] = {"factor": assumed["factor"], "provider": assumed["provider"]}
+    return change
+
+
 def assumed_prices(change: ChangeForm) -> AssumedPrices | None:
     """The prices that a change assumes."""
     asked = change.prices
@@ -135,6 +160,16 @@ def changed_document(document: str, change: ChangeForm, index: int) -> str:
     changes = operations_of(copy.deepcopy(data), change.set_, f"/changes/{index}/set")
     data = jsonpatch.apply_patch(data, json.dumps(changes))
     return json.dumps(data)
+
+
+def patched(document: Any, patch: Iterable[PatchOperation]) -> Any:
+    """The workloads document (plain data) after the operations of a fix."""
+    operations = [
+        {"op": str(one.op), "path": one.path}
+        | ({} if one.value_json is None else {"value": json.loads(one.value_json)})
+        for one in patch
+    ]
+    return jsonpatch.apply_patch(document, json.dumps(operations))
 
 
 def _plain(operation: PatchOperationForm) -> dict[str, Any]:
