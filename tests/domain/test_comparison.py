@@ -42,9 +42,14 @@ def test_each_difference_is_told_with_its_figure() -> None:
     dearer = replace(base.placements[0], region="elsewhere", cost_usd=base.placements[0].cost_usd + 5)
     (moved,) = differences_between(outcomes_of(base), outcomes_of(a_plan(dearer, base.placements[1])))
     assert moved.difference_usd == Decimal(5)
-    assert moved.says.startswith("it moves from 2 × 8 ")
-    assert "in elsewhere" in moved.says
-    assert moved.says.endswith("it costs $5.00 more")
+    taken, given_up, cost = moved.says.split("; ")
+    assert (taken[:15], "in elsewhere" in taken) == ("it takes 2 × 8 ", True)
+    assert (given_up[:18], "in elsewhere" in given_up) == ("it gives up 2 × 8 ", False)
+    assert cost == "it costs $5.00 more"
+
+    wider = replace(base.placements[0], nodes=3, gpus=24)
+    (grown,) = differences_between(outcomes_of(base), outcomes_of(a_plan(wider, base.placements[1])))
+    assert grown.says.startswith("it goes from 2 to 3 × 8 ")
 
 
 def test_what_is_left_out_saves_its_cost() -> None:

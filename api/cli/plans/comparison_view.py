@@ -21,7 +21,7 @@ def print_comparison(console: Console, found: ComparisonDocument) -> None:
     console.width = min(console.width, WIDEST)
     console.print(_table(found))
     for plan in found.plans:
-        console.print(Text.assemble("\n", (plan.name, "bold")))
+        console.print(Text.assemble("\n", (plan.name, "bold"), "  ", (plan.plan_id, "dim")))
         for line in _lines(plan):
             console.print(Padding(Text(line), (0, 0, 0, 2)))
 
@@ -36,10 +36,9 @@ def _table(found: ComparisonDocument) -> Table:
     table.add_column("left out", justify="right", no_wrap=True)
     for plan in (found.base, *found.plans):
         is_made = plan.cost_usd is not None
-        title = Text.assemble(plan.name, "\n", (plan.plan_id, "dim"))
         left_out = sum(not outcome.placed for outcome in plan.workloads)
         table.add_row(
-            title,
+            plan.name,
             usd(plan.cost_usd) if plan.cost_usd is not None else str(plan.status),
             "" if plan is found.base else signed(plan.difference_usd),
             "-" if plan.finishes_at is None else day_and_time(plan.finishes_at),

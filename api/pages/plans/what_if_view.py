@@ -18,10 +18,10 @@ from api.schemas.plans.comparison import ComparedPlan
 from broker.domain.basics.money import usd_words
 from broker.ports.planning import PlanRecord
 
-SHIFTS_H = (-48, -24, 24, 48, 96)
+SHIFTS_H = (-96, -48, -24, -12, 12, 24, 48, 96)
 FACTORS = ("0.5", "0.75", "1.5", "2")
 PRICES = ("0.8", "1.2", "1.5")
-HOUR = timedelta(hours=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 DOT = 4.5
 
 
@@ -37,7 +37,9 @@ class Question:
 def questions_of(record: PlanRecord) -> tuple[Question, ...]:
     """The questions that the document of a plan allows."""
     document = json.loads(record.document)
-    found = [question for row in document.get("workloads", ()) for question in _of_workload(row)]
+    horizon = document.get("horizon", {})
+    ends_at = parse_time(horizon["start"]) + horizon["days"] * DAY if horizon else None
+    found = [one for row in document.get("workloads", ()) for one in _of_workload(row, ends_at)]
     used = dict.fromkeys(p.provider for p in record.plan.placements) if record.plan is not None else {}
     found += [
         Question(f"without-{key}", f"Without {seller(key)}", (f"policy.providers.exclude+={key}",))
@@ -49,11 +51,14 @@ def questions_of(record: PlanRecord) -> tuple[Question, ...]:
     return tuple(found)
 
 
-def _of_workload(row: Mapping[str, Any]) -> Iterator[Question]:
+def _of_workload(row: Mapping[str, Any], ends_at: datetime | None) -> Iterator[Question]:
     name = str(row["name"])
     if "deadline" in row:
-        shifts = tuple(f"{name}.deadline+={hours}h" for hours in SHIFTS_H)
-        yield Question(f"deadline-{name}", f"Deadline of {name}, 2 days earlier to 4 days later", shifts)
+        shifts = [hours for hours in SHIFTS_H if _allows(row, hours * HOUR, ends_at)]
+        if shifts:
+            words = f"Deadline of {name}, {_shift(shifts[0])} to {_shift(shifts[-1])}"
+            changes = tuple(f"{name}.deadline+={hours}h" for hours in shifts)
+            yield Question(f"deadline-{name}", words, changes)
     if "traffic" in row:
         factors = tuple(f"{name}.traffic*={factor}" for factor in FACTORS)
         yield Question(f"traffic-{name}", f"Traffic of {name}, half to double", factors)
@@ -62,6 +67,18 @@ def _of_workload(row: Mapping[str, Any]) -> Iterator[Question]:
             f"{name}.slo.ttft_p95_ms*={factor}; {name}.slo.itl_p95_ms*={factor}" for factor in FACTORS
         )
         yield Question(f"latency-{name}", f"Latency objective of {name}, half to double", both)
+
+
+def _allows(row: Mapping[str, Any], shift: timedelta, ends_at: datetime | None) -> bool:
+    """Whether a shifted deadline is after the earliest start and within the horizon."""
+    deadline = parse_time(row["deadline"]) + shift
+    starts_at = row.get("earliest_start")
+    return (ends_at is None or deadline <= ends_at) and (not starts_at or deadline > parse_time(starts_at))
+
+
+def _shift(hours: int) -> str:
+    size = f"{abs(hours)} hours" if abs(hours) < 48 else f"{abs(hours) // 24} days"
+    return f"{size} {'earlier' if hours < 0 else 'later'}"
 
 
 @dataclass(frozen=True, slots=True)

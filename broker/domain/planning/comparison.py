@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import PlanRequest, Serving, Workload, WorkloadKind
 
@@ -29,9 +30,22 @@ class Holding:
 
     @property
     def words(self) -> str:
-        """``2 × 8 H200-SXM-141GB at verda in FIN-03, on_demand``."""
-        each = self.gpus // self.nodes if self.nodes else 0
-        return f"{self.nodes} × {each} {self.gpu} at {self.provider} in {self.place}, {self.tier}"
+        """``2 × 8 H200-SXM-141GB at verda in FIN-03``, with the tier unless it is on demand."""
+        return f"{self.nodes} × {self._rest}"
+
+    def words_after(self, nodes: int) -> str:
+        """The same with the number of nodes before: ``2 to 3 × 8 H200-SXM-141GB at verda in FIN-03``."""
+        return f"{nodes} to {self.nodes} × {self._rest}"
+
+    @property
+    def _rest(self) -> str:
+        tier = "" if self.tier == Tier.ON_DEMAND else f" ({self.tier})"
+        return f"{self.gpus // max(1, self.nodes)} {self.gpu} at {self.provider} in {self.place}{tier}"
+
+    @property
+    def kind(self) -> tuple[str, str, str, str, int]:
+        """What two holdings must share to differ in nodes alone."""
+        return self.provider, self.place, self.tier, self.gpu, self.gpus // max(1, self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +177,24 @@ def _difference(name: str, old: WorkloadOutcome | None, new: WorkloadOutcome | N
 
 
 def _changes(old: WorkloadOutcome, new: WorkloadOutcome, cost: Decimal) -> Iterator[str]:
-    if _keys(old) != _keys(new):
-        yield f"it moves from {_places(old)} to {_places(new)}"
-    elif old.holdings != new.holdings:
-        yield f"it holds {_places(new)} in place of {_places(old)}"
-    elif old.gpu_hours != new.gpu_hours:
+    before, after = {h.kind: h for h in old.holdings}, {h.kind: h for h in new.holdings}
+    taken = [h.words for kind, h in after.items() if kind not in before]
+    given_up = [h.words for kind, h in before.items() if kind not in after]
+    resized = [
+        h.words_after(before[kind].nodes)
+        for kind, h in after.items()
+        if kind in before and before[kind].nodes != h.nodes
+    ]
+    for verb, which in (("takes", taken), ("gives up", given_up), ("goes from", resized)):
+        if which:
+            yield f"it {verb} {' and '.join(which)}"
+    if not (taken or given_up or resized) and old.gpu_hours != new.gpu_hours:
         yield f"it holds {new.gpu_hours:,.0f} GPU-hours in place of {old.gpu_hours:,.0f}"
     for what, was, now in (("starts", old.starts_at, new.starts_at), ("ends", old.ends_at, new.ends_at)):
         if was is not None and now is not None and abs(now - was) >= LEAST_SHIFT:
             yield f"it {what} {_span(abs(now - was))} {'later' if now > was else 'earlier'}"
     if cost:
         yield f"it costs {usd_words(abs(cost))} {'more' if cost > 0 else 'less'}"
-
-
-def _keys(outcome: WorkloadOutcome) -> set[tuple[str, str, str, str]]:
-    return {(h.provider, h.place, h.tier, h.gpu) for h in outcome.holdings}
 
 
 def _places(outcome: WorkloadOutcome) -> str:
