@@ -18,10 +18,11 @@ from api.http.dependencies import product_of
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show, templates
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
-from api.pages.parts.words import usd
+from api.pages.parts.words import moment, seller, usd
 from api.pages.plans import plan_view
 from api.pages.plans.reservation_view import size_words
 from api.pages.plans.what_if_view import questions_of
+from api.plan_answer import answer_of
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
 from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import CONFIG
@@ -184,7 +185,9 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
         "status": plan.status,
         "questions": questions_of(record) if record.document else (),
         "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
-        "charts": plan_view.plan_charts(plan, now),
+        "answer": answer_of(plan, seller, moment),
+        "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
+        "fleets": plan_view.fleets_of(plan),
         "days": plan_view.held_days(plan),
         "kinds": plan_view.kinds_of(plan),
         "capacity": plan_view.capacity,
