@@ -120,12 +120,12 @@ def test_a_fix_is_applied_and_planned() -> None:
         ("GET", "/v1/plans/plan_2"): [(200, made)],
     }
     with fake_server(answers) as server:
-        done = broker("plans", "plan_1", "--fix", "2", env=server.env)
+        done = broker("plans", "plan_1", "--fix", "2", "--json", env=server.env)
         asked = json.loads(next(body for body in server.bodies if body))
     assert done.exit_code == 0, done.output
     assert asked == {"team": "research", "workloads": [{"name": "train", "interruptible": True}]}
     with fake_server(answers) as server:
-        named = broker("plans", "plan_1", "--fix", "train:1", env=server.env)
+        named = broker("plans", "plan_1", "--fix", "train:1", "--json", env=server.env)
     assert named.exit_code == 0, named.output
 
 
