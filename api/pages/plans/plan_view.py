@@ -15,7 +15,7 @@ from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, Lane, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
 from api.plan_answer import why_line
-from api.schemas.base.times import parse_time
+from api.schemas.base.times import find_time
 from api.strategies import all_pass_budget, bound_label, saved_usd, strategy, strongest, without_cost
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
@@ -273,13 +273,11 @@ class Asked:
 def asked_of(record: PlanRecord) -> Asked:
     """Times in the document of a record."""
     document = json.loads(record.document)
-    said = document.get("horizon")
-    horizon = None
-    if said:
-        start = parse_time(said["start"])
-        horizon = Window(start, start + said["days"] * DAY)
-    rows = document.get("workloads", ())
-    return Asked(horizon, {row["name"]: parse_time(row["deadline"]) for row in rows if row.get("deadline")})
+    said = document.get("horizon", {})
+    start = find_time(said.get("start"))
+    horizon = None if start is None else Window(start, start + said["days"] * DAY)
+    dues = {row["name"]: find_time(row.get("deadline")) for row in document.get("workloads", ())}
+    return Asked(horizon, {name: due for name, due in dues.items() if due is not None})
 
 
 def plan_charts(plan: Plan, now: datetime | None = None, asked: Asked | None = None) -> Charts | None:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from api.pages.parts.charts import Charts, Plot, both_widths, money_axis, opened, scale_over
 from api.pages.parts.words import moment, seller
-from api.schemas.base.times import parse_time
+from api.schemas.base.times import find_time, parse_time
 from api.schemas.plans.comparison import ComparedPlan
 from broker.domain.basics.money import usd_words
 from broker.ports.planning import PlanRecord
@@ -38,7 +38,8 @@ def questions_of(record: PlanRecord) -> tuple[Question, ...]:
     """The questions that the document of a plan allows."""
     document = json.loads(record.document)
     horizon = document.get("horizon", {})
-    ends_at = parse_time(horizon["start"]) + horizon["days"] * DAY if horizon else None
+    starts_at = find_time(horizon.get("start"))
+    ends_at = None if starts_at is None else starts_at + horizon["days"] * DAY
     found = [one for row in document.get("workloads", ()) for one in _of_workload(row, ends_at)]
     used = dict.fromkeys(p.provider for p in record.plan.placements) if record.plan is not None else {}
     found += [
@@ -53,7 +54,7 @@ def questions_of(record: PlanRecord) -> tuple[Question, ...]:
 
 def _of_workload(row: Mapping[str, Any], ends_at: datetime | None) -> Iterator[Question]:
     name = str(row["name"])
-    if "deadline" in row:
+    if find_time(row.get("deadline")) is not None:
         shifts = [hours for hours in SHIFTS_H if _allows(row, hours * HOUR, ends_at)]
         if shifts:
             words = f"Deadline of {name}, {_shift(shifts[0])} to {_shift(shifts[-1])}"
@@ -72,8 +73,8 @@ def _of_workload(row: Mapping[str, Any], ends_at: datetime | None) -> Iterator[Q
 def _allows(row: Mapping[str, Any], shift: timedelta, ends_at: datetime | None) -> bool:
     """Whether a shifted deadline is after the earliest start and within the horizon."""
     deadline = parse_time(row["deadline"]) + shift
-    starts_at = row.get("earliest_start")
-    return (ends_at is None or deadline <= ends_at) and (not starts_at or deadline > parse_time(starts_at))
+    starts_at = find_time(row.get("earliest_start"))
+    return (ends_at is None or deadline <= ends_at) and (starts_at is None or deadline > starts_at)
 
 
 def _shift(hours: int) -> str:
@@ -143,9 +144,8 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def _place(value: Any, base: Any) -> tuple[float, str] | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value), f"{value:,.6g}"
-    try:
-        instant, origin = parse_time(value), parse_time(base)
-    except (ValueError, TypeError, AttributeError):
+    instant, origin = find_time(value), find_time(base)
+    if instant is None or origin is None:
         return None
     return (instant - origin) / HOUR, _day(instant)
 
