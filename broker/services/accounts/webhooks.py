@@ -123,7 +123,7 @@ class WebhooksService:
             await uow.commit()
 
     async def deliver(self) -> int:
-        """Empties the outbox and tries all due deliveries, in order for each webhook. Returns their number."""
+        """Empties the outbox and tries all due deliveries, in order per webhook. Returns their number."""
         async with self._sending:
             while await self._fan_out():
                 pass
