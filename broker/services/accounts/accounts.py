@@ -71,12 +71,12 @@ class AccountsService:
         claim = RememberedAnswer(caller.team, key, route, hashlib.sha256(body).hexdigest(), self._clock.now())
         effects: tuple[str, ...] | None = ()
         async with self._uow_factory(scope) as uow:
-            standing = await uow.accounts.remember(claim)
-            if standing is not None and _is_unanswered(standing, claim):
+            stored = await uow.accounts.remember(claim)
+            if stored is not None and _is_unanswered(stored, claim):
                 effects = await uow.accounts.take_over(IdempotencyKey(caller.team, key, route))
             await uow.commit()
-        if standing is not None and standing.status is not None:
-            return Answer(standing.status, standing.body or "", standing.headers or "{}", replayed=True)
+        if stored is not None and stored.status is not None:
+            return Answer(stored.status, stored.body or "", stored.headers or "{}", replayed=True)
         if effects is None:
             raise StillAtWork(f"the first request with the idempotency key {key!r} is still in progress")
         claimed = IdempotencyKey(caller.team, key, route)
@@ -134,10 +134,10 @@ class AccountsService:
             return await uow.accounts.find_audit(limit, cursor, object_id)
 
 
-def _is_unanswered(standing: RememberedAnswer, claim: RememberedAnswer) -> bool:
+def _is_unanswered(stored: RememberedAnswer, claim: RememberedAnswer) -> bool:
     """Whether the first request has no answer yet. Raises IdempotencyMismatch if its body was different."""
-    if standing.body_sha256 != claim.body_sha256:
+    if stored.body_sha256 != claim.body_sha256:
         raise IdempotencyMismatch(
             f"the idempotency key {claim.key!r} was used with another body; use a new key for a new request"
         )
-    return standing.status is None
+    return stored.status is None

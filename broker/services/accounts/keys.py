@@ -94,7 +94,7 @@ class KeysService:
             elif wrong := _why_not(known, now):
                 problem = FieldProblem(ADMIN_KEY_SETTING, wrong, "another key; this one cannot be used again")
                 raise InputError("settings", (problem,))
-            for other in await uow.keys.find_standing(ADMIN_TEAM):
+            for other in await uow.keys.find_unrevoked(ADMIN_TEAM):
                 if other.key_id.startswith(GIVEN) and other.key_id != known.key_id:
                     await _end(uow, other, now, f"replaced by {known.key_id}, the key of {ADMIN_KEY_SETTING}")
             await uow.commit()
@@ -102,8 +102,8 @@ class KeysService:
     async def find_given_keys(self) -> tuple[ApiKey, ...]:
         """Valid keys that came from the setting, now or at an earlier start, oldest first."""
         async with self._units(EVERY_TEAM) as uow:
-            standing = await uow.keys.find_standing(ADMIN_TEAM)
-        return tuple(key for key in standing if key.key_id.startswith(GIVEN))
+            unrevoked = await uow.keys.find_unrevoked(ADMIN_TEAM)
+        return tuple(key for key in unrevoked if key.key_id.startswith(GIVEN))
 
     async def ensure_local_key(
         self, kept: str | None, keep: Callable[[str], None], *, is_private: bool = True
@@ -123,7 +123,7 @@ class KeysService:
             key, secret = self._new_key(LOCAL_ADMIN, ADMIN_TEAM, frozenset(Scope), now + LOCAL_KEY_TIME)
             await uow.keys.add(key)
             await uow.accounts.add_audit(_entry(key, "key.create", now))
-            for other in await uow.keys.find_standing(ADMIN_TEAM):
+            for other in await uow.keys.find_unrevoked(ADMIN_TEAM):
                 endless = other.name == LOCAL_ADMIN and other.expires_at is None
                 if endless or (known is not None and other.key_id == known.key_id):
                     await _end(uow, other, now, f"replaced by {key.key_id}, this machine's key")
