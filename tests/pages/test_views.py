@@ -102,7 +102,7 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
 @pytest.mark.parametrize(
     ("baselines", "label", "figure"),
     [
-        ((("single_shape", "150"), ("converged", "180")), "Saved against one shape", "$50.00"),
+        ((("single_shape", "150"), ("converged", "180")), "Saved against one node type", "$50.00"),
         ((("single_shape", "150"), ("converged", "120")), "Saved against “one always-on pool”", "$20.00"),
         (
             (("single_shape", None), ("converged", "130"), ("single_provider", "180")),
@@ -110,7 +110,7 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
             "$30.00",
         ),
         ((("single_shape", None),), "Saved against simpler strategies", "–"),
-        ((("single_shape", "90"),), "Saved against one shape", "-$10.00"),
+        ((("single_shape", "90"),), "Saved against one node type", "-$10.00"),
     ],
 )
 def test_savings_name_their_strategy(
@@ -185,5 +185,5 @@ def test_progress_says_what_its_bound_is_of() -> None:
     }
     page = templates.env.get_template("plan_progress.html").render(event={**event, "gap": 0.08})
     assert '<dd class="figure">Searching</dd>' in page
-    assert "cost, penalty and delay together; proven so far" in page
+    assert "cost, penalty and delay; proven so far" in page
     assert '<dd class="note">cost, penalty and delay</dd>' in page

@@ -55,7 +55,7 @@ def test_nodes_that_follow_each_other_are_not_added_up() -> None:
 
 async def test_a_first_look_at_spend_names_the_drafts_that_do_not_count(home: Home) -> None:
     client = await signed_in(home)
-    assert "Plan something" in await text_of(client, "/spend")
+    assert "Make a plan" in await text_of(client, "/spend")
     async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         document = '{"workloads": [{"name": "chat"}]}'
         await uow.plans.add(replace(a_chat("plan-1"), intended_by=None, document=document))

@@ -71,9 +71,9 @@ def overview_cards(
             lead=True,
         ),
         Card(
-            "Saved against one shape",
+            "Saved against one node type",
             usd(sum(saved, ZERO)) if saved else DASH,
-            "one kind of node for training and serving alike",
+            "the same node type for training and serving",
             tone="good" if saved else "",
         ),
         Card("Reservations open", f"{len(held):,}", f"{counted(most_nodes(held), 'node')} at most at once"),

@@ -35,7 +35,7 @@ class Answer:
     remembered: str | None = None
 
 
-Retell = Callable[[tuple[str, ...]], Awaitable[Answer]]
+Replay = Callable[[tuple[str, ...]], Awaitable[Answer]]
 """Builds the answer of a request that never got one from the ids of the objects that it stored."""
 
 
@@ -54,7 +54,7 @@ class AccountsService:
         route: str,
         body: bytes,
         act: Callable[[], Awaitable[Answer]],
-        again: Retell | None = None,
+        again: Replay | None = None,
     ) -> Answer:
         """The answer of ``act``, or the stored answer if ``key`` was used before with the same ``body``.
 

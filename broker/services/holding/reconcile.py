@@ -70,14 +70,14 @@ SHORT = "reservation.short"
 class ReconcileRules:
     """Times and limits of a pass.
 
-    ``settle``: how long an unanswered order may be in flight or unlisted; longer than any call.
+    ``order_grace``: how long an unanswered order may be in flight or unlisted; longer than any call.
     ``orphan_grace``: how long an orphaned lease is watched before it is released. A pass releases at most
     ``max_orphans``; ``report_only`` releases none, and ``keep_orphans`` books them as reservations instead.
     ``second_look``: a lease is gone if it is missing from two lists that are this far apart.
     ``list_limit_s``: timeout of a list of leases; the pass continues without that provider.
     """
 
-    settle: timedelta = timedelta(minutes=2)
+    order_grace: timedelta = timedelta(minutes=2)
     orphan_grace: timedelta = timedelta(minutes=15)
     max_orphans: int = 3
     report_only: bool = False
@@ -340,7 +340,7 @@ class ReconcileService:
             now=self._clock.now(),
             leases=leases,
             idempotency=self._reservers[row.offer.provider].idempotency,
-            settle=self._rules.settle,
+            order_grace=self._rules.order_grace,
             quiet_since=quiet_since(row, siblings),
             behind=is_behind(row, siblings),
             missed=self._missed_since(row, leases),

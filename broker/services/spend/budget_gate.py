@@ -90,7 +90,7 @@ class BudgetGate:
             statuses = await find_statuses_with(uow, record, plan, charges, now)
         mine = plan_charges(plan, record.team, record.plan_id)
         return tuple(
-            _told(one)
+            _overrun_text(one)
             for one in statuses
             if one.left_usd < 0 and any(one.window.contains(charge.window.start) for charge in mine)
         )
@@ -113,11 +113,13 @@ class BudgetGate:
             (budget_status(budget, charges, now), budget_status(budget, after, now)) for budget in budgets
         )
         return tuple(
-            _told(then) for first, then in both if then.left_usd < 0 and then.left_usd < first.left_usd
+            _overrun_text(then)
+            for first, then in both
+            if then.left_usd < 0 and then.left_usd < first.left_usd
         )
 
 
-def _told(one: BudgetStatus) -> str:
+def _overrun_text(one: BudgetStatus) -> str:
     budget, window = one.budget, one.window
     return (
         f"team {budget.team} would exceed its budget of {usd_words(budget.limit_usd)} per {budget.period} "

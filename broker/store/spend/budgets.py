@@ -46,11 +46,13 @@ class SqlBudgetRepository:
 
     async def tell(self, alert: BudgetAlert) -> bool:
         """Stores an alert that is sent with this transaction; False if it was sent before in its period."""
-        return await insert_or_keep(self._session, BudgetAlertRow, _told(alert))
+        return await insert_or_keep(self._session, BudgetAlertRow, _alert_values(alert))
 
     async def take_back(self, alert: BudgetAlert) -> None:
         """Deletes an alert, so that it can be sent again."""
-        key = and_(*(column_of(BudgetAlertRow, name) == value for name, value in _told(alert).items()))
+        key = and_(
+            *(column_of(BudgetAlertRow, name) == value for name, value in _alert_values(alert).items())
+        )
         await change(self._session, delete(BudgetAlertRow).where(key))
 
 
@@ -58,7 +60,7 @@ def _of(row: type[Row], team: str, period: BudgetPeriod) -> ColumnElement[bool]:
     return and_(column_of(row, "team") == team, column_of(row, "period") == period.value)
 
 
-def _told(alert: BudgetAlert) -> Values:
+def _alert_values(alert: BudgetAlert) -> Values:
     return {
         "team": alert.budget.team,
         "period": alert.budget.period.value,
