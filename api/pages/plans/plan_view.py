@@ -241,7 +241,7 @@ def _saving_card(plan: Plan) -> Card:
     before = against.cost_usd
     saved = before - plan.cost_usd - plan.delay_usd
     part = f"{share(float(saved / before))} less" if saved > 0 else "this strategy costs no more"
-    name = "one shape" if against.name == SPLIT_BASELINE else f"“{strategy(against.name)}”"
+    name = "one node type" if against.name == SPLIT_BASELINE else f"“{strategy(against.name)}”"
     return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")
 
 
