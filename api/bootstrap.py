@@ -341,7 +341,7 @@ def build_product(
             selling,
             clock,
             notifier,
-            rules=ReconcileRules(keep_strays=settings.strays == "keep"),
+            rules=ReconcileRules(keep_orphans=settings.strays == "keep"),
             creator=creator,
             fallback_offers=fallback_offers,
         ),

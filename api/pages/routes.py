@@ -40,13 +40,13 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
     plans = await product.planning.find_current_plans(caller)
     held = await product.reservations.find_every(caller, open_only=True)
     looks = await product.reoptimize.find_reoptimizations(caller, SHOWN_LOOKS)
-    standings = await product.planning.find_standings(plans)
-    rows = [plan_row(record, standings.get(record.plan_id)) for record in plans]
+    statuses = await product.planning.find_business_statuses(plans)
+    rows = [plan_row(record, statuses.get(record.plan_id)) for record in plans]
     return show(
         request,
         "overview.html",
         "Overview",
-        cards=overview_cards(feeds, plans, standings, held, product.clock.now()),
+        cards=overview_cards(feeds, plans, statuses, held, product.clock.now()),
         plans=rows,
         waiting=sum(row.approval is ApprovalState.WAITING for row in rows),
         looks=looks.items,

@@ -38,7 +38,7 @@ async def list_budgets(
     cursor: Cursor = None,
 ) -> JSONResponse:
     """Every budget against what is owed and expected, with the day it runs out."""
-    found = await product_of(request).budgets.find_standings(caller, team)
+    found = await product_of(request).budgets.find_statuses(caller, team)
     page, next_cursor = page_of(found, _by_team, limit, cursor)
     return listing([budget_to_document(one) for one in page], next_cursor)
 
@@ -48,7 +48,7 @@ async def show_budget(
     request: Request, caller: SpendReader, team: BudgetTeam, period: Period
 ) -> JSONResponse:
     """One."""
-    found = await product_of(request).budgets.find_standing(caller, team, period)
+    found = await product_of(request).budgets.find_status(caller, team, period)
     return JSONResponse(budget_to_document(found))
 
 

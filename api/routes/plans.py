@@ -147,9 +147,9 @@ async def list_plans(
     """Plans, newest first, without their placements."""
     planning = product_of(request).planning
     page = await planning.find_plans(caller, limit, cursor, team=team)
-    standings = await planning.find_standings(page.items)
+    statuses = await planning.find_business_statuses(page.items)
     places = await planning.find_whereabouts(page.items)
-    items = [record_to_summary(r, standings.get(r.plan_id), places.get(r.plan_id)) for r in page.items]
+    items = [record_to_summary(r, statuses.get(r.plan_id), places.get(r.plan_id)) for r in page.items]
     return listing(items, page.next_cursor)
 
 
@@ -163,7 +163,7 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Re
         answer = conditional(request, tagged(record_to_document(record, None, whereabouts)))
         answer.headers["Retry-After"] = str(retry_after_s(whereabouts))
         return answer
-    standing = (await planning.find_standings([record])).get(plan_id)
+    standing = (await planning.find_business_statuses([record])).get(plan_id)
     kept = cast("LruCache[Tagged]", request.app.state.plan_answers)
     made = kept.once(plan_key(record, standing), lambda: tagged(record_to_document(record, standing)))
     return conditional(request, made)
@@ -176,8 +176,8 @@ async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> 
 
 
 async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
-    standings = await product_of(request).planning.find_standings([record])
-    return record_to_document(record, standings.get(record.plan_id))
+    statuses = await product_of(request).planning.find_business_statuses([record])
+    return record_to_document(record, statuses.get(record.plan_id))
 
 
 @router.post("/{plan_id}/intend", responses={200: {"model": PlanRecordForm}})

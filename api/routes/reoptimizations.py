@@ -25,7 +25,7 @@ from api.schemas.plans.reoptimization import (
 )
 from broker.domain.basics.account import Caller
 from broker.domain.moving.reoptimization import Reoptimization
-from broker.services.accounts.accounts import Answer, Retell
+from broker.services.accounts.accounts import Answer, Replay
 
 router = APIRouter(prefix="/v1/reoptimizations", tags=["reoptimizations"])
 
@@ -88,7 +88,7 @@ async def reject_proposal(
     return await answer_once(request, caller, act, _again(request, caller, 200))
 
 
-def _again(request: Request, caller: Caller, status: int) -> Retell:
+def _again(request: Request, caller: Caller, status: int) -> Replay:
     async def again(stored: tuple[str, ...]) -> Answer:
         return _answer(status, await product_of(request).reoptimize.find_one(caller, stored[0]))
 

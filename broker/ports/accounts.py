@@ -35,7 +35,7 @@ class KeyRepository(Protocol):
         """Takes a lock that serialises transactions which change keys; it is held until this one ends."""
         ...
 
-    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
+    async def find_unrevoked(self, team: str) -> tuple[ApiKey, ...]:
         """Keys of ``team`` that are not revoked, oldest first."""
         ...
 

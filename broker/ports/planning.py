@@ -131,7 +131,7 @@ class Whereabouts:
     phase: str | None = None
 
 
-class Standing(StrEnum):
+class BusinessStatus(StrEnum):
     """Business status of a finished plan.
 
     ``draft``: nothing of it is bought. ``waiting``: a draft that waits for approval. ``reserved``: part of it
@@ -223,9 +223,9 @@ class PlanRecord:
         )
 
 
-def standing_of(
+def business_status_of(
     record: PlanRecord, *, is_held: bool, is_superseded: bool, is_current: bool
-) -> Standing | None:
+) -> BusinessStatus | None:
     """The business status of ``record``; None while there is no plan.
 
     ``is_held``: it, or a plan that it replaced, holds capacity. ``is_superseded``: another plan replaced it.
@@ -234,16 +234,16 @@ def standing_of(
     if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
         return None
     if is_superseded:
-        return Standing.SUPERSEDED
+        return BusinessStatus.SUPERSEDED
     if is_held:
-        return Standing.RESERVED
+        return BusinessStatus.RESERVED
     if record.reserved_at is not None:
-        return Standing.DONE
+        return BusinessStatus.DONE
     if record.approval is ApprovalState.REJECTED:
-        return Standing.REJECTED
+        return BusinessStatus.REJECTED
     if not is_current and record.state is PlanState.DONE and not record.is_exploration:
-        return Standing.SUPERSEDED
-    return Standing.WAITING if record.approval is ApprovalState.WAITING else Standing.DRAFT
+        return BusinessStatus.SUPERSEDED
+    return BusinessStatus.WAITING if record.approval is ApprovalState.WAITING else BusinessStatus.DRAFT
 
 
 class BudgetWatch(Protocol):
@@ -290,7 +290,7 @@ class PlanRepository(Protocol):
         """
         ...
 
-    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
         """The business status of each finished plan in ``records``, by id."""
         ...
 

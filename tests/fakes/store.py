@@ -25,7 +25,7 @@ from broker.domain.reconciling.orphaned_leases import is_lost_order
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.accounts import KeyRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository
-from broker.ports.planning import PlanRecord, PlanRepository, PlanState, Standing, standing_of
+from broker.ports.planning import BusinessStatus, PlanRecord, PlanRepository, PlanState, business_status_of
 from broker.ports.spend import RollupRepository
 from broker.ports.unit_of_work import (
     AccountRepository,
@@ -106,11 +106,11 @@ class Plans(Rows):
             found += [r for r in (intended or rest)[:1] if r in drafts and (not held or r in intended)]
         return tuple(sorted(found, key=self._newest(team).index))
 
-    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
         holding, superseded = self._holding(), {r.supersedes for r in self._done()}
         current = {r.plan_id for r in await self.find_current()}
         found = {
-            r.plan_id: standing_of(
+            r.plan_id: business_status_of(
                 r,
                 is_held=r.plan_id in holding,
                 is_superseded=r.plan_id in superseded,

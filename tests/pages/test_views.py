@@ -185,5 +185,5 @@ def test_progress_says_what_its_bound_is_of() -> None:
     }
     page = templates.env.get_template("plan_progress.html").render(event={**event, "gap": 0.08})
     assert '<dd class="figure">Searching</dd>' in page
-    assert "cost, penalty and delay together; proven so far" in page
+    assert "cost, penalty and delay; proven so far" in page
     assert '<dd class="note">cost, penalty and delay</dd>' in page

@@ -30,7 +30,7 @@ from api.schemas.workloads.what_if import patched
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import PlanState, Standing
+from broker.ports.planning import BusinessStatus, PlanState
 
 app = typer.Typer(add_completion=False)
 
@@ -247,7 +247,7 @@ def _standing_words(one: PlanSummaryForm) -> str:
     if one.standing is None:
         return str(one.state)
     words = ["proposal" if one.state is PlanState.PROPOSED else str(one.standing)]
-    if one.intended and one.standing in (Standing.DRAFT, Standing.WAITING):
+    if one.intended and one.standing in (BusinessStatus.DRAFT, BusinessStatus.WAITING):
         words.append("intended")
     if one.approval is ApprovalState.APPROVED:
         words.append("approved")

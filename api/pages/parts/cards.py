@@ -14,7 +14,7 @@ from broker.domain.basics.money import ZERO
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import FeedHealth
 from broker.domain.planning.plan import Placement
-from broker.ports.planning import PlanRecord, Standing
+from broker.ports.planning import BusinessStatus, PlanRecord
 from broker.services.spend.ledger import counted_drafts
 
 
@@ -40,12 +40,12 @@ def market_card(feeds: Sequence[FeedHealth]) -> Card:
 def overview_cards(
     feeds: Sequence[FeedHealth],
     plans: Sequence[PlanRecord],
-    standings: Mapping[str, Standing],
+    statuses: Mapping[str, BusinessStatus],
     held: Sequence[Reservation],
     now: datetime,
 ) -> tuple[Card, ...]:
     """What the product knows, plans and holds (the open reservations) now; a workload counts once."""
-    reserved = [p for p in plans if standings.get(p.plan_id) is Standing.RESERVED]
+    reserved = [p for p in plans if statuses.get(p.plan_id) is BusinessStatus.RESERVED]
     coming = _coming(plans, held, now)
     drafts = {record.plan_id for record, _ in coming}
     ones = [p.plan for p in plans if p.plan is not None and (p in reserved or p.plan_id in drafts)]

@@ -61,8 +61,8 @@ async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None =
     """Plans, newest first."""
     planning = product_of(request).planning
     page = await planning.find_plans(caller, 50, cursor)
-    standings = await planning.find_standings(page.items)
-    rows = [plan_view.plan_row(record, standings.get(record.plan_id)) for record in page.items]
+    statuses = await planning.find_business_statuses(page.items)
+    rows = [plan_view.plan_row(record, statuses.get(record.plan_id)) for record in page.items]
     return show(request, "plans.html", "Plans", plans=rows, next_cursor=page.next_cursor)
 
 
@@ -147,7 +147,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         heading=plan_view.title_of(record),
         notice=DONE.get(done, ""),
         step=plan_view.next_step(record, held.items),
-        standing=(await product.planning.find_standings([record])).get(plan_id),
+        standing=(await product.planning.find_business_statuses([record])).get(plan_id),
         not_bought=plan_view.why_not_bought(record, held.items),
         open_lines=_open_lines(held.items, product.clock.now()),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),

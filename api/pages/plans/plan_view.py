@@ -26,7 +26,7 @@ from broker.domain.planning.plan import Alternative, Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import PlanRecord, PlanState, Standing
+from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 DAY = timedelta(days=1)
@@ -45,7 +45,7 @@ class PlanRow:
     gap: float | None
     saved_usd: Decimal | None
     approval: ApprovalState | None
-    standing: Standing | None = None
+    standing: BusinessStatus | None = None
     is_intended: bool = False
     change: str = ""
 
@@ -108,7 +108,7 @@ def budget_of(record: PlanRecord) -> Decimal | None:
     return Decimal(str(budget["usd"])) if budget else None
 
 
-def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
+def plan_row(record: PlanRecord, standing: BusinessStatus | None = None) -> PlanRow:
     """A record as a row of a list."""
     plan = record.plan
     state = record.state if plan is None or record.state is PlanState.PROPOSED else plan.status

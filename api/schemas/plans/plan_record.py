@@ -15,7 +15,7 @@ from api.schemas.finance.finance import DecisionForm
 from api.schemas.plans.plan import PLAN
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import PlanRecord, PlanState, Standing, Whereabouts
+from broker.ports.planning import BusinessStatus, PlanRecord, PlanState, Whereabouts
 
 _NOT_IN_LISTS = frozenset({"placements", "spend", "workloads"})
 
@@ -36,7 +36,7 @@ class StandingForm(BaseModel):
     state: Annotated[PlanState, From("record.state")]
     position: Annotated[int | None, Field(ge=1), From("place.position")] = None
     phase: Annotated[str | None, From("place.phase")] = None
-    standing: Standing | None
+    standing: BusinessStatus | None
     intended: Annotated[bool, From("record.is_intended")]
     problem: Annotated[str | None, From("record.problem")]
     needs_approval: Annotated[bool, From("record.needs_approval")]
@@ -87,12 +87,12 @@ class _Shown:
     """What is told of where a plan stands."""
 
     record: PlanRecord
-    standing: Standing | None
+    standing: BusinessStatus | None
     place: Whereabouts
 
 
 def record_to_document(
-    record: PlanRecord, standing: Standing | None = None, whereabouts: Whereabouts | None = None
+    record: PlanRecord, standing: BusinessStatus | None = None, whereabouts: Whereabouts | None = None
 ) -> dict[str, Any]:
     """A plan as the API shows it: the whole plan once there is one, else where it stands."""
     body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
@@ -108,7 +108,7 @@ def record_to_document(
 
 
 def record_to_summary(
-    record: PlanRecord, standing: Standing | None = None, whereabouts: Whereabouts | None = None
+    record: PlanRecord, standing: BusinessStatus | None = None, whereabouts: Whereabouts | None = None
 ) -> dict[str, Any]:
     """A plan as a list shows it: without placements, spend lines and the document that asked for it."""
     whole = record_to_document(record, standing, whereabouts)

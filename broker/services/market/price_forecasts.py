@@ -1,4 +1,4 @@
-"""What a plan says that its offers may cost by the time it buys them: the forecast of when it was made."""
+"""Price forecasts in plans: what an offer may cost when the plan buys it, as of planning."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from broker.services.market.forecasting import ForecastSources, load_forecaster
 
 HOUR = timedelta(hours=1)
 BOUGHT_NOW = HOUR
-"""What begins within it is bought at the price of the plan."""
+"""Capacity that begins within this time is bought at the price in the plan."""
 LEVELS = (0.1, 0.5, 0.9)
 NO_HISTORY = "no history"
 
 
 class PlanOutlooks:
-    """Reads the past of prices; the same past and seed give the same outlooks."""
+    """Forecasts prices of a plan's offers; equal histories and seeds give equal forecasts."""
 
     def __init__(self, units: PriceUnits, sources: ForecastSources) -> None:
         self._units = units
         self._sources = sources
 
     async def of(self, plan: Plan) -> tuple[PriceOutlook, ...]:
-        """One for each offer that ``plan`` uses later and not before, at the first instant of use."""
+        """A forecast for each offer whose first use in ``plan`` is later, at that time."""
         first: dict[str, datetime] = {}
         for placement in plan.placements:
             begins = min(segment.start for segment in placement.segments)

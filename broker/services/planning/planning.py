@@ -34,13 +34,13 @@ from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import over_limit
 from broker.ports.planning import (
     BudgetWatch,
+    BusinessStatus,
     EventStream,
     PlanCall,
     PlanOptions,
     PlanRecord,
     PlanState,
     RequestReader,
-    Standing,
     Whereabouts,
 )
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
@@ -51,12 +51,12 @@ from broker.services.planning.plan_queue import Place, PlanQueue
 log = logging.getLogger(__name__)
 
 MOST_TRIES = 5
-"""How often a cancellation looks again at a plan that moved on meanwhile."""
+"""Tries of a cancellation whose plan changes at the same time."""
 PLANS_SETTING, WORKLOADS_SETTING = "BROKER_TEAM_PLANS_AT_ONCE", "BROKER_TEAM_WORKLOADS_AT_ONCE"
 RETRY_AFTER_S = 10
-"""When who has too much on its way may ask again."""
+"""Seconds after which a team at its limit may retry."""
 UNTOLD_PHASE = "planning"
-"""What a plan that runs is at, where its planner has told nothing here."""
+"""Phase of a running plan whose planner published no progress in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class PlanningRules:
-    """``approval_limit_usd`` None: no plan needs finance's word. ``offers``: what plans are made of.
+    """Limits of planning. ``approval_limit_usd`` None: no plan needs approval because of its cost.
 
-    ``plans_at_once``, ``workloads_at_once``: how many plans a team may have queued or running, and workloads
-    in them.
+    ``plans_at_once`` and ``workloads_at_once`` limit a team's queued and running plans, and the workloads in
+    them.
     """
 
     approval_limit_usd: Decimal | None = None
@@ -92,15 +92,15 @@ class PlanningRules:
     workloads_at_once: int = 100_000
 
     def over_limit(self, cost_usd: Decimal) -> tuple[str, ...]:
-        """Why a plan of that cost waits for finance, in words; nothing where it does not."""
+        """Why a plan of this cost needs approval; empty if it needs none."""
         return over_limit(cost_usd, self.approval_limit_usd)
 
 
 class PlanningService:
     """Use cases of plans.
 
-    ``plan_call`` is a module-level function, as the executor behind ``queue`` may run it in another process.
-    ``read_request`` reads a stored document again, for a run that a crash cut off.
+    ``plan_call`` is a module-level function, because the executor of ``queue`` may run it in another process.
+    ``read_request`` reads a stored document, also for plans that a crash interrupted.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class PlanningService:
         self._outlooks = outlooks
         self._random_bytes = random_bytes
         self._under_way: dict[str, asyncio.Event] = {}
-        """What this process makes, each with the word that it is cancelled."""
+        """Plans that this process makes; the event says that a plan was cancelled."""
 
     async def request_plan(
         self,
@@ -141,9 +141,11 @@ class PlanningService:
         *,
         intended: bool = False,
     ) -> PlanRecord:
-        """Stores a wish for a plan as ``queued``; ``run`` makes it. ``intended``: it counts in projected
-        spend as soon as it is made, in place of older drafts of the same workloads. TooManyPlans where the
-        team has as much on its way as it may."""
+        """Stores a request for a plan as ``queued``; ``run`` makes the plan.
+
+        ``intended``: the finished plan counts in projected spend, and replaces older drafts of the same
+        workloads. Raises TooManyPlans if the team is at its limit of unfinished plans.
+        """
         record = self._queued(caller, document, request, options)
         record = replace(record, intended_by=caller.key_id if intended else None)
         await self._store_queued(caller, [record], len(request.workloads))
@@ -209,7 +211,7 @@ class PlanningService:
             self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
 
     def _require_room(self, team: str, asked: int, plans: int, workloads: int) -> None:
-        """``plans`` and ``workloads``: what the team has on its way with the ``asked`` workloads."""
+        """Checks a team's limits. ``plans`` and ``workloads`` are its unfinished ones with the ``asked``."""
         rules = self._rules
         if asked > rules.workloads_at_once:
             expected = f"at most {rules.workloads_at_once:,} ({WORKLOADS_SETTING})"
@@ -222,9 +224,9 @@ class PlanningService:
                 raise TooManyPlans(team, unit, found, allowed, setting, RETRY_AFTER_S)
 
     async def run(self, plan_id: str) -> PlanRecord:
-        """Plans when its turn comes, and stores the plan or the problem; what is made stays as it is.
+        """Waits for its turn, makes the plan, and stores it or the problem.
 
-        A plan that is cancelled meanwhile is left as it is then.
+        A plan that is finished already, or is cancelled meanwhile, does not change.
         """
         is_cancelled = self._under_way.setdefault(plan_id, asyncio.Event())
         making = asyncio.create_task(self._run(plan_id, self._queue.draw_number()))
@@ -244,7 +246,7 @@ class PlanningService:
         try:
             return await self._run_unless_taken(plan_id, number)
         except ConcurrentChange:
-            log.info("plan %s was cancelled, or another process makes it", plan_id)
+            log.info("plan %s was cancelled, or is made by another process", plan_id)
             return await self._find(plan_id)
 
     async def _run_unless_taken(self, plan_id: str, number: int) -> PlanRecord:
@@ -269,9 +271,9 @@ class PlanningService:
         return record
 
     async def cancel(self, caller: Caller, plan_id: str) -> PlanRecord:
-        """Ends a plan that waits or is being made, here or in another process; a second time is no error.
+        """Cancels a queued or running plan, in this or another process. Cancelling it twice is no error.
 
-        Conflict for one that is made or failed.
+        Raises Conflict for a finished or failed plan.
         """
         require_scope(caller, Scope.PLANS_WRITE)
         for _ in range(MOST_TRIES):
@@ -289,10 +291,12 @@ class PlanningService:
                 self._end(plan_id)
                 await self._tell(cancelled)
                 return cancelled
-        raise ConcurrentChange(f"plan {plan_id} changes faster than it can be cancelled; ask again")
+        raise ConcurrentChange(
+            f"plan {plan_id} changed during each of {MOST_TRIES} tries to cancel it; try again"
+        )
 
     async def end_cancelled(self) -> None:
-        """Ends what this process makes of plans that were cancelled in another one."""
+        """Stops plans of this process that were cancelled in another one."""
         if self._under_way:
             async with self._uow_factory(EVERY_TEAM) as uow:
                 for plan_id in await uow.plans.find_cancelled(tuple(self._under_way)):
@@ -316,7 +320,7 @@ class PlanningService:
 
     async def _attempt(self, record: PlanRecord, place: Place) -> tuple[Plan | None, str | None]:
         try:
-            # In a thread: a large document takes seconds, and others want answers meanwhile.
+            # In a thread, because a large document takes seconds, which would block the event loop.
             request = await self._beside_held(await asyncio.to_thread(self._read_request, record.document))
             offers = await self._usable_offers()
             if record.variant is not None and record.variant.prices is not None:
@@ -328,12 +332,12 @@ class PlanningService:
             return plan, None
         except BrokerError as error:
             return None, str(error)
-        except Exception as error:  # the planner's own fault: the record must say so, not stay "running"
+        except Exception as error:  # a fault of the planner; the record must not stay "running"
             log.exception("plan %s failed unexpectedly", record.plan_id)
             return None, f"unexpected {type(error).__name__}: {error}"
 
     async def _beside_held(self, request: PlanRequest) -> PlanRequest:
-        """The request with what is held already, as far as it counts against quotas."""
+        """The request with the held capacity that counts against quotas."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return replace(request, held=held_beside(request, await uow.reservations.find_open()))
 
@@ -351,8 +355,7 @@ class PlanningService:
         await self._notifier.notify(f"plan.{record.state}", record.team, {"plan_id": record.plan_id, **event})
 
     async def claim_left_over(self) -> tuple[str, ...]:
-        """Takes over what a crash left queued or running, oldest first, for ``run``; not what a living
-        process is at."""
+        """Claims plans for ``run`` that a crash left queued or running, oldest first."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             unfinished = await uow.plans.claim_unfinished()
             left_over = [record for record in unfinished if record.plan_id not in self._under_way]
@@ -365,24 +368,24 @@ class PlanningService:
         return tuple(record.plan_id for record in left_over)
 
     async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
-        """One plan; NotFound for another team's."""
+        """One plan. Raises NotFound, also for one of another team."""
         async with self._uow_factory(scope_of(caller)) as uow:
             return await uow.plans.find(plan_id)
 
     async def find_plans(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
     ) -> Page[PlanRecord]:
-        """Plans, newest first; only the caller's team unless an administrator asks."""
+        """Plans, newest first; other teams' only for administrators."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.plans.find_page(limit, cursor)
 
     async def find_current_plans(self, caller: Caller, *, team: str | None = None) -> tuple[PlanRecord, ...]:
-        """The plans that are in force: those that hold something, and drafts."""
+        """The plans in force; see ``PlanRepository.find_current``."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.plans.find_current()
 
     async def find_whereabouts(self, records: Iterable[PlanRecord]) -> Mapping[str, Whereabouts]:
-        """Where each of the records on its way is, by its id."""
+        """Position or phase of each unfinished plan in ``records``, by id."""
         return {r.plan_id: await self._whereabouts(r) for r in records if r.state.is_on_its_way}
 
     async def _whereabouts(self, record: PlanRecord) -> Whereabouts:
@@ -394,16 +397,16 @@ class PlanningService:
                 position = 1 + await uow.plans.count_older_queued(record)
         return Whereabouts(position)
 
-    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
-        """Where each of the records stands, by its id; nothing of those that are not made."""
+    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
+        """The business status of each finished plan in ``records``, by id."""
         async with self._uow_factory(EVERY_TEAM) as uow:
-            return await uow.plans.find_standings(records)
+            return await uow.plans.find_business_statuses(records)
 
     async def set_intended(self, caller: Caller, plan_id: str, *, intended: bool) -> PlanRecord:
-        """Says whether a draft counts in projected spend; the same twice is no error.
+        """Sets whether a draft counts in projected spend. Repeating it is no error.
 
-        Of drafts of the same workloads one is intended at most. Conflict for what is no draft, and for an
-        approved one: finance's word makes it count.
+        At most one draft of the same workloads is intended. Raises Conflict if the plan is not a draft, and
+        if an approved draft is to be excluded.
         """
         require_scope(caller, Scope.PLANS_WRITE)
         record = await self.find_plan(caller, plan_id)
@@ -411,7 +414,7 @@ class PlanningService:
             _require_real_prices(record)
             record = await self._with_approval(record, record.plan)
         async with self._uow_factory(scope_of(caller)) as uow:
-            standing = (await uow.plans.find_standings([record])).get(plan_id)
+            standing = (await uow.plans.find_business_statuses([record])).get(plan_id)
             _require_draft(record, standing, intended=intended)
             if (record.intended_by is not None) == intended:
                 return record
@@ -420,7 +423,7 @@ class PlanningService:
             who = caller.key_id if intended else None
             stored = await uow.plans.update(replace(record, intended_by=who))
             if intended and plan_id not in {one.plan_id for one in await uow.plans.find_current(record.team)}:
-                raise Conflict(f"another plan took the place of plan {plan_id}")
+                raise Conflict(f"plan {plan_id} was replaced by another plan of the same workloads")
             action = "plan.intend" if intended else "plan.not_intended"
             await uow.accounts.add_audit(self._entry(stored, action, caller.key_id))
             await uow.commit()
@@ -457,11 +460,13 @@ def _require_real_prices(record: PlanRecord) -> None:
         )
 
 
-def _require_draft(record: PlanRecord, standing: Standing | None, *, intended: bool) -> None:
-    """An older draft of the same workloads is one as well: it takes the place of the newer one."""
-    is_older = standing is Standing.SUPERSEDED and record.reserved_at is None
-    if standing not in (Standing.DRAFT, Standing.WAITING) and not is_older:
+def _require_draft(record: PlanRecord, standing: BusinessStatus | None, *, intended: bool) -> None:
+    """Raises Conflict unless the plan is a draft, possibly one that a newer draft superseded."""
+    is_older = standing is BusinessStatus.SUPERSEDED and record.reserved_at is None
+    if standing not in (BusinessStatus.DRAFT, BusinessStatus.WAITING) and not is_older:
         word = record.state if standing is None else standing
-        raise Conflict(f"plan {record.plan_id} is {word}: only a draft can be intended")
+        raise Conflict(f"plan {record.plan_id} is {word}; only a draft can be intended")
     if not intended and record.approved_by is not None:
-        raise Conflict(f"plan {record.plan_id} is approved, which makes it count: finance can reject it")
+        raise Conflict(
+            f"plan {record.plan_id} is approved, so it counts as spend; to exclude it, finance must reject it"
+        )

@@ -1,4 +1,4 @@
-"""Remembered answers, the audit trail, and the installation's own id."""
+"""Idempotency keys with their answers, the audit trail, and the installation's id."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from broker.store.workers import is_alive
 from broker.store.writes import UNSYNCHRONIZED, Values, change, insert_many, insert_or_keep, update_one
 
 INSTALL_ID = "install_id"
-"""Name of the installation's id in ``meta``; the first migration draws it."""
+"""Name of the installation's id in ``meta``; the first migration creates it."""
 
 _NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
 
 
 class SqlAccountRepository:
-    """What was answered and who acted; fulfils ``broker.ports.unit_of_work.AccountRepository``."""
+    """Answers and audit entries; fulfils ``broker.ports.unit_of_work.AccountRepository``."""
 
     def __init__(self, session: TeamSession, worker_id: str, seal: Seal) -> None:
         self._session = session
@@ -33,9 +33,9 @@ class SqlAccountRepository:
         self._seal = seal
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
-        """Claims (team, key, route): None when claimed now, else what stands there already.
+        """Claims (team, key, route). None if it is claimed now, else the answer that is already stored.
 
-        A claim that is given back between the two looks is tried for again.
+        If the other claim is released between the insert and the read, it tries again.
         """
         statement = (
             select(RememberedAnswerRow)
@@ -50,12 +50,12 @@ class SqlAccountRepository:
         return None
 
     async def complete(self, answer: RememberedAnswer) -> None:
-        """Fills in status and body of a claimed answer; NotFound when nobody claimed it.
+        """Stores status and body of a claimed answer. Raises NotFound if it was not claimed.
 
-        The answer of who has taken the claim over meanwhile counts, not this one.
+        If another process has taken the claim over, its answer counts instead.
         """
         claim = _claim(answer.team, answer.key, answer.route)
-        # Some answers show a secret once, so all are sealed.
+        # Some answers contain a secret, so all are encrypted.
         body = None if answer.body is None else self._seal.close(answer.body)
         values = {"status": answer.status, "body": body, "headers": answer.headers}
         if await update_one(self._session, RememberedAnswerRow, and_(claim, self._is_mine()), values):
@@ -64,20 +64,22 @@ class SqlAccountRepository:
             raise NotFound("idempotency key", answer.key)
 
     async def forget(self, team: str, key: str, route: str) -> None:
-        """Gives a claim back after a failure that had no effect."""
+        """Deletes a claim after a failure without effects."""
         given_back = delete(RememberedAnswerRow).where(_claim(team, key, route), self._is_mine())
         await change(self._session, given_back)
 
     async def let_go(self, claim: IdempotencyKey) -> None:
-        """Gives a claim back: forgotten when nothing was stored under it, else free to be taken over."""
+        """Releases a claim: deletes it if nothing was stored under it, else allows others to take it over."""
         row = RememberedAnswerRow
         mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
         await change(self._session, delete(row).where(mine, row.effects.is_(None)))
         await update_one(self._session, row, mine, {"claimed_by": None})
 
     async def take_over(self, claim: IdempotencyKey) -> tuple[str, ...] | None:
-        """Takes an unanswered claim that was let go or whose process died: the ids stored under it; None
-        while it is at work."""
+        """Takes over an unanswered claim that was released or whose process died.
+
+        Returns the ids that were stored under it; None while its request is in progress.
+        """
         row = RememberedAnswerRow
         holder = row.claimed_by
         left = or_(holder.is_(None), and_(holder != self._worker_id, ~is_alive(holder)))
@@ -91,7 +93,7 @@ class SqlAccountRepository:
         return None if taken is None else tuple(taken.effects or ())
 
     async def bind(self, claim: IdempotencyKey | None, effects: Iterable[str]) -> None:
-        """Notes ids stored under ``claim``, in the transaction that stores them; ConcurrentChange."""
+        """Adds ids to ``claim``, in the transaction that stores the objects. Raises ConcurrentChange."""
         if claim is None:
             return
         mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
@@ -107,7 +109,7 @@ class SqlAccountRepository:
         return and_(row.claimed_by == self._worker_id, row.status.is_(None))
 
     async def add_audit(self, entry: AuditEntry) -> None:
-        """Appends to the audit trail, and to what webhooks are told."""
+        """Appends to the audit trail and to the outbox."""
         await insert_many(self._session, AuditRow, [_audit_values(entry)])
         await insert_many(self._session, OutboxRow, [_outbox_values(entry)])
 
@@ -121,7 +123,7 @@ class SqlAccountRepository:
         return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _audit)
 
     async def install_id(self) -> str:
-        """A short id of this installation (8 hex digits), made once with the schema."""
+        """A short id of this installation (8 hex digits), created once with the schema."""
         value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == INSTALL_ID))
         if value is None:
             raise NotFound(
