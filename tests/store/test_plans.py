@@ -303,7 +303,7 @@ async def test_a_variant_takes_no_plans_place_until_it_is_chosen(store: Store) -
     ]
     await add(store, made(plan_record("base", "chat")), *reversed(variants))
     assert await current(store) == ["base"]
-    assert await standings(store) == dict.fromkeys(("base", "variant-0", "variant-1"), BusinessStatus.DRAFT)
+    assert await statuses(store) == dict.fromkeys(("base", "variant-0", "variant-1"), BusinessStatus.DRAFT)
 
     async with store.unit_of_work(EVERY_TEAM) as unit:
         found = await unit.plans.find_comparison("compare-1")
@@ -312,7 +312,7 @@ async def test_a_variant_takes_no_plans_place_until_it_is_chosen(store: Store) -
         await unit.plans.update(replace(found[0], intended_by="key-1"))
         await unit.commit()
     assert await current(store) == ["variant-0"]
-    assert (await standings(store))["base"] is BusinessStatus.SUPERSEDED
+    assert (await statuses(store))["base"] is BusinessStatus.SUPERSEDED
 
     async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(NotFound, match="compare-2"):
