@@ -22,8 +22,9 @@ from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, 
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
 from api.schemas.holding.reservation import ReservationForm, ReservationsForm, ShortfallForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
+from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan import PLAN
-from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, StandingForm
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, StandingForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
@@ -105,9 +106,30 @@ class BrokerClient:
         answer = self._call("POST", "/v1/plans", headers=headers, content=workloads.encode())
         return self._read(AcceptedPlanForm, answer)
 
-    def find_plan(self, plan_id: str) -> MadePlan | PlanSummaryForm:
+    def find_plan(self, plan_id: str) -> MadePlan | UnmadePlanForm:
         """One plan, or where it stands; NotFound."""
         return self._parsed(_plan_form, self._call("GET", f"/v1/plans/{_part(plan_id)}"))
+
+    def ask_what_if(
+        self, plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
+    ) -> AcceptedComparisonForm:
+        """Asks for a plan of each change of the plan's document."""
+        answer = self._call(
+            "POST",
+            "/v1/plans",
+            headers={"Idempotency-Key": idempotency_key},
+            body={"based_on": plan_id, "changes": list(changes)},
+        )
+        return self._read(AcceptedComparisonForm, answer)
+
+    def find_comparison(self, comparison_id: str) -> ComparisonDocument:
+        """A plan beside its variants; NotFound."""
+        return self._parsed(COMPARISON.read, self._call("GET", f"/v1/comparisons/{_part(comparison_id)}"))
+
+    def compare_plans(self, plan_ids: Sequence[str]) -> ComparisonDocument:
+        """Plans beside the first of them; NotFound."""
+        params = {"plan": list(plan_ids)}
+        return self._parsed(COMPARISON.read, self._call("GET", "/v1/comparisons", params=params))
 
     def list_plans(self) -> Iterator[PlanSummaryForm]:
         """Every plan, newest first, page by page."""
@@ -272,7 +294,7 @@ class BrokerClient:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str | None] | None = None,
+        params: Mapping[str, str | Sequence[str] | None] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content: bytes | None = None,
@@ -321,9 +343,9 @@ class BrokerClient:
         return InputError("environment", (problem,))
 
 
-def _plan_form(body: dict[str, Any]) -> MadePlan | PlanSummaryForm:
+def _plan_form(body: dict[str, Any]) -> MadePlan | UnmadePlanForm:
     if "placements" not in body:
-        return PlanSummaryForm.model_validate(body)
+        return UnmadePlanForm.model_validate(body)
     return MadePlan(PLAN.read(body), StandingForm.model_validate(body), body)
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from api.notices.events import FINAL_STATES, with_pauses
+from api.schemas.plans.comparison import ComparisonDocument, compare
+from api.schemas.workloads.what_if import WhatIfForm, assumed_prices, changed_document
 from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import format_usd
 from broker.ports.planning import PlanOptions, PlanRecord, Whereabouts
+from broker.services.planning.planning import Change, Comparison
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,6 +48,54 @@ async def ask_for_plan(
     record = await product.planning.request_plan(caller, document, wish, options, intended=intended)
     product.background.start(product.planning.run(record.plan_id))
     return record
+
+
+async def ask_for_comparison(
+    product: Product, caller: Caller, asked: WhatIfForm, options: PlanOptions
+) -> Comparison:
+    """Stores a plan for each question and begins to make them; InputError with places in ``asked``."""
+    base = await product.planning.find_plan(caller, asked.based_on)
+    now = product.clock.now()
+    changes = await asyncio.to_thread(_changes, base.document, asked, now)
+    found = await product.planning.request_comparison(caller, base.plan_id, changes, options)
+    for record in found.variants:
+        product.background.start(product.planning.run(record.plan_id))
+    return found
+
+
+def _changes(document: str, asked: WhatIfForm, now: datetime) -> list[Change]:
+    changes: list[Change] = []
+    problems: list[FieldProblem] = []
+    for index, change in enumerate(asked.changes):
+        try:
+            text = changed_document(document, change, index)
+        except InputError as error:
+            problems += error.problems
+            continue
+        try:
+            request = read_workloads(text, source="request", base=None, now=now)
+        except InputError as error:
+            problems += [_in_changed(problem, index) for problem in error.problems]
+            continue
+        stored = json.dumps(to_document(request))
+        changes.append(Change(change.name, stored, request, assumed_prices(change)))
+    if problems:
+        raise InputError("request", tuple(problems))
+    return changes
+
+
+def _in_changed(problem: FieldProblem, index: int) -> FieldProblem:
+    """A problem of the document that a change makes, whose lines nobody has seen, at that change."""
+    found = f"{problem.found} at {problem.pointer or '/'} of the changed document"
+    return FieldProblem(f"/changes/{index}", found, problem.expected)
+
+
+def comparison_of(
+    product: Product, base: PlanRecord, others: Sequence[PlanRecord], comparison_id: str | None = None
+) -> ComparisonDocument:
+    """``others`` beside ``base``, as the API tells it."""
+    read = partial(read_workloads, source="stored plan", base=None, now=product.clock.now(), stored=True)
+    return compare(base, others, read, comparison_id=comparison_id)
 
 
 def retry_after_s(whereabouts: Whereabouts) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.plan import Baseline, Plan
@@ -40,6 +41,16 @@ def strongest(plan: Plan) -> Baseline | None:
     """The cheapest strategy that was completed and stays within the budget; None where none does."""
     able = [row for row in plan.baselines if row.cost_usd is not None and not row.over_budget_usd]
     return min(able, key=lambda row: row.cost_usd or ZERO, default=None)
+
+
+def saved_usd(plan: Plan) -> Decimal | None:
+    """What the plan saves against the strongest simple strategy, delay counted; None where none was completed
+    within the budget.
+    """
+    against = strongest(plan)
+    if against is None or against.cost_usd is None:
+        return None
+    return against.cost_usd - plan.cost_usd - plan.delay_usd
 
 
 def all_pass_budget(plan: Plan) -> bool:

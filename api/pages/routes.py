@@ -11,7 +11,13 @@ from api.pages.market import market_pages
 from api.pages.parts.cards import market_card, overview_cards
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
-from api.pages.plans import approval_pages, plan_pages, proposal_pages, reservation_pages
+from api.pages.plans import (
+    approval_pages,
+    plan_pages,
+    proposal_pages,
+    reservation_pages,
+    what_if_pages,
+)
 from api.pages.plans.plan_view import plan_row
 from api.pages.plans.proposal_pages import titles_of
 from broker.domain.basics.account import Scope
@@ -50,6 +56,7 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
 
 
 for room in (
+    what_if_pages,  # before plan_pages: /plans/compare is no plan
     plan_pages,
     approval_pages,
     reservation_pages,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -24,12 +25,13 @@ from api.http.dependencies import (
     product_of,
 )
 from api.http.form_route import FormRoute
-from api.http.openapi import WORKLOADS
-from api.plan_requests import ask_for_plan, options_of, plan_events, retry_after_s
+from api.http.openapi import WHAT_IF, WORKLOADS
+from api.plan_requests import ask_for_comparison, ask_for_plan, options_of, plan_events, retry_after_s
 from api.routes.parameters import OfTeam, PlanId, Seed
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.finance import Word
 from api.schemas.holding.reservation import ReservationsForm, reservation_to_document
+from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.plan_record import (
     AcceptedPlanForm,
     IntentionForm,
@@ -39,11 +41,13 @@ from api.schemas.plans.plan_record import (
     record_to_document,
     record_to_summary,
 )
+from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, Whereabouts
 from broker.services.accounts.accounts import Answer
+from broker.services.planning.planning import Comparison
 from broker.services.spend.approvals import Looked
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=FormRoute)
@@ -51,7 +55,8 @@ WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            kind: {"schema": {"$ref": WORKLOADS}} for kind in ("application/json", "application/yaml")
+            kind: {"schema": {"anyOf": [{"$ref": WORKLOADS}, {"$ref": WHAT_IF}]}}
+            for kind in ("application/json", "application/yaml")
         },
     }
 }
@@ -67,7 +72,12 @@ async def _text(request: Request) -> str:
 @router.post(
     "",
     status_code=202,
-    responses={202: {"description": "Planning; follow Location", "model": AcceptedPlanForm}},
+    responses={
+        202: {
+            "description": "Planning; follow Location",
+            "model": AcceptedPlanForm | AcceptedComparisonForm,
+        }
+    },
     openapi_extra=WORKLOADS_BODY,
 )
 async def request_plan(
@@ -83,20 +93,39 @@ async def request_plan(
     seed: Seed = 1,
     intended: Annotated[bool, Query(description="It counts in projected spend once it is made")] = False,
 ) -> Response:
-    """Asks for a plan with a workloads document (JSON or YAML)."""
+    """Asks for a plan with a workloads document (JSON or YAML), or for variants of a plan.
+
+    With `based_on` and `changes`, each change of the document of that plan becomes a plan of its own, and
+    `Location` is their comparison.
+    """
     product = product_of(request)
     text = await _text(request)
 
     async def act() -> Answer:
         usual = options_of(product.settings)
         options = replace(usual, time_limit_s=time_limit_s or usual.time_limit_s, gap=gap, seed=seed)
+        asked = await asyncio.to_thread(read_what_if, text) if may_ask_what_if(text) else None
+        if asked is not None:
+            return _compared(await ask_for_comparison(product, caller, asked, options))
         record = await ask_for_plan(product, caller, text, options, "request", intended=intended)
         return _accepted(record)
 
     async def again(stored: tuple[str, ...]) -> Answer:
-        return _accepted(await product.planning.find_plan(caller, stored[0]))
+        record = await product.planning.find_plan(caller, stored[0])
+        if record.variant is None:
+            return _accepted(record)
+        return _compared(await product.planning.find_comparison(caller, record.variant.comparison_id))
 
     return await answer_once(request, caller, act, again)
+
+
+def _compared(found: Comparison) -> Answer:
+    body = {
+        "comparison_id": found.comparison_id,
+        "plan_ids": [record.plan_id for record in found.variants],
+    }
+    headers = {"Location": f"/v1/comparisons/{found.comparison_id}", "Retry-After": "1"}
+    return json_answer(202, body, headers)
 
 
 def _accepted(record: PlanRecord) -> Answer:

@@ -197,6 +197,8 @@ class PlanRow(Row):
     decisions: Mapped[list[Any] | None]
     intended_by: Mapped[str | None]
     reserved_at: Mapped[datetime | None]
+    comparison_id: Mapped[str | None] = mapped_column(Identifier, index=True)
+    variant: Mapped[dict[str, Any] | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]

@@ -94,7 +94,8 @@ class Plans(Rows):
         found: list[PlanRecord] = []
         groups: dict[tuple[str, str], list[PlanRecord]] = {}
         for record in self._newest(team):
-            if record.state is PlanState.DONE and record.approval is not ApprovalState.REJECTED:
+            is_ruled_out = record.approval is ApprovalState.REJECTED or record.is_exploration
+            if record.state is PlanState.DONE and not is_ruled_out:
                 groups.setdefault((record.team, record.document), []).append(record)
         for group in groups.values():
             held = [r for r in group if r.plan_id in holding]
@@ -118,6 +119,16 @@ class Plans(Rows):
             for r in records
         }
         return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
+        places = {
+            r.variant.position: r
+            for r in self._tables.plans.values()
+            if r.variant is not None and r.variant.comparison_id == comparison_id
+        }
+        if not places:
+            raise NotFound("comparison", comparison_id)
+        return tuple(places[position] for position in sorted(places))
 
     async def withdraw_intentions(self, record: PlanRecord) -> None:
         for other in self._newest(record.team):

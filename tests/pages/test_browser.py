@@ -31,6 +31,8 @@ PATHS = (
     "/approvals",
     "/proposals",
     "/plans/new",
+    f"/plans/new?from={RESEARCH_PLAN}",
+    f"/plans/compare?plan={RESEARCH_PLAN}&plan={PRODUCT_PLAN}",
     "/market/offers/lambda:gpu_8x_h200:us-east-3",
 )
 MONEY = re.compile(r"\$([\d,]+\.\d\d)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from ulid import ULID
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import ConcurrentChange, Conflict, InputError, NotFound
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.spend.approvals import Decision, Verdict
 from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
 from broker.store import Store
@@ -246,15 +248,16 @@ async def test_records_that_did_not_change_are_not_read_again(store: Store) -> N
 
 
 @settings(max_examples=examples(25))
-@given(st.lists(st.tuples(*[st.integers(0, 3)] * 5), max_size=6))
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 6), max_size=6))
 async def test_the_store_in_memory_and_that_in_a_database_agree(
-    store: Store, drawn: list[tuple[int, int, int, int, int]]
+    store: Store, drawn: list[tuple[int, int, int, int, int, int]]
 ) -> None:
-    """Each tuple is a plan: its team and names, state, intention, predecessor, and what became of it."""
+    """Each tuple is a plan: its team and names, state, intention, predecessor, what became of it, and whether
+    it is a variant."""
     ids = [str(ULID()) for _ in drawn]
     team = f"team-{ULID()}"
     records, rows = [], []
-    for at, (names, state, wish, before, held) in enumerate(drawn):
+    for at, (names, state, wish, before, held, variant) in enumerate(drawn):
         record = plan_record(
             ids[at],
             *(["train"] if names % 2 else ["train", "chat"]),
@@ -266,6 +269,8 @@ async def test_the_store_in_memory_and_that_in_a_database_agree(
         record = replace(made(record), intended_by="key-1" if wish == 1 else None, needs_approval=wish > 1)
         if wish == 3:
             record = record.decided(Decision(Verdict.REJECTED, "finance", NOON))
+        if variant == 3:
+            record = replace(record, variant=Variant("compare-1", ids[0], "x", at))
         if held:
             record = replace(record, reserved_at=NOON)
             state_of = [ReservationState.ACTIVE, ReservationState.RELEASED, ReservationState.FAILED][held - 1]
@@ -286,6 +291,32 @@ async def test_the_store_in_memory_and_that_in_a_database_agree(
     assert await current(store, team) == expected
     async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.plans.find_business_statuses(records) == stands
+
+
+async def test_a_variant_takes_no_plans_place_until_it_is_chosen(store: Store) -> None:
+    variants = [
+        replace(
+            made(plan_record(f"variant-{at}", "chat", created_at=NOON + HOUR)),
+            variant=Variant("compare-1", "base", name, at, AssumedPrices(Decimal("1.2")) if at else None),
+        )
+        for at, name in enumerate(("more traffic", "dearer"))
+    ]
+    await add(store, made(plan_record("base", "chat")), *reversed(variants))
+    assert await current(store) == ["base"]
+    assert await statuses(store) == dict.fromkeys(("base", "variant-0", "variant-1"), BusinessStatus.DRAFT)
+
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        found = await unit.plans.find_comparison("compare-1")
+        assert [record.plan_id for record in found] == ["variant-0", "variant-1"]
+        assert [record.variant for record in found] == [record.variant for record in variants]
+        await unit.plans.update(replace(found[0], intended_by="key-1"))
+        await unit.commit()
+    assert await current(store) == ["variant-0"]
+    assert (await statuses(store))["base"] is BusinessStatus.SUPERSEDED
+
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        with pytest.raises(NotFound, match="compare-2"):
+            await unit.plans.find_comparison("compare-2")
 
 
 async def test_only_a_done_plan_supersedes(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.plans.timeline import axis, bar, span_of
 from api.explanations import folded, sentences_together
+from api.plan_answer import answer_of, why_line
 from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.basics.window import Window
@@ -54,6 +55,9 @@ def misses_something(plan: Plan) -> bool:
 def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[RenderableType]:
     horizon = request.horizon if request is not None else None
     yield _headline(plan)
+    for sentence in answer_of(plan, str, _moment)[:1]:  # the figures below say the rest
+        yield Text(sentence)
+    yield Text("")
     yield _figures(plan, request)
     if plan.placements:
         yield _placements(plan, width)
@@ -76,6 +80,10 @@ def _headline(plan: Plan) -> Text:
         (str(plan.status), STATUS_STYLE[plan.status]),
         f"  team {plan.team}",
     )
+
+
+def _moment(at: datetime) -> str:
+    return f"{day_and_time(at)} UTC"
 
 
 def _figures(plan: Plan, request: PlanRequest | None) -> Table:
@@ -295,6 +303,9 @@ def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
         text.append(f" {usd(unused)} of it pays for time that is not used.")
     for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
         text.append(_window_use(use))
+    line = why_line(placements, str)
+    if line:
+        text.append(f"\n{line[:1].upper()}{line[1:]}.", style="bold")
     shown, rest = folded(sentences_together(placements))
     lines = Table.grid(padding=(0, 1))
     lines.add_column(no_wrap=True, style="dim")

@@ -9,14 +9,13 @@ from decimal import Decimal
 
 from api.held import most_nodes
 from api.pages.parts.words import DASH, counted, usd
+from api.strategies import saved_usd
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import FeedHealth
-from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.plan import Placement
 from broker.ports.planning import BusinessStatus, PlanRecord
 from broker.services.spend.ledger import counted_drafts
-
-SPLIT_BASELINE = "single_shape"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +27,6 @@ class Card:
     note: str = ""
     tone: str = ""
     lead: bool = False
-
-
-def saved_usd(plan: Plan) -> Decimal | None:
-    """What the plan saves against one kind of node for all workloads; None when that cannot run, or is over
-    budget."""
-    for baseline in plan.baselines:
-        if baseline.name != SPLIT_BASELINE or baseline.over_budget_usd:
-            continue
-        if baseline.cost_usd is not None:
-            return baseline.cost_usd - plan.cost_usd - plan.delay_usd
-    return None
 
 
 def market_card(feeds: Sequence[FeedHealth]) -> Card:
@@ -71,10 +59,10 @@ def overview_cards(
             lead=True,
         ),
         Card(
-            "Saved against one node type",
+            "Saved against simpler strategies",
             usd(sum(saved, ZERO)) if saved else DASH,
-            "the same node type for training and serving",
-            tone="good" if saved else "",
+            "for each plan, the strongest one that was completed",
+            tone="good" if sum(saved, ZERO) > 0 else "",
         ),
         Card("Reservations open", f"{len(held):,}", f"{counted(most_nodes(held), 'node')} at most at once"),
         market_card(feeds),

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from markupsafe import Markup, escape
 
 from api.pages.parts.charts import SERIES_CLASSES, TEXT_WIDTH, WIDE, Plot, opened
+from api.pages.parts.words import moment
 
 LABEL_COLUMN = 230
 
@@ -26,12 +27,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One row of a timeline."""
+    """One row of a timeline. ``waits`` are spans in which it waits, ``due`` is its deadline."""
 
     name: str
     detail: str
     series: int
     bars: tuple[Bar, ...]
+    waits: tuple[Bar, ...] = ()
+    due: datetime | None = None
 
 
 def timeline(
@@ -56,7 +59,14 @@ def timeline(
     for row, lane in enumerate(lanes):
         base = plot.top + lane_height * (row + 1) - 5
         parts.extend(_lane_name(lane, base if beside else base - 28, width if not beside else left))
+        parts.extend(_wait(plot, wait, base, start, end) for wait in lane.waits)
         parts.extend(_bar(plot, bar, lane.series, base, start, end) for bar in lane.bars)
+        if lane.due is not None and start <= lane.due <= end:
+            x = x_of(plot, lane.due, start, end)
+            parts.append(
+                f'<line class="due" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 26:g}" y2="{base + 2:g}">'
+                f"<title>{escape(f'deadline of {lane.name}: {moment(lane.due)}')}</title></line>"
+            )
     if now is not None and start < now < end:
         x = x_of(plot, now, start, end)
         parts.append(
@@ -106,6 +116,15 @@ def _bar(plot: Plot, bar: Bar, series: int, base: float, start: datetime, end: d
     return (
         f'<rect class="s{series % SERIES_CLASSES}" x="{x:.2f}" y="{base - tall:.2f}" '
         f'width="{wide:.2f}" height="{tall:.2f}"><title>{escape(bar.title)}</title></rect>'
+    )
+
+
+def _wait(plot: Plot, wait: Bar, base: float, start: datetime, end: datetime) -> str:
+    x = x_of(plot, wait.start, start, end)
+    wide = max(1.0, x_of(plot, wait.end, start, end) - x)
+    return (
+        f'<rect class="wait" x="{x:.2f}" y="{base - 10:.2f}" width="{wide:.2f}" height="6">'
+        f"<title>{escape(wait.title)}</title></rect>"
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.held import Line, fleets
@@ -16,10 +18,13 @@ from api.http.dependencies import product_of
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show, templates
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
-from api.pages.parts.words import usd
+from api.pages.parts.words import moment, seller, usd
 from api.pages.plans import plan_view
 from api.pages.plans.reservation_view import size_words
+from api.pages.plans.what_if_view import questions_of
+from api.plan_answer import answer_of
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
+from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict, InputError
@@ -63,9 +68,17 @@ async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None =
 
 @router.get("/plans/new")
 async def new_plan_page(
-    request: Request, caller: PlanWritingVisitor, example: str = "quickstart"
+    request: Request,
+    caller: PlanWritingVisitor,
+    example: str = "quickstart",
+    from_: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
-    """The form for a workloads document, filled with an example."""
+    """The form for a workloads document, filled with an example or with the document of a plan."""
+    if from_ is not None:
+        product = product_of(request)
+        record = await product.planning.find_plan(caller, from_)
+        short = await asyncio.to_thread(shortened, json.loads(record.document), product.clock.now())
+        return _writing(request, caller, as_yaml(short), based_on=record)
     name = example if example in EXAMPLE_NAMES else "quickstart"
     return _writing(request, caller, _example_text(name, caller), example=name)
 
@@ -84,6 +97,7 @@ def _writing(
     *,
     example: str = "",
     error: InputError | None = None,
+    based_on: PlanRecord | None = None,
 ) -> Response:
     return show(
         request,
@@ -93,6 +107,7 @@ def _writing(
         text=text,
         example=example,
         examples=EXAMPLE_NAMES,
+        based_on=based_on,
         problems=error.problems if error is not None else (),
         lines=text.splitlines(),
         proof=proof_of(request),
@@ -168,8 +183,11 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
     return {
         "plan": plan,
         "status": plan.status,
+        "questions": questions_of(record) if record.document else (),
         "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
-        "charts": plan_view.plan_charts(plan, now),
+        "answer": answer_of(plan, seller, moment),
+        "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
+        "fleets": plan_view.fleets_of(plan),
         "days": plan_view.held_days(plan),
         "kinds": plan_view.kinds_of(plan),
         "capacity": plan_view.capacity,

@@ -50,6 +50,14 @@ def parse_time(text: str) -> datetime:
     raise ValueError(EXPECTED_TIME)
 
 
+def find_time(value: object) -> datetime | None:
+    """The instant that a field of a stored document says; None where it says none, or an offset."""
+    try:
+        return parse_time(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
 def _as_told(value: Any) -> Any:
     if isinstance(value, datetime):
         return value

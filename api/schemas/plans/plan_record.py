@@ -30,7 +30,8 @@ class AcceptedPlanForm(BaseModel):
 class StandingForm(BaseModel):
     """Where a plan stands: being made (``state``), to its team (``standing``, null until it is made), and
     before finance. ``intended``: it counts in projected spend before it is reserved. ``position``: which of
-    those that wait starts it, 1 the next; ``phase``: what the planner is at."""
+    those that wait starts it, 1 the next; ``phase``: what the planner is at. A variant says which plan it is
+    ``based_on``, its ``change`` and its comparison."""
 
     state: Annotated[PlanState, From("record.state")]
     position: Annotated[int | None, Field(ge=1), From("place.position")] = None
@@ -45,6 +46,9 @@ class StandingForm(BaseModel):
     approval: Annotated[ApprovalState | None, From("record.approval")]
     decisions: Annotated[list[DecisionForm], From("record.decisions")]
     supersedes: Annotated[str | None, From("record.supersedes")]
+    based_on: Annotated[str | None, From("record.variant?.based_on")] = None
+    change: Annotated[str | None, From("record.variant?.name")] = None
+    comparison_id: Annotated[str | None, From("record.variant?.comparison_id")] = None
 
 
 class IntentionForm(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -29,6 +29,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.planning_time import require_time
+from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import over_limit
 from broker.ports.planning import (
@@ -56,6 +57,25 @@ RETRY_AFTER_S = 10
 """Seconds after which a team at its limit may retry."""
 UNTOLD_PHASE = "planning"
 """Phase of a running plan whose planner published no progress in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One question: the changed document (JSON text), the same as a request, and assumed prices."""
+
+    name: str
+    document: str
+    request: PlanRequest
+    prices: AssumedPrices | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A plan, and the plans of its variants in the order of their changes."""
+
+    comparison_id: str
+    base: PlanRecord
+    variants: tuple[PlanRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +146,48 @@ class PlanningService:
         ``intended``: the finished plan counts in projected spend, and replaces older drafts of the same
         workloads. Raises TooManyPlans if the team is at its limit of unfinished plans.
         """
+        record = self._queued(caller, document, request, options)
+        record = replace(record, intended_by=caller.key_id if intended else None)
+        await self._store_queued(caller, [record], len(request.workloads))
+        return record
+
+    async def request_comparison(
+        self, caller: Caller, base_id: str, changes: Sequence[Change], options: PlanOptions
+    ) -> Comparison:
+        """Stores a queued plan for each change of the base's document; ``run`` makes each of them.
+
+        All are stored or none. They are explorations: they take no other plan's place, need no approval and
+        count in no projected spend until one is chosen with ``set_intended``. Raises as ``request_plan``.
+        """
+        base = await self.find_plan(caller, base_id)
+        at = self._clock.now()
+        comparison_id = make_id("compare", at, self._random_bytes(ENTROPY_BYTES))
+        variants = [
+            replace(
+                self._queued(caller, change.document, change.request, options),
+                variant=Variant(comparison_id, base_id, change.name, position, change.prices),
+            )
+            for position, change in enumerate(changes)
+        ]
+        await self._store_queued(caller, variants, sum(len(change.request.workloads) for change in changes))
+        return Comparison(comparison_id, base, tuple(variants))
+
+    async def find_comparison(self, caller: Caller, comparison_id: str) -> Comparison:
+        """One comparison; NotFound for another team's."""
+        async with self._uow_factory(scope_of(caller)) as uow:
+            variants = await uow.plans.find_comparison(comparison_id)
+            based_on = next(record.variant.based_on for record in variants if record.variant is not None)
+            return Comparison(comparison_id, await uow.plans.find(based_on), variants)
+
+    def _queued(
+        self, caller: Caller, document: str, request: PlanRequest, options: PlanOptions
+    ) -> PlanRecord:
         require_scope(caller, Scope.PLANS_WRITE)
         require_time(len(request.workloads), options.time_limit_s)
         if not caller.sees(request.team):
             raise NotPermitted(f"key {caller.key_id} of team {caller.team} cannot plan for {request.team}")
         now = self._clock.now()
-        record = PlanRecord(
+        return PlanRecord(
             plan_id=make_id("plan", now, self._random_bytes(ENTROPY_BYTES)),
             team=request.team,
             state=PlanState.QUEUED,
@@ -139,19 +195,20 @@ class PlanningService:
             options=options,
             created_at=now,
             requested_by=caller.key_id,
-            intended_by=caller.key_id if intended else None,
         )
+
+    async def _store_queued(self, caller: Caller, records: Sequence[PlanRecord], workloads: int) -> None:
         async with self._uow_factory(scope_of(caller)) as uow:
-            await uow.plans.add(record)
-            self._require_room(
-                record.team, len(request.workloads), *await uow.plans.count_on_their_way(record.team)
-            )
-            await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
-            await uow.accounts.bind(caller.claim, [record.plan_id])
+            for record in records:
+                await uow.plans.add(record)
+                await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
+            for team in sorted({record.team for record in records}):
+                self._require_room(team, workloads, *await uow.plans.count_on_their_way(team))
+            await uow.accounts.bind(caller.claim, [record.plan_id for record in records])
             await uow.commit()
-        self._under_way[record.plan_id] = asyncio.Event()
-        self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
-        return record
+        for record in records:
+            self._under_way[record.plan_id] = asyncio.Event()
+            self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
 
     def _require_room(self, team: str, asked: int, plans: int, workloads: int) -> None:
         """Checks a team's limits. ``plans`` and ``workloads`` are its unfinished ones with the ``asked``."""
@@ -207,8 +264,8 @@ class PlanningService:
         else:
             plan = replace(plan, plan_id=plan_id, created_at=record.created_at, team=record.team)
             record = replace(record, state=PlanState.DONE, plan=plan)
-            why = (*self._rules.over_limit(plan.cost_usd), *await self._overruns(record, plan))
-            record = replace(record, needs_approval=bool(why), approval_reason="; ".join(why) or None)
+            if not record.is_exploration:
+                record = await self._with_approval(record, plan)
         record = await self._store(EVERY_TEAM, record, f"plan.{record.state}")
         await self._tell(record)
         return record
@@ -253,6 +310,11 @@ class PlanningService:
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.plans.find(plan_id)
 
+    async def _with_approval(self, record: PlanRecord, plan: Plan) -> PlanRecord:
+        """The record with the reasons for which finance must approve its plan."""
+        why = (*self._rules.over_limit(plan.cost_usd), *await self._overruns(record, plan))
+        return replace(record, needs_approval=bool(why), approval_reason="; ".join(why) or None)
+
     async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         return () if self._budgets is None else await self._budgets.find_overruns(record, plan)
 
@@ -261,6 +323,8 @@ class PlanningService:
             # In a thread, because a large document takes seconds, which would block the event loop.
             request = await self._beside_held(await asyncio.to_thread(self._read_request, record.document))
             offers = await self._usable_offers()
+            if record.variant is not None and record.variant.prices is not None:
+                offers = record.variant.prices.applied(offers)
             options = replace(record.options, label=record.plan_id)
             plan = await place.run(self._plan_call, request, offers, self._clock.now(), options)
             if self._outlooks is not None:
@@ -346,6 +410,9 @@ class PlanningService:
         """
         require_scope(caller, Scope.PLANS_WRITE)
         record = await self.find_plan(caller, plan_id)
+        if intended and record.is_exploration and record.plan is not None:
+            _require_real_prices(record)
+            record = await self._with_approval(record, record.plan)
         async with self._uow_factory(scope_of(caller)) as uow:
             standing = (await uow.plans.find_business_statuses([record])).get(plan_id)
             _require_draft(record, standing, intended=intended)
@@ -382,6 +449,14 @@ class PlanningService:
             object_id=record.plan_id,
             team=record.team,
             detail=detail,
+        )
+
+
+def _require_real_prices(record: PlanRecord) -> None:
+    if record.variant is not None and record.variant.prices is not None:
+        raise Conflict(
+            f"plan {record.plan_id} assumes prices {record.variant.prices.factor} times today's, so it can "
+            "only be compared: plan the same document at today's prices to buy it"
         )
 
 

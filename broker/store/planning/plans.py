@@ -16,6 +16,7 @@ from broker.domain.basics.money import to_micro_usd
 from broker.domain.basics.page import Page
 from broker.domain.holding.reservation import OPEN_STATES, ReservationState
 from broker.domain.planning.plan import Plan
+from broker.domain.planning.variant import Variant
 from broker.domain.spend.approvals import ApprovalState, Decision
 from broker.ports.planning import BusinessStatus, PlanOptions, PlanRecord, PlanState, business_status_of
 from broker.store.documents import from_document, to_document
@@ -97,6 +98,14 @@ class SqlPlanRepository:
             for record in records
         }
         return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
+        """The plans of a comparison in the order of their changes. Raises NotFound."""
+        rows = await self._session.scalars(select(PlanRow).where(PlanRow.comparison_id == comparison_id))
+        found = {record.variant.position: record for record in map(_record, rows) if record.variant}
+        if not found:
+            raise NotFound("comparison", comparison_id)
+        return tuple(found[position] for position in sorted(found))
 
     async def withdraw_intentions(self, record: PlanRecord) -> None:
         """Ends the intention to buy all other drafts of the same team and workload names."""
@@ -219,6 +228,7 @@ def _current(team: str | None) -> Select[tuple[str, int]]:
     ).where(
         PlanRow.state == PlanState.DONE.value,
         func.coalesce(PlanRow.approval, "") != ApprovalState.REJECTED.value,
+        or_(PlanRow.comparison_id.is_(None), is_intended, PlanRow.reserved_at.is_not(None)),
     )
     if team is not None:
         standing = standing.where(PlanRow.team == team)
@@ -276,6 +286,8 @@ def _values(record: PlanRecord) -> Values:
         "decisions": to_document(record.decisions) if record.decisions else None,
         "intended_by": record.intended_by,
         "reserved_at": record.reserved_at,
+        "comparison_id": None if record.variant is None else record.variant.comparison_id,
+        "variant": None if record.variant is None else to_document(record.variant),
         "version": record.version,
     }
 
@@ -300,4 +312,5 @@ def _record(row: PlanRow) -> PlanRecord:
         decisions=tuple(from_document(Decision, one) for one in row.decisions or ()),
         intended_by=row.intended_by,
         reserved_at=row.reserved_at,
+        variant=None if row.variant is None else from_document(Variant, row.variant),
     )
