@@ -17,7 +17,7 @@ from api.bootstrap import Product
 from api.http import errors, openapi
 from api.http.conditional import kept_answers
 from api.http.middleware import RequestMiddleware
-from api.http.query_parameters import only_known_parameters
+from api.http.strict_requests import only_known_parameters
 from api.jobs.cluster_node import ClusterNode
 from api.pages import STATIC
 from api.pages import routes as pages

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from api.strategies import saved_usd, strategy, strongest
+from api.plan_words import saved_usd, strategy, strongest
 from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.planning.comparison import WorkloadOutcome, outcomes_of
 from broker.domain.planning.plan import DROPPED, Placement, Plan, Why

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from api.export import sglang, tensorrt_llm, vllm
-from api.export.options import engine_of
-from api.export.servers import SERVED, gpus_per_node, nodes_per_server, replicas_per_server
+from api.export.servers import SERVED, engine_of, gpus_per_node, nodes_per_server, replicas_per_server
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import ServingEngine, WorkloadKind

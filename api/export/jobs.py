@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from api.background import Background
-from api.export.convert import convert
+from api.export.files import MEDIA_TYPES, convert, write_spend
 from api.export.manifest import manifest, sha256_of, totals_of
-from api.export.spend_files import MEDIA_TYPES, write_spend
 from api.schemas.base.times import format_time
 from api.schemas.finance.spend import SpendForm
 from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of

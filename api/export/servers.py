@@ -1,8 +1,10 @@
-"""How many servers a placement's nodes run, and how large each is."""
+"""How many servers a placement's nodes run, how large each is, and the options of its command line."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from shlex import quote
 
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine, WorkloadKind
@@ -10,6 +12,7 @@ from optimizer.performance.constants.calibrated import load_priors
 
 PORT = 8000
 SERVED = frozenset({WorkloadKind.SERVING, WorkloadKind.BATCH})
+Settings = dict[str, str | int | bool]
 
 
 def nodes_per_server(placement: Placement) -> int:
@@ -41,3 +44,15 @@ def sequences_most(placement: Placement, engine: ServingEngine) -> int:
     service = placement.kind is WorkloadKind.SERVING
     most = engines_say.serving.batch_most if service else engines_say.engines[engine.value].batch_most
     return round(most) * placement.parallelism.pp
+
+
+def engine_of(placement: Placement) -> ServingEngine:
+    """What serves the placement; vLLM where the plan does not say."""
+    return placement.engine or ServingEngine.VLLM
+
+
+def options(settings: Mapping[str, str | int | bool]) -> list[str]:
+    """``--name value`` each; ``--name`` alone where the value is True."""
+    return [
+        f"--{name}" if value is True else f"--{name} {quote(str(value))}" for name, value in settings.items()
+    ]

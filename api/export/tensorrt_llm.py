@@ -6,8 +6,7 @@ takes the format from the checkpoint.
 
 from __future__ import annotations
 
-from api.export.options import Settings, options
-from api.export.servers import PORT, sequences_most
+from api.export.servers import PORT, Settings, options, sequences_most
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine
 

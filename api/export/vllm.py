@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from api.export.options import Settings, engine_of, options
-from api.export.servers import PORT, SERVED, replicas_per_server, sequences_most
+from api.export.servers import PORT, SERVED, Settings, engine_of, options, replicas_per_server, sequences_most
 from api.export.targets import load_precisions, named
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.plan import Placement, Plan

@@ -17,7 +17,7 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import OfTeam, Period
 from api.schemas.base.validation import TRIMMED
 from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document

@@ -18,7 +18,7 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, OfTeam
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
 from broker.domain.basics.account import ApiKey

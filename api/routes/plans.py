@@ -24,8 +24,8 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.http.form_route import FormRoute
 from api.http.openapi import WHAT_IF, WORKLOADS
+from api.http.strict_requests import FormRoute
 from api.plan_requests import ask_for_comparison, ask_for_plan, options_of, plan_events, retry_after_s
 from api.routes.parameters import OfTeam, PlanId, Seed
 from api.schemas.base.forms import PageForm

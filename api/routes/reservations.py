@@ -21,7 +21,7 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import OfPlan, OfTeam, ReservationId
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from api.export.files import MEDIA_TYPES, spend_bytes
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.jobs import RowFile, SumFile, Wanted
 from api.export.manifest import streamed_manifest
-from api.export.spend_files import MEDIA_TYPES, spend_bytes
 from api.http.conditional import NOT_MODIFIED, conditional, tagged
 from api.http.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
 from api.routes.parameters import Every, ExportId, OfTeam, View

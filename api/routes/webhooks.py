@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import WebhookId
-from api.schemas.base.forms import PageForm
+from api.schemas.base.forms import From, PageForm, write
 from api.schemas.base.times import Instant
-from broker.domain.basics.webhook import EVERYTHING, Delivery, Webhook
+from broker.domain.basics.webhook import EVERYTHING, Delivery, DeliveryState, Webhook
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=FormRoute)
@@ -42,13 +42,17 @@ class WebhookForm(BaseModel):
     disabled_at: Instant | None
 
 
+def _tried_again_at(delivery: Delivery) -> datetime | None:
+    return delivery.next_at if delivery.state is DeliveryState.PENDING else None
+
+
 class DeliveryForm(BaseModel):
     """One event for one webhook; ``next_at`` only while it is tried again."""
 
     message_id: str
     state: str
     attempts: int
-    next_at: Instant | None
+    next_at: Annotated[Instant | None, From(_tried_again_at)]
     error: str
 
 
@@ -81,7 +85,7 @@ async def create_webhook(
 
 
 def _made(webhook: Webhook) -> Answer:
-    document = {**_form(webhook), "secret": webhook.secret}
+    document = {**write(WebhookForm, webhook), "secret": webhook.secret}
     return json_answer(201, document, {"Location": f"/v1/webhooks/{webhook.webhook_id}"})
 
 
@@ -91,14 +95,16 @@ async def list_webhooks(
 ) -> JSONResponse:
     """The team's webhooks, newest first."""
     page = await product_of(request).webhooks.find_webhooks(caller, limit, cursor)
-    return listing([_form(webhook) for webhook in page.items], page.next_cursor)
+    return listing([write(WebhookForm, webhook) for webhook in page.items], page.next_cursor)
 
 
 @router.get("/{webhook_id}", responses={200: {"model": ToldWebhookForm}})
 async def show_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> JSONResponse:
     """One, with what was last sent to it and is still to be."""
     webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)
-    return JSONResponse({**_form(webhook), "deliveries": [_delivery(one) for one in deliveries]})
+    return JSONResponse(
+        {**write(WebhookForm, webhook), "deliveries": [write(DeliveryForm, one) for one in deliveries]}
+    )
 
 
 @router.delete("/{webhook_id}", status_code=204)
@@ -106,25 +112,3 @@ async def delete_webhook(request: Request, caller: SpendReader, webhook_id: Webh
     """Nothing more is sent to it."""
     await product_of(request).webhooks.remove(caller, webhook_id)
     return Response(status_code=204)
-
-
-def _form(webhook: Webhook) -> dict[str, Any]:
-    return WebhookForm(
-        webhook_id=webhook.webhook_id,
-        team=webhook.team,
-        url=webhook.url,
-        events=list(webhook.events),
-        created_at=webhook.created_at,
-        disabled_at=webhook.disabled_at,
-    ).model_dump(mode="json")
-
-
-def _delivery(delivery: Delivery) -> dict[str, Any]:
-    waiting: datetime | None = delivery.next_at if delivery.state == "pending" else None
-    return DeliveryForm(
-        message_id=delivery.message_id,
-        state=str(delivery.state),
-        attempts=delivery.attempts,
-        next_at=waiting,
-        error=delivery.error,
-    ).model_dump(mode="json")

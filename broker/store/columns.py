@@ -1,13 +1,20 @@
-"""Column types that behave alike on SQLite and PostgreSQL."""
+"""Column types that behave alike on SQLite and PostgreSQL, and rows with the fields of a dataclass."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, String, Text, TypeDecorator
 from sqlalchemy.dialects.postgresql import JSONB
 
 from broker.domain.basics.window import require_utc
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -54,3 +61,13 @@ Document = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postg
 
 Serial = BigInteger().with_variant(Integer, "sqlite")
 """An auto-increment key (SQLite supports this only for plain INTEGER)."""
+
+
+def values_of(whole: DataclassInstance) -> dict[str, Any]:
+    """The fields of ``whole`` as columns of the same names."""
+    return {one.name: getattr(whole, one.name) for one in fields(whole)}
+
+
+def row_as(cls: type[T], row: object) -> T:
+    """What ``values_of`` made of a row, as ``cls`` again."""
+    return cls(**{one.name: getattr(row, one.name) for one in fields(cls)})

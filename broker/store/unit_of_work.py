@@ -13,11 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import LeadershipLost
-from broker.ports.accounts import KeyRepository
+from broker.ports.accounts import KeyRepository, RetentionRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository
 from broker.ports.planning import PlanRepository
 from broker.ports.prices import PriceRepository
-from broker.ports.retention import RetentionRepository
 from broker.ports.spend import BudgetRepository, ExportRepository, RollupRepository
 from broker.ports.unit_of_work import (
     AccountRepository,

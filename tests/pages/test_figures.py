@@ -17,9 +17,8 @@ from api.held import fleets, most_nodes
 from api.pages.finance.budget_view import budget_rows, pace_of, running_charts, running_days
 from api.pages.finance.spend_groups import group_rows
 from api.pages.market.market_view import breakers
-from api.pages.parts.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
+from api.pages.parts.charts import Level, Overlay, Series, Step, scale_over, short_usd, stacked_bars, steps
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
-from api.pages.parts.steps import Step, steps
 from api.pages.parts.tables import Address, paged, wished_sorting
 from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from api.pages.plans.reservation_view import size_words, steps_words

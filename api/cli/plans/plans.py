@@ -21,8 +21,8 @@ from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode, TimedOut
 from api.cli.figures import day_and_time, usd
 from api.cli.holding.reservation_view import print_shortfalls
-from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
-from api.cli.plans.plan_view import misses_something, print_plan
+from api.cli.output import Json, print_json, read_text, stderr, stdout
+from api.cli.plans.plan_view import misses_something, show_plan
 from api.client import BrokerClient, MadePlan, connect
 from api.schemas.plans.plan_record import PlanSummaryForm, UnmadePlanForm
 from api.schemas.workloads.shortest import as_yaml, shortened
@@ -164,14 +164,8 @@ def fixed_document(found: MadePlan, word: str) -> str:
 
 def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
     """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
-    document, plan = found.document, found.plan
-    if output is not None:
-        write_text(output, to_json(document))
-        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
-    if as_json:
-        print_json(document)
-    else:
-        print_plan(stdout(), plan)
+    plan = found.plan
+    show_plan(plan, found.document, output, as_json=as_json)
     if found.stands.approval is ApprovalState.WAITING:
         stderr().print("finance has to approve it before it can be reserved (broker approvals)")
     if misses_something(plan):

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from api.held import most_nodes
 from api.pages.parts.words import DASH, counted, usd
-from api.strategies import saved_usd
+from api.plan_words import saved_usd
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import FeedHealth

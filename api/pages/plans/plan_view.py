@@ -9,14 +9,22 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from api.explanations import folded, sentences_together
 from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, Lane, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
 from api.plan_answer import why_line
+from api.plan_words import (
+    all_pass_budget,
+    bound_label,
+    folded,
+    saved_usd,
+    sentences_together,
+    strategy,
+    strongest,
+    without_cost,
+)
 from api.schemas.base.times import find_time
-from api.strategies import all_pass_budget, bound_label, saved_usd, strategy, strongest, without_cost
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.reservation import Reservation

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.base.forms import PageForm
+from api.schemas.base.forms import From, PageForm, write
 from api.schemas.base.parts import OneTeam
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import TRIMMED
@@ -32,7 +32,7 @@ class KeyForm(BaseModel):
     key_id: str
     name: str
     team: str
-    scopes: list[Scope]
+    scopes: Annotated[list[Scope], From(lambda key: sorted(key.scopes))]
     created_at: Instant
     expires_at: Instant | None
     revoked_at: Instant | None
@@ -49,12 +49,4 @@ class NewKeyForm(KeyForm):
 
 def key_to_document(key: ApiKey) -> dict[str, Any]:
     """The JSON form of ``key`` as plain data."""
-    return KeyForm(
-        key_id=key.key_id,
-        name=key.name,
-        team=key.team,
-        scopes=sorted(key.scopes),
-        created_at=key.created_at,
-        expires_at=key.expires_at,
-        revoked_at=key.revoked_at,
-    ).model_dump(mode="json")
+    return write(KeyForm, key)

@@ -42,7 +42,7 @@ from broker.domain.reconciling.reconciling_actions import (
     Retry,
     Wait,
 )
-from broker.domain.reconciling.release_words import because
+from broker.domain.reconciling.releases import because
 
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 OVER = "its time is over"

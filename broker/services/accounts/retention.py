@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM
-from broker.ports.retention import RetentionRepository, RetentionUnits
+from broker.ports.accounts import RetentionRepository, RetentionUnits
 from broker.ports.unit_of_work import Clock
 
 AT_ONCE = 500

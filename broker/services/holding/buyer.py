@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import PriceAboveLimit
-from broker.domain.holding.holding_orders import rank_of
-from broker.domain.holding.outcome import Outcome
+from broker.domain.holding.holding_orders import Outcome, rank_of
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.reconciling.release_bill import release_bill
+from broker.domain.reconciling.releases import release_bill
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import LeaseService

@@ -24,7 +24,7 @@ from broker.domain.reconciling.fallback_offer import (
     request_of_one,
     while_in_use,
 )
-from broker.domain.reconciling.gap import find_gap, known_empty
+from broker.domain.reconciling.replacing import find_gap, known_empty
 from broker.ports.planning import PlanCall, PlanRecord, RequestReader
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.lease_service import LeaseService

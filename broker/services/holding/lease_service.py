@@ -27,10 +27,9 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.basics.window import Window
 from broker.domain.holding.back_off import tried, untried
-from broker.domain.holding.holding_orders import bought_later, ends_by_itself
+from broker.domain.holding.holding_orders import REFUSALS, Outcome, bought_later, ends_by_itself
 from broker.domain.holding.launches import LaunchAttempt, attempts_between, too_dear
 from broker.domain.holding.lease_money import above_limit, dearer, money_in_words, quoted, with_money
-from broker.domain.holding.outcome import REFUSALS, Outcome
 from broker.domain.holding.reservation import (
     Idempotency,
     Lease,
@@ -43,8 +42,7 @@ from broker.domain.moving.moving import is_beside
 from broker.domain.reconciling.ending import end_times
 from broker.domain.reconciling.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.reconciling.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
-from broker.domain.reconciling.release_bill import release_bill
-from broker.domain.reconciling.release_words import TAKEN, because, release_refused
+from broker.domain.reconciling.releases import TAKEN, because, release_bill, release_refused
 from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.orphaned_leases import OrphanedLeases

@@ -21,8 +21,7 @@ from broker.domain.basics.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from broker.domain.holding.holding_orders import bought_later
-from broker.domain.holding.outcome import Outcome
+from broker.domain.holding.holding_orders import Outcome, bought_later
 from broker.domain.holding.reservation import Lease, Reservation, ReservationState, UnitState
 from broker.domain.market.market import ChangeKind, OfferChange
 from broker.domain.moving.moving import OpenRows, handover

@@ -39,9 +39,9 @@ from broker.domain.moving.reoptimization_result import (
 )
 from broker.domain.moving.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.moving.spot_fallback import behind_on_spot
+from broker.domain.planning.notes import quarantine_note
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
-from broker.domain.planning.quarantine_note import quarantine_note
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.held_offers import less_others, less_refused, with_held

@@ -14,10 +14,9 @@ from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
-from broker.domain.focus.columns import FocusRow
+from broker.domain.focus.columns import FocusRow, row_filter
 from broker.domain.focus.corrections import start_of
 from broker.domain.focus.projection_rows import projection_rows
-from broker.domain.focus.row_filter import row_filter
 from broker.domain.reconciling.orphaned_leases import OrphanedLeases, orphaned_leases
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 
@@ -12,6 +13,7 @@ from broker.domain.basics.errors import ConcurrentChange, NotFound
 from broker.domain.basics.page import Page
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import OutboxRow
+from broker.store.columns import row_as, values_of
 from broker.store.pages import fetch_page
 from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
 from broker.store.team_session import TeamSession
@@ -42,11 +44,14 @@ class SqlAccountRepository:
             .where(_claim(answer.team, answer.key, answer.route))
             .execution_options(populate_existing=True)
         )
-        claimed = {**_answer_values(answer), "claimed_by": self._worker_id, "effects": None}
+        claimed = {**values_of(answer), "claimed_by": self._worker_id, "effects": None}
         while not await insert_or_keep(self._session, RememberedAnswerRow, claimed):
             row = await self._session.scalar(statement)
             if row is not None:
-                return replace(_answer(row), body=None if row.body is None else self._seal.open(row.body))
+                return replace(
+                    row_as(RememberedAnswer, row),
+                    body=None if row.body is None else self._seal.open(row.body),
+                )
         return None
 
     async def complete(self, answer: RememberedAnswer) -> None:
@@ -110,7 +115,7 @@ class SqlAccountRepository:
 
     async def add_audit(self, entry: AuditEntry) -> None:
         """Appends to the audit trail and to the outbox."""
-        await insert_many(self._session, AuditRow, [_audit_values(entry)])
+        await insert_many(self._session, AuditRow, [values_of(entry)])
         await insert_many(self._session, OutboxRow, [_outbox_values(entry)])
 
     async def find_audit(
@@ -120,7 +125,9 @@ class SqlAccountRepository:
         statement = select(AuditRow)
         if object_id is not None:
             statement = statement.where(AuditRow.object_id == object_id)
-        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _audit)
+        return await fetch_page(
+            self._session, statement, _NEWEST_FIRST, limit, cursor, partial(row_as, AuditEntry)
+        )
 
     async def install_id(self) -> str:
         """A short id of this installation (8 hex digits), created once with the schema."""
@@ -147,55 +154,3 @@ def _outbox_values(entry: AuditEntry) -> Values:
         "actor": entry.actor,
         "detail": entry.detail,
     }
-
-
-def _answer_values(answer: RememberedAnswer) -> Values:
-    return {
-        "team": answer.team,
-        "key": answer.key,
-        "route": answer.route,
-        "body_sha256": answer.body_sha256,
-        "created_at": answer.created_at,
-        "status": answer.status,
-        "body": answer.body,
-        "headers": answer.headers,
-    }
-
-
-def _answer(row: RememberedAnswerRow) -> RememberedAnswer:
-    return RememberedAnswer(
-        team=row.team,
-        key=row.key,
-        route=row.route,
-        body_sha256=row.body_sha256,
-        created_at=row.created_at,
-        status=row.status,
-        body=row.body,
-        headers=row.headers,
-    )
-
-
-def _audit_values(entry: AuditEntry) -> Values:
-    return {
-        "at": entry.at,
-        "actor": entry.actor,
-        "action": entry.action,
-        "object_kind": entry.object_kind,
-        "object_id": entry.object_id,
-        "team": entry.team,
-        "detail": entry.detail,
-        "provider_request_id": entry.provider_request_id,
-    }
-
-
-def _audit(row: AuditRow) -> AuditEntry:
-    return AuditEntry(
-        at=row.at,
-        actor=row.actor,
-        action=row.action,
-        object_kind=row.object_kind,
-        object_id=row.object_id,
-        team=row.team,
-        detail=row.detail,
-        provider_request_id=row.provider_request_id,
-    )

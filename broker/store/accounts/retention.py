@@ -16,7 +16,7 @@ _OVER = tuple(state.value for state in DeliveryState if state is not DeliverySta
 
 
 class SqlRetentionRepository:
-    """Fulfils ``broker.ports.retention.RetentionRepository``."""
+    """Fulfils ``broker.ports.accounts.RetentionRepository``."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session

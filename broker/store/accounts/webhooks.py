@@ -13,6 +13,7 @@ from broker.domain.basics.page import Page
 from broker.domain.basics.webhook import ALL_TEAMS, Delivery, DeliveryState, MoneyChange, OutboxEvent, Webhook
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import DeliveryRow, OutboxRow, ToldMoneyRow, WebhookRow
+from broker.store.columns import row_as
 from broker.store.pages import fetch_page
 from broker.store.team_session import TeamSession
 from broker.store.writes import change, insert_new, insert_or_keep, update_one, upsert_many
@@ -89,7 +90,7 @@ class SqlWebhookRepository:
         """
         oldest = select(OutboxRow).order_by(OutboxRow.event_id).limit(limit).with_for_update()
         rows = await self._session.scalars(oldest)
-        events = tuple(_event(row) for row in rows)
+        events = tuple(row_as(OutboxEvent, row) for row in rows)
         taken = [event.event_id for event in events]
         await change(self._session, delete(OutboxRow).where(OutboxRow.event_id.in_(taken)))
         return events
@@ -188,19 +189,6 @@ class SqlWebhookRepository:
 def _key(delivery: Delivery) -> ColumnElement[bool]:
     row = DeliveryRow
     return and_(row.event_id == delivery.event_id, row.webhook_id == delivery.webhook_id)
-
-
-def _event(row: OutboxRow) -> OutboxEvent:
-    return OutboxEvent(
-        event_id=row.event_id,
-        at=row.at,
-        event=row.event,
-        team=row.team,
-        object_kind=row.object_kind,
-        object_id=row.object_id,
-        actor=row.actor,
-        detail=row.detail,
-    )
 
 
 def _delivery(row: DeliveryRow) -> Delivery:
