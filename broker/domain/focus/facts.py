@@ -93,7 +93,7 @@ SUBCATEGORIES: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-TOGETHER = (
+ALL_OR_NONE = (
     ("CommitmentDiscountId", "CommitmentDiscountCategory", "CommitmentDiscountType"),
     ("ConsumedQuantity", "ConsumedUnit"),
     ("CommitmentDiscountQuantity", "CommitmentDiscountUnit"),
@@ -104,7 +104,7 @@ TOGETHER = (
 )
 """Groups of columns of which a row must have all or none."""
 
-LEANS_ON: Mapping[str, str] = {
+NEEDS: Mapping[str, str] = {
     "AvailabilityZone": "RegionId",
     "CommitmentDiscountName": "CommitmentDiscountId",
     "ResourceName": "ResourceId",
