@@ -1,4 +1,4 @@
-"""Why a workload is placed as it is, for readers: a few sentences at once, the rest on demand."""
+"""The reasons of a placement for people: a few sentences at once, the others on demand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ MOST_AT_ONCE = 6
 
 
 def sentences_of(why: Why) -> tuple[str, ...]:
-    """The sentences of an explanation; of a plan that was made without them, the rules that decided."""
+    """The sentences of an explanation; for older plans without sentences, the binding rules."""
     return why.sentences or tuple(f"{rule[:1].upper()}{rule[1:]}." for rule in why.binding)
 
 
 def sentences_together(placements: Sequence[Placement]) -> tuple[str, ...]:
-    """The sentences of all placements of one workload, those of the dearest first, each once."""
+    """The distinct sentences of all placements of one workload; those of the most expensive placement come
+    first.
+    """
     dearest = max(placements, key=lambda placement: placement.cost_usd)
     others = (placement for placement in placements if placement is not dearest)
     told = (sentence for one in (dearest, *others) for sentence in sentences_of(one.why))
@@ -23,5 +25,5 @@ def sentences_together(placements: Sequence[Placement]) -> tuple[str, ...]:
 
 
 def folded(sentences: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What is shown at once, and what is folded away."""
+    """The sentences that are shown at once, and those that are shown on demand."""
     return sentences[:MOST_AT_ONCE], sentences[MOST_AT_ONCE:]

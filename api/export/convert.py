@@ -1,4 +1,4 @@
-"""From CSV to the form that a file's name asks for."""
+"""Converts CSV to the format of a file's suffix."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from broker.domain.focus.columns import kind_of
 
 
 def convert(csv_file: Path, file: Path, sheet: str) -> None:
-    """The rows of ``csv_file`` as ``file``, by its suffix: Parquet, a workbook, else CSV as it is.
+    """The rows of ``csv_file`` as ``file``, by its suffix: Parquet, XLSX, or else CSV as it is.
 
-    InputError for a path that cannot be written, and for a workbook of too many rows.
+    Raises InputError for a path that cannot be written, and for too many rows in XLSX.
     """
     suffix = file.suffix.lower()
     if suffix in (".parquet", ".xlsx"):

@@ -1,4 +1,4 @@
-"""Options of a server's command line."""
+"""Command-line options of a server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Settings = dict[str, str | int | bool]
 
 
 def engine_of(placement: Placement) -> ServingEngine:
-    """What serves the placement; vLLM where the plan does not say."""
+    """The serving engine of the placement; vLLM if the plan names none."""
     return placement.engine or ServingEngine.VLLM
 
 
 def options(settings: Mapping[str, str | int | bool]) -> list[str]:
-    """``--name value`` each; ``--name`` alone where the value is True."""
+    """``--name value`` for each setting; ``--name`` alone if the value is True."""
     return [
         f"--{name}" if value is True else f"--{name} {quote(str(value))}" for name, value in settings.items()
     ]

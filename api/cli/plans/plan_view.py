@@ -16,7 +16,7 @@ from rich.text import Text
 from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.plans.timeline import axis, bar, span_of
 from api.explanations import folded, sentences_together
-from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
+from api.plan_labels import all_pass_budget, bound_label, strategy, strongest, without_cost
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.basics.window import Window
 from broker.domain.market.billing import node_hours

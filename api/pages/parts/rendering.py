@@ -18,7 +18,7 @@ from api.http import errors
 from api.http.dependencies import SAFE_METHODS, product_of
 from api.pages import TEMPLATES
 from api.pages.parts import words
-from api.strategies import doing, strategy
+from api.plan_labels import doing, strategy
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure

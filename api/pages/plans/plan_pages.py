@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
-from api.held import Line, fleets
 from api.http.dependencies import product_of
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show, templates
@@ -20,6 +19,7 @@ from api.pages.parts.words import usd
 from api.pages.plans import plan_view
 from api.pages.plans.reservation_view import size_words
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
+from api.reserved_fleets import ReservedFleet, fleets
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict, InputError
@@ -146,10 +146,10 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
     )
 
 
-def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Line[Reservation], str]]:
+def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:
     """What is or will be held: one line for each offer of a workload, with its size in words."""
     lines = fleets([row for row in held if row.is_open], now)
-    return [(line, size_words(line)) for line in lines]
+    return [(fleet, size_words(fleet)) for fleet in lines]
 
 
 async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:

@@ -13,7 +13,7 @@ from api.pages.parts.cards import SPLIT_BASELINE, Card, saved_usd
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, Lane, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
-from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
+from api.plan_labels import all_pass_budget, bound_label, strategy, strongest, without_cost
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.reservation import Reservation

@@ -1,4 +1,4 @@
-"""Files that are written in the background, as the API tells of them."""
+"""Files that are written in the background, as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.domain.basics.export_jobs import ExportJob, ExportState
 
 
 class ExportForm(BaseModel):
-    """A file: where it stands, and where it is once ``state`` is ``done``, with its manifest."""
+    """A file: its state, and, once ``state`` is ``done``, its address and manifest."""
 
     export_id: str
     state: ExportState
@@ -25,7 +25,7 @@ class ExportForm(BaseModel):
 
 
 def export_to_document(job: ExportJob) -> dict[str, Any]:
-    """As plain data."""
+    """The JSON form of an export as plain data."""
     url = f"/v1/spend/exports/{job.export_id}"
     failed = job.state is ExportState.FAILED
     return {
@@ -36,5 +36,5 @@ def export_to_document(job: ExportJob) -> dict[str, Any]:
         "url": url,
         "file_url": f"{url}/file" if job.state is ExportState.DONE else None,
         "manifest": json.loads(job.manifest) if job.manifest else None,
-        "problem": (job.problem or "its broker was stopped: ask for it again") if failed else None,
+        "problem": (job.problem or "its broker was stopped; request it again") if failed else None,
     }

@@ -1,4 +1,4 @@
-"""What dividing services said, as JSON, and the workloads document with lanes in their place."""
+"""The division of services into lanes as JSON, and the workloads document with these lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from broker.domain.planning.plan import Plan
 
 
 def division_to_document(division: Division) -> dict[str, Any]:
-    """The JSON form of ``division`` as plain data; nulls for a service that has no place whole."""
+    """The JSON form of ``division`` as plain data. Its amounts are null for a service that cannot be placed
+    undivided.
+    """
     return {
         "divided": [_divided(one) for one in division.divided],
         "kept": [{"workload": one.service, "why": one.why} for one in division.kept],
@@ -57,7 +59,7 @@ def _sizes(lane: Lane) -> list[dict[str, Any]]:
 
 
 def divided_document(data: Mapping[str, Any], division: Division) -> dict[str, Any]:
-    """The plain data of a workloads document with lanes in place of divided services; all else as it was."""
+    """The plain data of a workloads document in which lanes replace the divided services."""
     lanes = {one.service.name: one.lanes for one in division.divided}
     rows: list[Any] = []
     for row in data["workloads"]:

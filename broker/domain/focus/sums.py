@@ -54,7 +54,9 @@ class OneParent:
             parent = self._parents.setdefault((child, name), found)
             for column, one, other in zip(columns, found, parent, strict=True):
                 if one != other:
-                    expected = f"{repr(other) if other else 'empty'}, as in the first row with {child} {name!r}"
+                    expected = (
+                        f"{repr(other) if other else 'empty'}, as in the first row with {child} {name!r}"
+                    )
                     yield row.finding(RuleGroup.SKUS, column, expected)
 
 

@@ -1,4 +1,4 @@
-"""What the planner does, and what a plan is compared with, in the words that people read."""
+"""Labels for people: phases of the planner, and the simpler strategies that a plan is compared with."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ STAGES: Mapping[str, str] = {
     "priced": "preparing",
     "compared": "comparing strategies",
 }
-"""Steps of the planner that say something to who waits; the others are ways of searching."""
+"""Phases with a label of their own; all others are shown as SEARCHING."""
 
 
 def doing(stage: str) -> str:
-    """What the planner does at a stage of its search."""
+    """The label of a phase of the planner."""
     return STAGES.get(stage, SEARCHING)
 
 
 def without_cost(baseline: Baseline) -> str:
-    """What stands where the cost of a baseline is not told."""
+    """The text in place of the cost of a baseline without one."""
     return "cannot run" if baseline.completed else "not completed"
 
 
 def strongest(plan: Plan) -> Baseline | None:
-    """The cheapest strategy that was completed and stays within the budget; None where none does."""
+    """The cheapest strategy that was completed and stays within the budget; None if there is none."""
     able = [row for row in plan.baselines if row.cost_usd is not None and not row.over_budget_usd]
     return min(able, key=lambda row: row.cost_usd or ZERO, default=None)
 
 
 def all_pass_budget(plan: Plan) -> bool:
-    """Whether there are strategies that can run, and every one of them passes the budget."""
+    """Whether some strategies can run, and all of them exceed the budget."""
     return strongest(plan) is None and any(row.over_budget_usd for row in plan.baselines)
 
 
 def bound_label(plan: Plan) -> str:
-    """What the proven bound bounds: penalties and delay count in it, and are on no bill."""
+    """The label of the proven bound. It names penalties and delay if the bound includes them, because no bill
+    does.
+    """
     counted = [name for name, usd in (("penalties", plan.penalty_usd), ("delay", plan.delay_usd)) if usd]
     if not counted:
         return "no plan costs less than"
@@ -56,5 +58,5 @@ def bound_label(plan: Plan) -> str:
 
 
 def strategy(name: str) -> str:
-    """A baseline of a plan by its name: ``converged`` → ``one always-on pool``."""
+    """The label of a baseline by its name: ``converged`` → ``one always-on pool``."""
     return STRATEGIES.get(name, name)
