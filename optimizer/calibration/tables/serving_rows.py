@@ -60,9 +60,10 @@ OVER_CAPACITY = {
 def predict_serving(
     rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[Prediction]:
-    """Predictions in the order of ``rows``; rows of one format, engine and regime are computed together.
+    """Predictions in the order of ``rows``; rows with equal formats, engine and regime are computed together.
 
-    A row without a layout is computed in every tensor degree; the one of the largest capacity stands.
+    A row without a layout is computed with every tensor degree, and the one with the largest capacity is
+    used.
     """
     ways = [(index, way) for index, row in enumerate(rows) for way in _ways(row)]
     found: list[tuple[float, Prediction] | None] = [None] * len(rows)
@@ -81,7 +82,7 @@ def predict_serving(
 
 
 def _parts(key: tuple[str, ...], members: Sequence[int]) -> Iterator[Sequence[int]]:
-    """A group, or parts of one whose rows take much memory."""
+    """A group, or parts of one whose rows need much memory."""
     most = RUNS_AT_ONCE if key[-1] == RUN else len(members)
     return (members[start : start + most] for start in range(0, len(members), most))
 
@@ -104,7 +105,7 @@ def _resized(sku: Sku, gpus: int) -> Sku:
 def _predict_group(
     rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[tuple[float, Prediction]]:
-    """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
+    """Capacity (requests/s of all replicas) and prediction of rows with equal formats, engine and regime."""
     served = _served(rows, calibration, gpus)
     lengths = Lengths(
         as_array([max(r.input_tokens * r.client.mean_share, 1.0) for r in rows]),
@@ -176,7 +177,7 @@ def _cv(row: ServingRow, value: float) -> float:
 
 
 def _rounds(row: ServingRow) -> float:
-    """Requests of each client of a closed loop: as the row says, else as the benchmark usually sends."""
+    """Requests of each client of a closed loop: as given in the row, else as the benchmark usually sends."""
     return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.client.rounds
 
 
@@ -207,7 +208,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
 
 
 def _kind(row: ServingRow, stable: bool) -> str:
-    """The regime as intervals tell them apart."""
+    """The regime by which intervals are distinguished."""
     if row.burst:
         return BURST
     if row.in_process:
@@ -248,7 +249,8 @@ def serving_row_relative(
 ) -> tuple[float, float, float, float, float]:
     """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime.
 
-    ``old``: releases of engines from before their present scheduler, which hosts slow down in many ways.
+    ``old``: releases of engines before their present scheduler, which are slowed down by the host in many
+    ways.
     """
     more = 0.0 if known_gpu else constants.serving_unseen_gpu
     late = f"{regime}{P95_KEY}" if f"{regime}{P95_KEY}" in constants.itl else regime
