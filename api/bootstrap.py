@@ -57,7 +57,7 @@ from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
 from broker.services.market.forecasting import ForecastSources
 from broker.services.market.offers import OffersService
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 from broker.services.market.prices import HistoryRules, PricesService
 from broker.services.market.probes import Probe, ProbesService
 from broker.services.market.usable_offers import OfferRules
@@ -270,7 +270,7 @@ def build_product(
         workloads_at_once=settings.team_workloads_at_once,
     )
     sources = ForecastSources(load_provider_classes())
-    outlooks = PlanOutlooks(units, sources)
+    price_forecasts = PlanPriceForecasts(units, sources)
     traffic = IntervalRules(settings.traffic_growth, settings.traffic_spread)
     futures = SpendFutures(MonteCarlo(), sources, traffic)
     return Product(
@@ -323,7 +323,7 @@ def build_product(
             read_request=read_request,
             rules=rules,
             budgets=gate,
-            outlooks=outlooks,
+            price_forecasts=price_forecasts,
         ),
         reservations=ReservationsService(
             units,
@@ -354,7 +354,7 @@ def build_product(
             clock,
             notifier,
             read_request=read_request,
-            outlooks=outlooks,
+            price_forecasts=price_forecasts,
             budgets=gate,
             rules=ReoptimizeRules(
                 terms=load_moving_terms(),

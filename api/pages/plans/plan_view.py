@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from api.pages.parts.cards import SPLIT_BASELINE, Card, saved_usd
 from api.pages.parts.charts import Charts, both_widths
-from api.pages.parts.timelines import Bar, Lane, timeline
+from api.pages.parts.timelines import Bar, TimelineRow, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
 from api.plan_labels import all_pass_budget, bound_label, strategy, strongest, without_cost
 from broker.domain.basics.money import ZERO, to_cents
@@ -252,13 +252,13 @@ def kinds_of(plan: Plan) -> list[tuple[int, str]]:
 
 
 def plan_charts(plan: Plan, now: datetime | None = None) -> Charts | None:
-    """The Gantt chart of a plan: a lane for each placement, bars as tall as the nodes held."""
+    """The Gantt chart of a plan: a row for each placement, bars as tall as the nodes held."""
     span = _span(plan)
     if span is None:
         return None
-    lanes = [_lane(placement) for placement in plan.placements]
-    title = "Nodes held over time, one lane a placement; the table below has node-hours by day"
-    return both_widths(lambda width: timeline(lanes, span.start, span.end, title, width, now))
+    rows = [_timeline_row(placement) for placement in plan.placements]
+    title = "Nodes held over time, one row per placement; the table below has node-hours by day"
+    return both_widths(lambda width: timeline(rows, span.start, span.end, title, width, now))
 
 
 def held_days(plan: Plan) -> tuple[HeldDay, ...]:
@@ -289,7 +289,7 @@ def capacity(placement: Placement) -> str:
     return f"{placement.nodes} × {placement.gpus // placement.nodes} {placement.gpu}"
 
 
-def _lane(placement: Placement) -> Lane:
+def _timeline_row(placement: Placement) -> TimelineRow:
     most = max((s.nodes for s in placement.segments), default=placement.nodes)
     bars = tuple(
         Bar(
@@ -301,4 +301,4 @@ def _lane(placement: Placement) -> Lane:
         for s in placement.segments
     )
     detail = f"{capacity(placement)}, {seller(placement.provider)}"
-    return Lane(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)
+    return TimelineRow(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)

@@ -83,7 +83,6 @@ FORECAST = Form(
     OfferForecast,
     name="ForecastForm",
     about="The price forecast of an offer; without history, ``basis`` says so and ``horizons`` is empty.",
-    rename={"outlooks": "horizons"},
     leave_out=("offer",),  # only its id is written
     adds={
         "offer_id": Annotated[str, From("offer.offer_id")],

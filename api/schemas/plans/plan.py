@@ -27,9 +27,9 @@ from broker.domain.planning.plan import (
     CandidateCounts,
     Fix,
     Obstacle,
+    OfferPriceForecast,
     Placement,
     Plan,
-    PriceOutlook,
     RunnerUp,
     Scarcity,
     SpendLine,
@@ -170,7 +170,7 @@ Form(
     types={"usd_per_hour": NotNegativeMoney, "delay_usd": NotNegativeMoney},
 )
 Form(
-    PriceOutlook,
+    OfferPriceForecast,
     name="OutlookForm",
     about="The price forecast of an offer that is not bought yet; null: no history.",
     rename={f"{name}_usd": f"{name}_usd_per_node_hour" for name in ("p10", "p50", "p90")},
@@ -190,6 +190,7 @@ Form(
 PLAN = Form(
     Plan,
     about="A whole plan.",
+    rename={"price_forecasts": "outlooks"},
     types={
         "gap": Annotated[float, Field(allow_inf_nan=False)],
         "scarcity_usd_per_node_hour": dict[str, Annotated[float, Field(ge=0)]],
