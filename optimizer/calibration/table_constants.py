@@ -49,7 +49,7 @@ class OlderEngine(Before):
     apart: bool
     never: Sequence[str] = ()
 
-    def is_one(self, name: str, release: str, regime: str) -> bool:
+    def matches(self, name: str, release: str, regime: str) -> bool:
         """Whether the engine of that name and release belongs to the class in ``regime``."""
         named = any(word in name.lower() for word in self.words)
         return named and regime not in self.never and self.holds(release)
@@ -146,7 +146,7 @@ class TableConstants:
         """The class of a serving engine and its release: a version, or a year and month if it begins with
         one; the newest if it is blank. Tuned benchmark submissions are recognized by their source."""
         found = self._newest_class(source, name)
-        while (older := self.engine_before.get(found)) and older.is_one(name, release, regime):
+        while (older := self.engine_before.get(found)) and older.matches(name, release, regime):
             found = older.engine
         return found
 

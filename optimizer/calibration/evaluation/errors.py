@@ -53,7 +53,7 @@ class Evidence:
         found = self.errors.get(kind)
         return found[members] if found is not None else np.full(len(members), np.nan)
 
-    def and_also(self, other: Evidence) -> Evidence:
+    def joined_with(self, other: Evidence) -> Evidence:
         """Both, concatenated."""
         here, there = np.arange(len(self.entries)), np.arange(len(other.entries))
         kinds = {**self.errors, **other.errors}

@@ -79,7 +79,7 @@ def evaluate_bundled(
     read = read_rows(rows, calibration, gpus, models)
     evidence = _evidence(rows, len(fitted), read, calibration, gpus)
     beside = side_evidence(calibration, priors, gpus, models)
-    return _report(evidence.and_also(beside), _grid(rows, read, calibration, gpus))
+    return _report(evidence.joined_with(beside), _grid(rows, read, calibration, gpus))
 
 
 def _report(evidence: Evidence, grid: GridReport | None) -> Report:

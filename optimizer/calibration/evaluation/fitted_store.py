@@ -17,7 +17,7 @@ import numpy as np
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.fitting.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.calibration.fitting.gauss_newton import held_by_sources, other_sources
+from optimizer.calibration.fitting.gauss_newton import other_sources, weighted_quantile
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.bundled import data_sha256
 from optimizer.calibration.tables.observations import (
@@ -207,7 +207,7 @@ def half_width(
     used = [sample for sample in sizes if sample[0] not in other_sources()] or list(sizes)
     among = [source for source, _ in (used if regime is None else regime)]
     errors = as_array([error for _, error in used])
-    held = held_by_sources(errors, [source for source, _ in used], SHARE, among)
+    held = weighted_quantile(errors, [source for source, _ in used], SHARE, among)
     return max(float(np.expm1(held)), LEAST)
 
 

@@ -61,7 +61,7 @@ class HybridLine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _Remaining:
     """Remaining errors in log [O] by protocol, and half-widths in log [O] before and after the correction."""
 
     errors: Mapping[str, Array]
@@ -89,12 +89,12 @@ def evaluate_hybrid(
         features = features_of(mine, rows, read, gpus)
         kernel = kernels[MEASURES[metric].block]
         residuals = residuals_of(mine, errors[places])
-        left = _left(metric, kernel, features, residuals, np.log1p(spread))
+        left = _remaining(metric, kernel, features, residuals, np.log1p(spread))
         lines += _lines(metric, mine, residuals, left)
     return tuple(sorted(lines, key=lambda line: (line.regime, line.metric)))
 
 
-def _left(metric: str, kernel: Kernel, features: Features, residuals: Array, half: Array) -> _Left:
+def _remaining(metric: str, kernel: Kernel, features: Features, residuals: Array, half: Array) -> _Remaining:
     """The remaining ``residuals`` under each protocol."""
     known = np.clip(residuals, -OUTLIER, OUTLIER)
     covariance = kernel.variance * correlation(features, features, kernel.lengths)
@@ -106,7 +106,7 @@ def _left(metric: str, kernel: Kernel, features: Features, residuals: Array, hal
         block = inverse_of(covariance[np.ix_(members, members)], kernel.noise)
         own[members] = leave_out(block, known[members], groups[members])[0]
     errors = {"group": residuals - mean, "pair": residuals - pairs, "own": residuals - own}
-    return _Left(errors, half, shrunk(half, narrowed(variance, kernel), metric))
+    return _Remaining(errors, half, shrunk(half, narrowed(variance, kernel), metric))
 
 
 def _sources(features: Features) -> list[NDArray[np.intp]]:
@@ -114,14 +114,14 @@ def _sources(features: Features) -> list[NDArray[np.intp]]:
     return [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
 
 
-def _lines(metric: str, mine: Sequence[Observation], residuals: Array, left: _Left) -> list[HybridLine]:
+def _lines(metric: str, mine: Sequence[Observation], residuals: Array, left: _Remaining) -> list[HybridLine]:
     regimes: dict[str, list[int]] = defaultdict(list)
     for index, o in enumerate(mine):
         regimes[regime_group(o)].append(index)
     return [_line(regime, metric, members, residuals, left) for regime, members in regimes.items()]
 
 
-def _line(regime: str, metric: str, members: Sequence[int], residuals: Array, left: _Left) -> HybridLine:
+def _line(regime: str, metric: str, members: Sequence[int], residuals: Array, left: _Remaining) -> HybridLine:
     after = left.after[members]
     sign = MEASURES[metric].sign
     group, pair, own = (_median(sign * left.errors[name][members]) for name in SPLITS)

@@ -48,8 +48,8 @@ def side_evidence(
         _of_table(
             collectives, [_collective(row) for row in collectives.rows], _alike(collectives.rows), priors
         )
-        .and_also(_of_table(starts, started, [entry.group for entry in started], priors))
-        .and_also(_caches(calibration, gpus, models))
+        .joined_with(_of_table(starts, started, [entry.group for entry in started], priors))
+        .joined_with(_caches(calibration, gpus, models))
     )
 
 

@@ -25,7 +25,7 @@ from optimizer.calibration.fitting.gauss_newton import (
     log_errors,
     read_parameters,
     refit,
-    thinned,
+    subsampled,
     weights_of,
 )
 from optimizer.calibration.fitting.table_fit import fit_table
@@ -86,7 +86,7 @@ def _fit_group(
     problem: Problem, values: dict[str, float], folds: dict[str, dict[str, dict[str, float]]]
 ) -> None:
     ignored = fit_settings()["not_fitted"]
-    used = problem.only(thinned([o for o in problem.observed if _may_pull(o, ignored)]))
+    used = problem.only(subsampled([o for o in problem.observed if _has_weight(o, ignored)]))
     weights = weights_of(used)
     shift, slopes = fit(used, weights)
     values.update(used.values(shift))
@@ -97,7 +97,7 @@ def _fit_group(
             folds[kind].setdefault(name, {}).update(used.values(found))
 
 
-def _may_pull(observation: Observation, ignored: Collection[str]) -> bool:
+def _has_weight(observation: Observation, ignored: Collection[str]) -> bool:
     """Whether an observation has weight in the fit. Open loops have none, because their error jumps at
     saturation; tails have none, because they follow from the medians.
     """

@@ -177,7 +177,7 @@ def row_weights(sources: Sequence[str], among: Sequence[str] | None = None) -> A
     return as_array([rows[source] ** -0.5 for source in sources])
 
 
-def held_by_sources(
+def weighted_quantile(
     sizes: Array, sources: Sequence[str], share: float, among: Sequence[str] | None = None
 ) -> float:
     """The value that a share of the sizes, as near to ``share`` as possible, does not exceed, weighted by
@@ -197,7 +197,7 @@ def read_parameters(group: str) -> tuple[Parameter, ...]:
     )
 
 
-def thinned(observed: Sequence[Observation]) -> list[Observation]:
+def subsampled(observed: Sequence[Observation]) -> list[Observation]:
     """Every n-th observation of long tables: a (source, metric, regime) keeps at most about twice
     ``TABLE_MOST``.
     """

@@ -17,9 +17,9 @@ from optimizer.calibration.fitting.gauss_newton import (
     Parameter,
     Weights,
     fit,
-    held_by_sources,
     read_parameters,
     values_at,
+    weighted_quantile,
 )
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration
@@ -113,7 +113,7 @@ def interval_of_others(rows: Sequence[Row], groups: Sequence[str], errors: Array
         alike = others & (names == name)
         pool = alike if alike.any() else others
         if pool.any():
-            half = held_by_sources(size[pool], sources[pool].tolist(), share)
+            half = weighted_quantile(size[pool], sources[pool].tolist(), share)
             spread[(sources == source) & (names == name)] = half
     return spread
 

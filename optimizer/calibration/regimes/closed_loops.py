@@ -22,24 +22,24 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answe
     """``asked.batch`` clients, each with one request in flight; those beyond the cache wait for a place.
 
     All clients start at once, so the first of their ``rounds`` prompts meets a queue of all of them. Then
-    either they spread over the share ``_window`` of a cycle, and a prompt finds the B − 1 others as if they
-    arrived at random (arrival theorem), or they stay together (``_in_waves``). Means over the run include the
-    first round and what engines compile on the first prompts; medians are those of the later rounds. The
-    prompts of others that a prompt waits for do not also slow its answer: time between tokens = step + ((B −
-    1)·prefill − waited)/output.
+    either they spread over a share of a cycle (``_prompt_spread``), and a prompt finds the B − 1 others as if
+    they arrived at random (arrival theorem), or they stay together (``_in_waves``). Means over the run
+    include the first round and what engines compile on the first prompts; medians are those of the later
+    rounds. The prompts of others that a prompt waits for do not also slow its answer: time between tokens =
+    step + ((B − 1)·prefill − waited)/output.
     """
     batch = np.minimum(np.maximum(asked.batch, 1.0), limit_for(served, lengths, asked.batch))
     known = arrivals(served, lengths)
     step = decode_step(served, batch, mean_context(served, lengths)).total
     cycle_s = lengths.output_tokens * step + batch * known.batched(batch).work
     spread_s = uneven_share(known.output_cv, asked) * cycle_s
-    known = _kept_together(served, known, batch, spread_s, asked)
+    known = _staying_together(served, known, batch, spread_s, asked)
     before, jitter = before_engine_s(served, asked), served.calibration.queueing.itl_jitter
     load = load_at(served, lengths, batch, before, known)
     prompts = known.batched(batch)
     others = np.maximum(batch - 1.0, 0.0)
     rate = load.requests_per_s * others / batch
-    window = _window(served, known, prompts, asked, step, load.requests_per_s)
+    window = _prompt_spread(served, known, prompts, asked, step, load.requests_per_s)
     packed = known.prompts.batched(batch / lengths.output_tokens / window)
     later = _later(served, packed, step, np.minimum(others, 1.0), rate, window, asked)
     shared = known.prompts.batched(known.prompts.in_a_step(batch))
@@ -63,7 +63,7 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answe
     )
 
 
-def _kept_together(
+def _staying_together(
     served: ServedModel, known: Arrivals, batch: Array, spread_s: Array, asked: LoadSpec
 ) -> Arrivals:
     """The same if prompts that come in waves (``_in_waves``), or all at once, share their steps."""
@@ -117,7 +117,7 @@ def _in_waves(
     return Spread(mean, later.cv2 * (later.mean / mean) ** 2), met + share * np.maximum(behind - met, 0.0)
 
 
-def _window(
+def _prompt_spread(
     served: ServedModel,
     known: Arrivals,
     prompts: Prompts,

@@ -56,7 +56,7 @@ def _last_wave_s(served: ServedModel, lengths: Lengths, requests: Array, flying:
     for doubt in DOUBT:
         places = np.maximum(flying * doubt, 1.0)
         left = requests - places * np.floor(requests / places)
-        found.append(_beyond_s(served, lengths, left / places, places) * lengths.output_tokens)
+        found.append(_excess_s(served, lengths, left / places, places) * lengths.output_tokens)
     return np.where(requests <= flying, 0.0, np.mean(found, axis=0))
 
 
@@ -74,14 +74,14 @@ def _ending_s(
     rest = np.where(requests <= flying, whole, met_output_tokens(served, lengths) / 2.0)
     power = np.maximum(most / rest - 1.0, 0.0)
     parts = [
-        share / 2.0 * _beyond_s(served, lengths, ((1.0 - node) / 2.0) ** power, flying)
+        share / 2.0 * _excess_s(served, lengths, ((1.0 - node) / 2.0) ** power, flying)
         for node, share in zip(NODES, SHARES, strict=True)
     ]
     found: Array = most * np.sum(parts, axis=0)
     return found
 
 
-def _beyond_s(served: ServedModel, lengths: Lengths, share: Array, flying: Array) -> Array:
+def _excess_s(served: ServedModel, lengths: Lengths, share: Array, flying: Array) -> Array:
     """The step with ``share`` of the sequences less the same share of a full step; 0 if
     no sequence is left."""
     context = mean_context(served, lengths)

@@ -63,11 +63,11 @@ def stay_s(served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array)
 def trajectory_of(
     served: ServedModel, lengths: Lengths, asked: LoadSpec, known: Arrivals, places: Array
 ) -> FluidTrajectory:
-    """The run as a fluid (``_played``). Rows that are not finished in the time that a full replica would need
-    (slow prompts, few at a time) get more time."""
+    """The run as a fluid (``_simulated``). Rows that are not finished in the time that a full replica would
+    need (slow prompts, few at a time) get more time."""
     patience = np.ones_like(asked.requests)
     while True:
-        course = _played(served, lengths, asked, known, places, patience)
+        course = _simulated(served, lengths, asked, known, places, patience)
         begun, done = course.begun[:, -1], course.done[:, -1]
         late = (begun < ENTERED * asked.requests) | (done < ENDED * asked.requests - LAST)
         if not late.any() or patience.max() >= MOST_PATIENCE:
@@ -75,7 +75,7 @@ def trajectory_of(
         patience = np.where(late, 4.0 * patience, patience)
 
 
-def _played(
+def _simulated(
     served: ServedModel, lengths: Lengths, asked: LoadSpec, known: Arrivals, places: Array, patience: Array
 ) -> FluidTrajectory:
     """Simulates the run by time step.
@@ -104,11 +104,13 @@ def _played(
         asked_for = np.minimum(rate * (now + length), requests) - begun
         prefilled = length / (prompts.work + step * prompts.steps * decoding)
         free = np.maximum(places - flying, 0.0)
-        freed = np.maximum(_room(places, *_passed(inside, length / (tokens * step), stages)) - free, 0.0)
+        freed = np.maximum(
+            _room(places, *_stage_transition(inside, length / (tokens * step), stages)) - free, 0.0
+        )
         taken = (free + freed) / (1.0 + freed * prompts.work / length)
         taken = np.minimum(np.minimum(asked_for, prefilled), taken)
         itl = step / (1.0 - np.minimum(taken * prompts.work / length, SATURATED))
-        stayed, entered = _passed(inside, length / (tokens * itl), stages)
+        stayed, entered = _stage_transition(inside, length / (tokens * itl), stages)
         taken = np.minimum(taken, _room(places, stayed, entered))
         inside, begun, admitted = stayed + taken[:, None] * entered, begun + taken, taken / length
         time_steps.append((now, length, flying, step, itl, admitted, begun, begun - inside.sum(axis=1)))
@@ -124,7 +126,7 @@ def batched_prompts(known: Arrivals, together: Array) -> Prompts:
     return known.prompts.batched(np.maximum(known.prompts.in_a_step(together), TINY))
 
 
-def _passed(inside: Array, answers: Array, stages: Array) -> tuple[Array, Array]:
+def _stage_transition(inside: Array, answers: Array, stages: Array) -> tuple[Array, Array]:
     """Sequences in each stage [R, K] that remain of those ``inside`` after the time in which ``answers`` [R]
     could have been written, and the same for one that enters meanwhile: stage j has r^(j − i)/(1 + m) of what
     stage i had, with m = stages·answers and r = m/(1 + m)."""

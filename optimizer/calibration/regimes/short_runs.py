@@ -39,7 +39,7 @@ OTHERS = NORMALS[np.argsort(np.argsort(np.arange(DRAWS) * GOLDEN % 1.0))]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Samples:
     """A positive quantity over requests, by ``values`` [R, V] of equal weight."""
 
     values: Array
@@ -71,13 +71,13 @@ def short_run(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     rate = np.minimum(asked.rate, requests / (SOONEST * full_s))
     course = trajectory_of(served, lengths, replace(asked, requests=requests, rate=rate), known, places)
     asked_s = SHARES * (requests / rate)[:, None]
-    begun_s = np.maximum(_where(SHARES * requests[:, None], course.begun, course.clock_s), asked_s)
+    begun_s = np.maximum(_interpolated(SHARES * requests[:, None], course.begun, course.clock_s), asked_s)
     waited_s = begun_s - asked_s
-    each = _by_request(known, requests.size)
+    each = _as_columns(known, requests.size)
     others = np.minimum(places, requests)[:, None] - 1.0
-    met = _met(served, asked, course, begun_s, waited_s, each, others)
-    ttft = Drawn(_flat(waited_s[:, :, None] + _draws(met.first)))
-    ended_s = _where((requests - LAST)[:, None], course.done, course.clock_s)[:, 0]
+    met = _arrival_state(served, asked, course, begun_s, waited_s, each, others)
+    ttft = Samples(_flat(waited_s[:, :, None] + _draws(met.first)))
+    ended_s = _interpolated((requests - LAST)[:, None], course.done, course.clock_s)[:, 0]
     longest = longest_output_tokens(served, lengths, np.minimum(places, requests), asked)
     ended_s = np.minimum(ended_s, _end_s(course, begun_s[:, -1:], longest[:, None])[:, 0])
     tokens_per_s = requests * lengths.output_tokens / ended_s
@@ -86,7 +86,7 @@ def short_run(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class ArrivalState:
     """The state that requests [R, N] meet when they begin.
 
     It has the number of ``others`` [R, 1] at most, the time to the first token from then on, the prefill load
@@ -106,7 +106,7 @@ class Met:
     full_step_s: Array
 
 
-def _met(
+def _arrival_state(
     served: ServedModel,
     asked: LoadSpec,
     course: FluidTrajectory,
@@ -114,7 +114,7 @@ def _met(
     waited_s: Array,
     known: Arrivals,
     others: Array,
-) -> Met:
+) -> ArrivalState:
     """Random waits are those of a steady load up to ``prefill_load_most``: a run is too short for longer
     ones, and excess prefill waits in the fluid model. A request that waited there finds a full replica, and
     the prompts that came during its own first token are in the fluid model, too; there are at most ``others``
@@ -141,7 +141,7 @@ def _met(
     beside = load / (1.0 - load) * np.maximum(first.mean - before, 0.0)
     beside = np.minimum(beside, others * prompts.work)
     crowd = crowd_cv2(np.maximum(flying, 1.0), itl + beside / known.output_tokens, known)
-    return Met(
+    return ArrivalState(
         known,
         others,
         prompts,
@@ -163,8 +163,8 @@ def _slowest_s(served: ServedModel, lengths: Lengths, known: Arrivals, places: A
 
 
 def _between(
-    served: ServedModel, course: FluidTrajectory, begun_s: Array, met: Met, slowest_s: Array
-) -> Drawn:
+    served: ServedModel, course: FluidTrajectory, begun_s: Array, met: ArrivalState, slowest_s: Array
+) -> Samples:
     """Times between tokens: each request begins lognormal answers of ``DRAWS`` lengths, and short ones vary
     more through the prompts that they meet.
 
@@ -186,18 +186,18 @@ def _between(
     jitter = served.calibration.queueing.itl_jitter
     width = np.sqrt(np.log1p(cv2 + jitter**2))
     drawn = _flat(itl * np.exp(NORMALS * width - width**2 / 2.0))
-    return Drawn(np.clip(drawn, known.alone_s * np.exp(-2.0 * jitter), slowest_s[:, None]))
+    return Samples(np.clip(drawn, known.alone_s * np.exp(-2.0 * jitter), slowest_s[:, None]))
 
 
 def _end_s(course: FluidTrajectory, begun_s: Array, tokens: Array) -> Array:
     """The end of answers of ``tokens`` tokens that began at ``begun_s`` [R, N]; the last time step is
     extended."""
-    until = _where(begun_s, course.clock_s, course.written) + tokens
+    until = _interpolated(begun_s, course.clock_s, course.written) + tokens
     beyond = np.maximum(until - course.written[:, -1:], 0.0) * course.itl_s[:, -1:]
-    return _where(until, course.written, course.clock_s) + beyond
+    return _interpolated(until, course.written, course.clock_s) + beyond
 
 
-def _by_request(known: Arrivals, rows: int) -> Arrivals:
+def _as_columns(known: Arrivals, rows: int) -> Arrivals:
     """The same as columns [R, 1]."""
 
     def column(values: Array) -> Array:
@@ -213,7 +213,7 @@ def _draws(spread: Spread) -> Array:
     return as_array(spread.p50[..., None] * np.exp(NORMALS * width))
 
 
-def _where(wanted: Array, known: Array, values: Array) -> Array:
+def _interpolated(wanted: Array, known: Array, values: Array) -> Array:
     """``values`` [R, S] interpolated at ``wanted`` [R, N] of the increasing ``known`` [R, S]."""
     rows = zip(wanted, known, values, strict=True)
     return np.stack([np.interp(*row) for row in rows])

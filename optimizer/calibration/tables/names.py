@@ -123,14 +123,14 @@ def find_model(
     total, active = total_b or total, active_b or active or total_b or total
     if not total or not active:
         raise Unreadable(f"unknown model {text!r}, and nothing says how large it is")
-    return _made(text.strip(), models, total, min(active, total))
+    return _scaled_to(text.strip(), models, total, min(active, total))
 
 
 def known_model(
     text: str, models: Mapping[str, ModelShape], total_b: float | None = None
 ) -> ModelShape | None:
     """The known model that a published name means; None if none is like it."""
-    return models.get(text.strip()) or _like(_own_words(text), models, total_b)
+    return models.get(text.strip()) or _similar_model(_own_words(text), models, total_b)
 
 
 def _own_words(text: str) -> tuple[str, ...]:
@@ -166,7 +166,9 @@ def _size_b(word: str) -> float | None:
     return float(found[1]) * SIZE_UNITS[found[2]] if found else None
 
 
-def _like(words: Sequence[str], models: Mapping[str, ModelShape], total_b: float | None) -> ModelShape | None:
+def _similar_model(
+    words: Sequence[str], models: Mapping[str, ModelShape], total_b: float | None
+) -> ModelShape | None:
     """The known model whose words are all in the name, the most words first; else one of the same family and
     size; else, if the name has no size, the family's model of the same major version."""
     told, active = sizes_of(words)
@@ -187,7 +189,7 @@ def _like(words: Sequence[str], models: Mapping[str, ModelShape], total_b: float
         return next((m for m in alike if _as_large(m, size, active)), None)
     plain = set(_majors(words))
     namesakes = [model for model in family if set(_majors(_unsized(model_words(model.name)))) <= plain]
-    return max(namesakes, key=_rank_of_namesake, default=None)
+    return max(namesakes, key=_similarity, default=None)
 
 
 def _plain(models: Mapping[str, ModelShape]) -> Sequence[ModelShape]:
@@ -195,7 +197,7 @@ def _plain(models: Mapping[str, ModelShape]) -> Sequence[ModelShape]:
     return [model for model in models.values() if not model.states.count]
 
 
-def _rank_of_namesake(model: ModelShape) -> tuple[int, bool, float]:
+def _similarity(model: ModelShape) -> tuple[int, bool, float]:
     """Sort key: the most common words, then names that also have no size, then the larger model."""
     words = model_words(model.name)
     return len(_unsized(words)), _unsized(words) == words, model.total_params
@@ -228,7 +230,9 @@ def _apart(params: float, size_b: float) -> float:
     return abs(log(params / BILLION / size_b))
 
 
-def _made(name: str, models: Mapping[str, ModelShape], total: float, active: float) -> tuple[ModelShape, str]:
+def _scaled_to(
+    name: str, models: Mapping[str, ModelShape], total: float, active: float
+) -> tuple[ModelShape, str]:
     """The known model nearest in size, with the given parameters (billions) instead of its own."""
     sparse = active < SPARSE * total
     alike = [model for model in _plain(models) if model.is_moe is sparse]

@@ -71,7 +71,7 @@ def with_overload(
     observed: Sequence[Observation], read: ReadRows, found: Sequence[Prediction]
 ) -> list[Observation]:
     """The same; runs whose load exceeds the predicted capacity are a regime of their own."""
-    runs = {place for place, row in read.serving.items() if row.answered_as == RUN}
+    runs = {place for place, row in read.serving.items() if row.predicted_as == RUN}
     beyond = {place for place in runs if not found[place].stable}
     return [replace(o, regime=f"{OVERLOAD} {o.regime}") if o.place in beyond else o for o in observed]
 
@@ -111,7 +111,7 @@ def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
                 measured,
                 row.get("model", ""),
                 row.get("gpu", ""),
-                metric != "step time" or _sensible(row),
+                metric != "step time" or _is_plausible(row),
             )
     if serving:
         yield from _ratios(place, row, source)
@@ -135,7 +135,7 @@ def _ratios(place: int, row: Mapping[str, str], source: str) -> Iterator[Observa
             yield Observation(place, source, RATIO_REGIME, metric, column, high / median, *names)
 
 
-def _sensible(row: Mapping[str, str]) -> bool:
+def _is_plausible(row: Mapping[str, str]) -> bool:
     """Whether a grid run used a plausible layout: tensor groups within the node, and an MFU above a fifth."""
     if not row.get("status"):
         return True

@@ -97,7 +97,7 @@ class ServingRow:
     options: LaunchOptions = NONE_TOLD
 
     @property
-    def answered_as(self) -> str:
+    def predicted_as(self) -> str:
         """The regime that predicts it: a finite open loop is a run of its own, unless its rate was chosen at
         an objective."""
         ends = self.regime == "open" and math.isfinite(self.requests) and math.isinf(self.objective_s)
@@ -271,10 +271,10 @@ def _objectives_s(row: Mapping[str, str], model: ModelShape, published: str) -> 
 def options_of(row: Mapping[str, str], ranks: int) -> LaunchOptions:
     """Options in the notes: vLLM counts sequences per data-parallel rank, SGLang over all ``ranks``."""
     notes = (row.get("notes") or "").lower()
-    sequences = _told(A_RANK, notes) or _told(IN_ALL, notes) / ranks
-    return LaunchOptions(_told(MEMORY, notes), sequences, max(_told(BEAMS, notes), 1.0))
+    sequences = _option_value(A_RANK, notes) or _option_value(IN_ALL, notes) / ranks
+    return LaunchOptions(_option_value(MEMORY, notes), sequences, max(_option_value(BEAMS, notes), 1.0))
 
 
-def _told(option: re.Pattern[str], notes: str) -> float:
+def _option_value(option: re.Pattern[str], notes: str) -> float:
     found = option.search(notes)
     return float(found.group(1)) if found else 0.0

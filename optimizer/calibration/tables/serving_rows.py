@@ -69,7 +69,7 @@ def predict_serving(
     found: list[tuple[float, Prediction] | None] = [None] * len(rows)
     groups: dict[tuple[str, str, str, str, str], list[int]] = {}
     for place, (_, way) in enumerate(ways):
-        key = (way.dense, way.experts, way.products, way.engine, way.answered_as)
+        key = (way.dense, way.experts, way.products, way.engine, way.predicted_as)
         groups.setdefault(key, []).append(place)
     for members in (part for group in groups.items() for part in _parts(*group)):
         results = _predict_group([ways[i][1] for i in members], calibration, gpus)
@@ -131,7 +131,7 @@ def _predict_group(
     ends = as_array([row.ends for row in rows])
     uneven = uneven_share(as_array([_cv(r, r.client.output_cv) for r in rows]), asked)
     asked = replace(asked, parted=np.maximum(ends, uneven if rows[0].regime == "closed" else 0.0))
-    answer = ANSWERS[rows[0].answered_as](served, lengths, asked)
+    answer = ANSWERS[rows[0].predicted_as](served, lengths, asked)
     kept = run_share(served, lengths, asked, answer.tokens_per_s)
     answer = replace(answer, tokens_per_s=answer.tokens_per_s * kept)
     fits = cache_tokens(raised(served)) >= lengths.input_tokens + lengths.output_tokens
@@ -215,7 +215,7 @@ def _kind(row: ServingRow, stable: bool) -> str:
         return FIRST_ALONE
     if np.isfinite(row.objective_s):
         return OBJECTIVE
-    if row.answered_as == RUN and not stable:
+    if row.predicted_as == RUN and not stable:
         return OVERLOAD
     if row.regime != "closed":
         return row.regime
@@ -233,7 +233,7 @@ def _prediction(
     spread[FIRST_MEAN] = spread[FIRST_MEDIAN]
     for column, name in RATIO_KEYS.items():
         spread[column] = ratio_relative(name, calibration.intervals, old, kind == OVERLOAD)
-    beyond = "" if stable else OVER_CAPACITY[row.answered_as == RUN]
+    beyond = "" if stable else OVER_CAPACITY[row.predicted_as == RUN]
     notes = (row.note, beyond)
     return Prediction(
         values=values,

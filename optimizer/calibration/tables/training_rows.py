@@ -109,9 +109,9 @@ def read_row(
         recipe=Recipe(
             number_format,
             adapters=_trains_adapters(row),
-            zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
-            hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
-            dispatches_once=_says(row, SINGLE_DISPATCH_WORDS),
+            zero_bubble=_mentions(row, ZERO_BUBBLE_WORDS),
+            hides_dispatch=_mentions(row, HIDDEN_DISPATCH_WORDS),
+            dispatches_once=_mentions(row, SINGLE_DISPATCH_WORDS),
         ),
         layouts=row_layouts(row, asked),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
@@ -378,7 +378,7 @@ def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: Model
     casts are slow otherwise; else by its version of attention."""
     date = row.get("date", "")
     eight_bit = TORCHTITAN in framework and "8" in (row.get("precision") or "")
-    told = _told(row)
+    told = _free_text(row)
     if (COMPILES in told or eight_bit) and not NOT_COMPILED.search(told):
         return COMPILED
     wide = model.head_dim > FLASH_ATTENTION_HEAD
@@ -388,13 +388,13 @@ def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: Model
     return FIRST_FLASH if first and spec.arch == SECOND_FLASH_GAINS else SHARDED
 
 
-def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
+def _mentions(row: Mapping[str, str], words: Sequence[str]) -> bool:
     """Whether the row names one of ``words``."""
-    told = _told(row)
+    told = _free_text(row)
     return any(word in told for word in words)
 
 
-def _told(row: Mapping[str, str]) -> str:
+def _free_text(row: Mapping[str, str]) -> str:
     """The row's schedule, framework and other text, in lower case."""
     return " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
 
