@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.focus.columns import FocusVersion, Kind, kind_of
-from broker.domain.focus.facts import ALL_OR_NONE, FILLED_IF_THERE, NEEDS, SUBCATEGORIES, WORDS, filled
+from broker.domain.focus.facts import ALL_OR_NONE, FILLED_IF_PRESENT, NEEDS, SUBCATEGORIES, WORDS, filled
 
 TOLERANCE = Decimal("0.000001")
 PRICED = frozenset({"Usage", "Purchase"})
@@ -140,7 +140,7 @@ def _words(row: CheckedRow) -> Iterator[Finding]:
 
 def _nulls(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
     for column in filled(version):
-        if not row.text(column) and (column in row.cells or column not in FILLED_IF_THERE):
+        if not row.text(column) and (column in row.cells or column not in FILLED_IF_PRESENT):
             yield row.finding(RuleGroup.NULLS, column, "filled")
     for columns in ALL_OR_NONE:
         there = [column for column in columns if row.text(column)]
