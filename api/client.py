@@ -1,4 +1,4 @@
-"""The client of a running broker: what the command line's server commands use."""
+"""The HTTP client of a running broker, for the commands that need a server."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ TIMEOUT_S = 60.0
 
 
 class ServerTimedOut(BrokerError):
-    """The server was asked and did not answer in time; what was asked may still happen."""
+    """The server did not answer in time; the requested action may still happen."""
 
 
 class _PageOf(Protocol[Item]):
-    """A part of a list, as every list answers."""
+    """A page of a list."""
 
     @property
     def items(self) -> Sequence[Item]: ...
@@ -66,7 +66,7 @@ class _PageOf(Protocol[Item]):
 
 @dataclass(frozen=True, slots=True)
 class MadePlan:
-    """A plan that is made, where it stands, and the document that said both."""
+    """A finished plan, its status, and the document that has both."""
 
     plan: Plan
     stands: StandingForm
@@ -74,7 +74,7 @@ class MadePlan:
 
 
 class BrokerClient:
-    """Calls one server with one key. Problem documents come back as the errors that they mean."""
+    """A client of one server with one key. Problem documents are raised as the errors that they stand for."""
 
     def __init__(
         self,
@@ -132,67 +132,73 @@ class BrokerClient:
         return self._parsed(COMPARISON.read, self._call("GET", "/v1/comparisons", params=params))
 
     def list_plans(self) -> Iterator[PlanSummaryForm]:
-        """Every plan, newest first, page by page."""
+        """All plans, newest first, fetched page by page."""
         return self._pages(PageForm[PlanSummaryForm], "/v1/plans")
 
     def cancel_plan(self, plan_id: str) -> None:
-        """Ends a plan that waits or is being made; twice is no error. Conflict for one that is made."""
+        """Cancels a plan that is queued or running; twice is no error. Raises Conflict
+        for a finished plan.
+        """
         self._call("DELETE", f"/v1/plans/{_part(plan_id)}")
 
     def set_intended(self, plan_id: str, *, intended: bool) -> None:
-        """Says whether a draft counts in projected spend; Conflict for what is no draft."""
+        """Sets whether a draft counts in projected spend. Raises Conflict for a plan that is not a draft."""
         self._call("POST", f"/v1/plans/{_part(plan_id)}/intend", body={"intended": intended})
 
     def reserve_plan(self, plan_id: str, idempotency_key: str) -> list[ReservationForm]:
-        """Reserves all of a plan; the same key again gives the same answer and buys nothing twice."""
+        """Reserves all of a plan. The same idempotency key gives the same answer, and nothing is bought
+        twice.
+        """
         answer = self._call(
             "POST", f"/v1/plans/{_part(plan_id)}/reserve", headers={"Idempotency-Key": idempotency_key}
         )
         return self._read(ReservationsForm, answer).reservations
 
     def find_reservation(self, reservation_id: str) -> ReservationForm:
-        """One reservation; NotFound."""
+        """One reservation. Raises NotFound."""
         return self._read(ReservationForm, self._call("GET", f"/v1/reservations/{_part(reservation_id)}"))
 
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
-        """Every reservation, newest first, page by page."""
+        """All reservations, newest first, fetched page by page."""
         return self._pages(PageForm[ReservationForm], "/v1/reservations", {"plan_id": plan_id})
 
     def list_shortfalls(self, plan_id: str | None = None) -> list[Shortfall]:
-        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+        """Times for which sellers refuse reserved nodes, earliest first."""
         path = "/v1/reservations/shortfalls"
         return list(self._pages(PageForm[ShortfallForm], path, {"plan_id": plan_id}))
 
     def release(self, reservation_id: str) -> ReservationForm:
-        """Asks for the end of a reservation; a second time is no error."""
+        """Requests the release of a reservation; twice is no error."""
         return self._read(ReservationForm, self._call("DELETE", f"/v1/reservations/{_part(reservation_id)}"))
 
     def extend(self, reservation_id: str, end: str) -> ReservationForm:
-        """Holds on until ``end`` (a time with its zone); a second time is no error."""
+        """Extends a reservation until ``end`` (a time with its zone); twice is no error."""
         path = f"/v1/reservations/{_part(reservation_id)}/extend"
         return self._read(ReservationForm, self._call("POST", path, body={"end": end}))
 
     def list_reoptimizations(self) -> Iterator[Reoptimization]:
-        """Every look, newest first, page by page."""
+        """All re-optimizations, newest first, fetched page by page."""
         return self._pages(PageForm[ReoptimizationForm], "/v1/reoptimizations")
 
     def find_reoptimization(self, reoptimization_id: str) -> Reoptimization:
-        """One look with its moves; NotFound."""
+        """One re-optimization with its moves. Raises NotFound."""
         path = f"/v1/reoptimizations/{_part(reoptimization_id)}"
         return self._parsed(REOPTIMIZATION.read, self._call("GET", path))
 
     def decide_proposal(self, reoptimization_id: str, word: str, idempotency_key: str) -> Reoptimization:
-        """Says ``word`` (accept, reject) to a proposal; Conflict for one that is over."""
+        """Accepts or rejects a proposal (``word``: accept, reject). Raises Conflict for one that has lapsed
+        or was decided.
+        """
         path = f"/v1/reoptimizations/{_part(reoptimization_id)}/{word}"
         answer = self._call("POST", path, headers={"Idempotency-Key": idempotency_key})
         return self._parsed(REOPTIMIZATION.read, answer)
 
     def list_audit(self, object_id: str) -> Iterator[AuditEntry]:
-        """Every step of one object, newest first, page by page."""
+        """All audit entries of one object, newest first, fetched page by page."""
         return self._pages(PageForm[AuditForm], "/v1/audit", {"object_id": object_id})
 
     def list_keys(self) -> Iterator[KeyForm]:
-        """Every key that the caller sees, newest first, page by page."""
+        """All keys that the caller may see, newest first, fetched page by page."""
         return self._pages(KeyPage, "/v1/keys")
 
     def create_key(self, body: Mapping[str, object], idempotency_key: str) -> NewKeyForm:
@@ -201,36 +207,36 @@ class BrokerClient:
         return self._read(NewKeyForm, self._call("POST", "/v1/keys", body=body, headers=headers))
 
     def revoke_key(self, key_id: str) -> None:
-        """Ends a key for good; a second time is no error."""
+        """Revokes a key for good; twice is no error."""
         self._call("DELETE", f"/v1/keys/{_part(key_id)}")
 
     def list_quarantine(self) -> Iterator[Quarantined]:
-        """Every offer whose price is not believed, oldest doubt first."""
+        """All offers in quarantine, oldest first."""
         return self._pages(PageForm[QuarantinedForm], "/v1/quarantine")
 
     def believe_price(self, offer_id: str) -> Quarantined:
-        """Releases an offer from quarantine at its price; a second time is no error."""
+        """Releases an offer from quarantine at its price; twice is no error."""
         path = f"/v1/quarantine/{quote(offer_id)}/release"
         return self._parsed(QUARANTINED.read, self._call("POST", path))
 
     def list_budgets(self) -> list[BudgetForm]:
-        """Every budget against what is owed and expected."""
+        """All budgets with what is owed and expected."""
         return self._read(BudgetPage, self._call("GET", "/v1/budgets")).items
 
     def put_budget(self, team: str, period: BudgetPeriod, body: Mapping[str, object]) -> BudgetForm:
-        """Sets a budget over the one of the same team and period."""
+        """Sets a budget; it replaces the one of the same team and period."""
         return self._read(BudgetForm, self._call("PUT", _budget(team, period), body=body))
 
     def delete_budget(self, team: str, period: BudgetPeriod) -> None:
-        """Ends a budget; NotFound."""
+        """Deletes a budget. Raises NotFound."""
         self._call("DELETE", _budget(team, period))
 
     def list_approvals(self, state: ApprovalState | None = None) -> Iterator[ApprovalForm]:
-        """Plans before finance, newest first, page by page."""
+        """Plans that need approval, newest first, fetched page by page."""
         return self._pages(ApprovalPage, "/v1/approvals", {"state": state})
 
     def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
-        """Finance's word on a plan."""
+        """Approves or rejects a plan."""
         verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
         self._call("POST", f"/v1/plans/{_part(plan_id)}/{verb}", body={"comment": comment})
 
@@ -240,17 +246,17 @@ class BrokerClient:
         return self._read(ChangesForm, self._call("GET", "/v1/spend/changes", params=wanted))
 
     def find_interval(self, since: str | None, until: str | None, interval: Interval) -> IntervalForm:
-        """P10, P50 and P90 of what is expected."""
+        """P10, P50 and P90 of expected spend."""
         wanted = {"from": since, "to": until, "interval": str(interval)}
         return self._read(IntervalForm, self._call("GET", "/v1/spend/interval", params=wanted))
 
     def close_month(self, month: str, comment: str) -> ClosedMonth:
-        """Closes a month that is over."""
+        """Closes a past month."""
         wanted = {"month": month, "comment": comment}
         return self._parsed(CLOSED_MONTH.read, self._call("POST", "/v1/spend/close", params=wanted))
 
     def find_units(self, since: str | None, until: str | None) -> UnitsForm:
-        """Unit economics and energy."""
+        """Unit costs and energy."""
         wanted = {"from": since, "to": until}
         return self._read(UnitsForm, self._call("GET", "/v1/spend/units", params=wanted))
 
@@ -268,13 +274,15 @@ class BrokerClient:
         view: CostView = CostView.AMORTIZED,
         narrowed: Mapping[str, str] = MappingProxyType({}),
     ) -> SpendForm:
-        """Projected and actual spend by period and group; ``narrowed``: only of a team, provider, tier …"""
+        """Projected and actual spend by period and group. ``narrowed`` filters by team, provider, tier and so
+        on.
+        """
         wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until, **narrowed}
         wanted["view"] = str(view)
         return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
 
     def download(self, path: str, file: Path, params: Mapping[str, str | None]) -> str:
-        """Streams an answer into ``file``; the ``Broker-As-Of`` that it says."""
+        """Streams an answer into ``file`` and returns its ``Broker-As-Of`` header."""
         given = {name: value for name, value in params.items() if value is not None}
         try:
             with self._http.stream("GET", path, params=given) as answer, file.open("wb") as out:
@@ -350,7 +358,9 @@ def _plan_form(body: dict[str, Any]) -> MadePlan | UnmadePlanForm:
 
 
 def _part(name: str) -> str:
-    """A path segment; ids have no slash, so one that has is not found rather than another route."""
+    """A path segment. A slash is escaped, so that an id with one is not found and does not reach another
+    route.
+    """
     return name.replace("/", "%2F")
 
 
@@ -366,10 +376,10 @@ def _error(answer: httpx.Response) -> BrokerError:
 
 
 def connect(settings: Settings) -> BrokerClient:
-    """A client of the server that BROKER_URL names, with BROKER_KEY; InputError for what is no key."""
+    """A client of the server at BROKER_URL with BROKER_KEY. Raises InputError for a malformed key."""
     key = settings.key.get_secret_value().strip() if settings.key is not None else ""
     if _NO_KEY.search(key):
         expected = "a key as `broker keys --new` prints it"
-        problem = FieldProblem("BROKER_KEY", "characters that no key has", expected)
+        problem = FieldProblem("BROKER_KEY", "characters that are not allowed in a key", expected)
         raise InputError("environment", (problem,))
     return BrokerClient(settings.url, key)

@@ -1,4 +1,4 @@
-"""Asking for a plan and following it: what the API and the pages share."""
+"""Requests for plans and their progress, for the API and the pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST_RETRY_S = 30
 
 
 def options_of(settings: Settings) -> PlanOptions:
-    """How the installation plans where a request says nothing else."""
+    """The planning options of the installation, for requests that give none."""
     return PlanOptions(
         settings.plan_time_limit_s,
         workers=settings.plan_workers,
@@ -39,11 +39,13 @@ def options_of(settings: Settings) -> PlanOptions:
 async def ask_for_plan(
     product: Product, caller: Caller, text: str, options: PlanOptions, source: str, *, intended: bool = False
 ) -> PlanRecord:
-    """Stores the wish of a workloads document and begins to plan it; InputError with places in ``text``."""
-    # In a thread: a large document takes seconds, and others want answers meanwhile.
+    """Stores the request of a workloads document and starts planning. Raises InputError with positions in
+    ``text``.
+    """
+    # In a thread, because a large document takes seconds, during which other requests are served.
     read = partial(read_workloads, source=source, base=None, now=product.clock.now())
     wish = await asyncio.to_thread(read, text)
-    # Stored with absolute times, so that a run after a crash asks the same question.
+    # Stored with absolute times, so that planning again after a crash gives the same request.
     document = json.dumps(to_document(wish))
     record = await product.planning.request_plan(caller, document, wish, options, intended=intended)
     product.background.start(product.planning.run(record.plan_id))
@@ -99,12 +101,12 @@ def comparison_of(
 
 
 def retry_after_s(whereabouts: Whereabouts) -> int:
-    """When it is worth while to ask again for a plan on its way."""
+    """Seconds after which a client should ask again for a plan that is being made."""
     return min(whereabouts.position or 1, LONGEST_RETRY_S)
 
 
 def record_to_event(record: PlanRecord, whereabouts: Whereabouts | None) -> dict[str, object]:
-    """Where a plan stands, as its event stream says it."""
+    """The status of a plan as an event of its stream."""
     event: dict[str, object] = {"state": str(record.state)}
     if whereabouts is not None:
         told = {"position": whereabouts.position, "phase": whereabouts.phase}
@@ -119,9 +121,10 @@ def record_to_event(record: PlanRecord, whereabouts: Whereabouts | None) -> dict
 async def plan_events(
     product: Product, caller: Caller, first: PlanRecord
 ) -> AsyncIterator[Mapping[str, object] | None]:
-    """Where the plan stands, then each change until it is finished; None in a silence.
+    """The plan's status, then each change until it is finished; None after a pause.
 
-    In a silence the store is asked, as the plan may be made by another process, and its place in the line.
+    After a pause the store is read, because another process may make the plan, or its queue position may
+    change.
     """
     last = await event_of(product, first)
     yield last
@@ -142,6 +145,6 @@ async def plan_events(
 
 
 async def event_of(product: Product, record: PlanRecord) -> Mapping[str, object]:
-    """Where a plan stands and where it is, as its event stream says it."""
+    """The plan's stored status as an event of its stream."""
     whereabouts = await product.planning.find_whereabouts([record])
     return record_to_event(record, whereabouts.get(record.plan_id))

@@ -1,6 +1,6 @@
-"""Placements as dstack configurations: a fleet each, and the task or service that runs on it.
+"""Placements as dstack configurations: a fleet for each, and the task or service that runs on it.
 
-``dstack apply -f FILE``, the fleet first. Fields: dstack's fleet, task and service YAML.
+Apply the fleet first: ``dstack apply -f FILE``. Fields: dstack's fleet, task and service YAML.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TORCHRUN = (
 
 
 def dstack_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
-    """A fleet and a run a placement; InputError for what dstack cannot say."""
+    """A fleet and a run for each placement. Raises InputError for placements that dstack cannot express."""
     words = load_words(Target.DSTACK)
     require_words(plan, words, source)
     require_commands(plan, source)

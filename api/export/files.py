@@ -31,13 +31,13 @@ _WRITERS: Mapping[str, Callable[[Path, Columns, Rows], None]] = {
 
 
 def write_spend(path: Path, kind: str, form: SpendForm) -> None:
-    """Writes ``form`` as one of MEDIA_TYPES; InputError for a bad path or too many rows."""
+    """Writes ``form`` as one of MEDIA_TYPES. Raises InputError for a bad path or too many rows."""
     columns = [(name, SPEND_KINDS.get(name, Kind.STRING)) for name in CSV_COLUMNS]
     _WRITERS[kind](path, columns, [tuple(map(str, row)) for row in spend_csv_rows(form)])
 
 
 def spend_bytes(kind: str, form: SpendForm) -> bytes:
-    """The same as bytes; it takes a while, so call it in a thread."""
+    """Like ``write_spend``, as bytes. It is slow, so call it in a thread."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"spend.{kind}"
         write_spend(path, kind, form)

@@ -1,6 +1,6 @@
-"""Serving placements as SGLang's command line.
+"""Serving placements as SGLang command lines.
 
-Options: those of ``python -m sglang.launch_server``, as its page of server arguments names them.
+Options: those of ``python -m sglang.launch_server``, as documented under its server arguments.
 """
 
 from __future__ import annotations

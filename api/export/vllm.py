@@ -1,6 +1,6 @@
-"""Serving and batch placements as vLLM's own configuration: ``vllm serve --config FILE``.
+"""Serving and batch placements as vLLM configuration files: ``vllm serve --config FILE``.
 
-Fields: the long options of ``vllm serve``, as its documentation of ``--config`` asks for.
+Fields: the long options of ``vllm serve``, as documented under ``--config``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ INSTALL = "pip install --quiet vllm"
 
 
 def vllm_settings(placement: Placement, model: str | None) -> Settings:
-    """Options of one server: a node's, or those of a replica that spans nodes. No model: left to the user.
-    vLLM counts attention ranks beside the tensor group, plans inside it."""
+    """Options of one server, on one node or for one replica that spans nodes. The user adds the model.
+
+    vLLM counts attention ranks separately from the tensor-parallel group; plans count them within it.
+    """
     layout = placement.parallelism
     settings: Settings = {} if model is None else {"model": model}
     settings |= {
@@ -52,8 +54,10 @@ def batch_command(placement: Placement) -> str:
 
 
 def vllm_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
-    """A configuration for each placement that vLLM serves; InputError for a plan without one. ``models`` by
-    workload."""
+    """A configuration for each placement that vLLM serves; ``models`` by workload.
+
+    Raises InputError for a plan without such a placement.
+    """
     files = {
         f"{name}.vllm.yaml": yaml.safe_dump(
             vllm_settings(placement, models.get(placement.workload)), sort_keys=False
@@ -62,6 +66,8 @@ def vllm_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, 
         if placement.kind in SERVED and engine_of(placement) is ServingEngine.VLLM
     }
     if not files:
-        problem = FieldProblem("/placements", "none that vLLM serves", "a service or batch in vLLM")
+        problem = FieldProblem(
+            "/placements", "no placement that vLLM serves", "at least one service or batch on vLLM"
+        )
         raise InputError(source, (problem,))
     return files

@@ -1,4 +1,4 @@
-"""Plans: ask for one, follow it, read it, approve it, reserve it."""
+"""Plans: request, progress, approval and reservation."""
 
 from __future__ import annotations
 
@@ -85,15 +85,17 @@ async def request_plan(
     caller: PlanWriter,
     time_limit_s: Annotated[
         float | None,
-        Query(gt=0, le=3600, description="Seconds that the search may take; unless told, the setting's"),
+        Query(gt=0, le=3600, description="Time limit of the search in seconds; default: the setting"),
     ] = None,
     gap: Annotated[
-        float, Query(ge=0, lt=1, description="The search ends once cost is within this share of the bound")
+        float, Query(ge=0, lt=1, description="The search ends at this relative gap between cost and bound")
     ] = 0.01,
     seed: Seed = 1,
-    intended: Annotated[bool, Query(description="It counts in projected spend once it is made")] = False,
+    intended: Annotated[
+        bool, Query(description="Whether the plan counts in projected spend once it is made")
+    ] = False,
 ) -> Response:
-    """Asks for a plan with a workloads document (JSON or YAML), or for variants of a plan.
+    """Requests a plan for a workloads document (JSON or YAML), or for variants of a plan.
 
     With `based_on` and `changes`, each change of the document of that plan becomes a plan of its own, and
     `Location` is their comparison.
@@ -155,7 +157,7 @@ async def list_plans(
 
 @router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | UnmadePlanForm}, **NOT_MODIFIED})
 async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Response:
-    """One plan, or where it stands; ``Retry-After`` says when to look again."""
+    """One plan, or its status until it is made; ``Retry-After`` says when to ask again."""
     planning = product_of(request).planning
     record = await planning.find_plan(caller, plan_id)
     whereabouts = (await planning.find_whereabouts([record])).get(plan_id)
@@ -171,7 +173,7 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Re
 
 @router.delete("/{plan_id}", status_code=204)
 async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> None:
-    """Cancels a plan that is queued or running; a second time is no error."""
+    """Cancels a plan that is queued or running; twice is no error."""
     await product_of(request).planning.cancel(caller, plan_id)
 
 
@@ -187,7 +189,7 @@ async def intend_plan(
     plan_id: PlanId,
     wish: Annotated[IntentionForm | None, Body()] = None,
 ) -> Response:
-    """Says that a draft counts in projected spend, or, with ``intended`` false, that it does not."""
+    """Sets whether a draft counts in projected spend (``intended``)."""
     intended = wish is None or wish.intended
 
     async def act() -> Answer:
@@ -222,7 +224,7 @@ async def stream_events(request: Request, caller: PlanReader, plan_id: PlanId) -
 async def approve_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word | None, Body()] = None
 ) -> Response:
-    """Finance's yes to exactly this plan at today's prices."""
+    """Approves exactly this plan at today's prices."""
     approvals, said = product_of(request).approvals, word or Word()
 
     async def act() -> Answer:
@@ -236,7 +238,7 @@ async def approve_plan(
 async def reject_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word, Body()]
 ) -> Response:
-    """Finance's no: the plan cannot be reserved until it is approved."""
+    """Rejects a plan: it cannot be reserved until it is approved."""
 
     async def act() -> Answer:
         record = await product_of(request).approvals.reject(caller, plan_id, word.comment, _looked(word))
@@ -251,7 +253,7 @@ def _looked(word: Word) -> Looked:
 
 @router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})
 async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: PlanId) -> Response:
-    """Reserves all of a plan, or leaves nothing held."""
+    """Reserves all of a plan; on failure everything is released."""
     reservations = product_of(request).reservations
 
     async def act() -> Answer:

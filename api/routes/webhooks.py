@@ -1,4 +1,4 @@
-"""Webhooks: where a team wants to be told what changed."""
+"""Webhooks: addresses to which a team's events are sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pattern = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class NewWebhook(BaseModel):
-    """``events``: names with ``*``, such as ``plan.*``; all of them unless told."""
+    """``events`` has names with ``*``, such as ``plan.*``; by default all."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,7 +32,7 @@ class NewWebhook(BaseModel):
 
 
 class WebhookForm(BaseModel):
-    """A webhook; its ``secret`` is in the answer that makes it, and nowhere else."""
+    """A webhook. Only the answer that creates it has its ``secret``."""
 
     webhook_id: str
     team: str
@@ -47,7 +47,7 @@ def _tried_again_at(delivery: Delivery) -> datetime | None:
 
 
 class DeliveryForm(BaseModel):
-    """One event for one webhook; ``next_at`` only while it is tried again."""
+    """One event for one webhook; ``next_at`` is given only while another attempt is due."""
 
     message_id: str
     state: str
@@ -57,13 +57,13 @@ class DeliveryForm(BaseModel):
 
 
 class NewWebhookForm(WebhookForm):
-    """A webhook that was just made, with the secret that signs what it is sent."""
+    """A new webhook, with the secret that signs its deliveries."""
 
     secret: str
 
 
 class ToldWebhookForm(WebhookForm):
-    """A webhook with what was last sent to it."""
+    """A webhook with its last deliveries."""
 
     deliveries: list[DeliveryForm]
 
@@ -72,7 +72,7 @@ class ToldWebhookForm(WebhookForm):
 async def create_webhook(
     request: Request, caller: SpendReader, wanted: Annotated[NewWebhook, Body()]
 ) -> Response:
-    """Tells ``url`` of the team's events from now on; the secret that signs them is shown once."""
+    """Sends the team's events to ``url`` from now on; the secret that signs them is shown once."""
 
     async def act() -> Answer:
         return _made(await product_of(request).webhooks.create(caller, wanted.url, wanted.events))
@@ -100,7 +100,7 @@ async def list_webhooks(
 
 @router.get("/{webhook_id}", responses={200: {"model": ToldWebhookForm}})
 async def show_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> JSONResponse:
-    """One, with what was last sent to it and is still to be."""
+    """One webhook, with its last deliveries and those that are still due."""
     webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)
     return JSONResponse(
         {**write(WebhookForm, webhook), "deliveries": [write(DeliveryForm, one) for one in deliveries]}
@@ -109,6 +109,6 @@ async def show_webhook(request: Request, caller: SpendReader, webhook_id: Webhoo
 
 @router.delete("/{webhook_id}", status_code=204)
 async def delete_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> Response:
-    """Nothing more is sent to it."""
+    """Deletes a webhook; no more events are sent to it."""
     await product_of(request).webhooks.remove(caller, webhook_id)
     return Response(status_code=204)

@@ -233,7 +233,7 @@ LONG = {"shape": "flat", "peak_requests_per_s": 1, "input_tokens": 130_500, "out
             changed("tune-then-serve", 1, starts={"after": "tune", "at": "+2d"}),
             "/workloads/1/starts",
             "an object with after, at",
-            "either after",
+            "either a time, or after",
         ),
         (
             changed("small-lab", 0, policy={"countries": ["uk"]}),

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 import api
 from api.cli.plans.backtest_view import Compared, Sums, _policy, compared_to_document, sums_of
-from api.held import _ToldFleet
+from api.reserved_fleets import _FleetWithMoney
 from api.routes.webhooks import DeliveryForm, NewWebhook, WebhookForm
 from api.schemas.accounts.keys import KeyForm, NewKey
 from api.schemas.base.forms import From, PageForm
@@ -95,7 +95,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     DeliveryForm: Delivery,
     ExportForm: ExportJob,
     FieldProblemForm: FieldProblem,
-    FleetForm: _ToldFleet,
+    FleetForm: _FleetWithMoney,
     IntervalForm: _Bands,
     KeyForm: ApiKey,
     ReservationForm: Reservation,

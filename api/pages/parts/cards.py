@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from api.held import most_nodes
 from api.pages.parts.words import DASH, counted, usd
 from api.plan_words import saved_usd
+from api.reserved_fleets import most_nodes
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import FeedHealth

@@ -1,4 +1,4 @@
-"""Gantt charts: what is held over time, one lane for each placement."""
+"""Gantt charts: what is held over time, one row for each placement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABEL_COLUMN = 230
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a timeline: ``[start, end)`` on a lane, ``share`` of the lane's height in (0, 1]."""
+    """One bar of a timeline: ``[start, end)`` on a row, ``share`` of the row's height in (0, 1]."""
 
     start: datetime
     end: datetime
@@ -26,7 +26,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TimelineRow:
     """One row of a timeline. ``waits`` are spans in which it waits, ``due`` is its deadline."""
 
     name: str
@@ -38,34 +38,34 @@ class Lane:
 
 
 def timeline(
-    lanes: Sequence[Lane],
+    rows: Sequence[TimelineRow],
     start: datetime,
     end: datetime,
     title: str,
     width: int = WIDE,
     now: datetime | None = None,
 ) -> Markup:
-    """A Gantt chart with one lane for each row, bars as tall as their share, days at the top, a line at
+    """A Gantt chart with one line per row, bars as tall as their share, days at the top, a line at
     ``now``.
 
     Names are left of the bars, or above them where the drawing is narrow.
     """
     beside = width > 2 * LABEL_COLUMN
     left = LABEL_COLUMN if beside else 0
-    lane_height = 34 if beside else 60
-    height = 26 + lane_height * len(lanes) + 6
+    row_height = 34 if beside else 60
+    height = 26 + row_height * len(rows) + 6
     plot = Plot(left, 26, width - left - 8, height - 26)
     parts = [opened(width, height, title), *day_axis(plot, start, end)]
-    for row, lane in enumerate(lanes):
-        base = plot.top + lane_height * (row + 1) - 5
-        parts.extend(_lane_name(lane, base if beside else base - 28, width if not beside else left))
-        parts.extend(_wait(plot, wait, base, start, end) for wait in lane.waits)
-        parts.extend(_bar(plot, bar, lane.series, base, start, end) for bar in lane.bars)
-        if lane.due is not None and start <= lane.due <= end:
-            x = x_of(plot, lane.due, start, end)
+    for index, row in enumerate(rows):
+        base = plot.top + row_height * (index + 1) - 5
+        parts.extend(_row_name(row, base if beside else base - 28, width if not beside else left))
+        parts.extend(_wait(plot, wait, base, start, end) for wait in row.waits)
+        parts.extend(_bar(plot, bar, row.series, base, start, end) for bar in row.bars)
+        if row.due is not None and start <= row.due <= end:
+            x = x_of(plot, row.due, start, end)
             parts.append(
                 f'<line class="due" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 26:g}" y2="{base + 2:g}">'
-                f"<title>{escape(f'deadline of {lane.name}: {moment(lane.due)}')}</title></line>"
+                f"<title>{escape(f'deadline of {row.name}: {moment(row.due)}')}</title></line>"
             )
     if now is not None and start < now < end:
         x = x_of(plot, now, start, end)
@@ -97,10 +97,10 @@ def day_axis(plot: Plot, start: datetime, end: datetime) -> list[str]:
     return parts
 
 
-def _lane_name(lane: Lane, base: float, room: float) -> list[str]:
+def _row_name(row: TimelineRow, base: float, room: float) -> list[str]:
     return [
-        f'<text class="lane" x="0" y="{base - 13:g}">{_cut(lane.name, room / 7.2)}</text>',
-        f'<text class="tick" x="0" y="{base:g}">{_cut(lane.detail, room / TEXT_WIDTH)}</text>',
+        f'<text class="lane" x="0" y="{base - 13:g}">{_cut(row.name, room / 7.2)}</text>',
+        f'<text class="tick" x="0" y="{base:g}">{_cut(row.detail, room / TEXT_WIDTH)}</text>',
     ]
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from api.held import Line, fleets
 from api.http.dependencies import product_of
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show, templates
@@ -24,6 +23,7 @@ from api.pages.plans.reservation_view import size_words
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import answer_of
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
+from api.reserved_fleets import ReservedFleet, fleets
 from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
@@ -161,10 +161,10 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
     )
 
 
-def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Line[Reservation], str]]:
+def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:
     """What is or will be held: one line for each offer of a workload, with its size in words."""
     lines = fleets([row for row in held if row.is_open], now)
-    return [(line, size_words(line)) for line in lines]
+    return [(fleet, size_words(fleet)) for fleet in lines]
 
 
 async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:

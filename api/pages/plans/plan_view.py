@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, both_widths
-from api.pages.parts.timelines import Bar, Lane, timeline
+from api.pages.parts.timelines import Bar, TimelineRow, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
 from api.plan_answer import why_line
 from api.plan_words import (
@@ -289,7 +289,7 @@ def asked_of(record: PlanRecord) -> Asked:
 
 
 def plan_charts(plan: Plan, now: datetime | None = None, asked: Asked | None = None) -> Charts | None:
-    """The Gantt chart of a plan over its whole horizon: a lane for each placement with bars as tall as the
+    """The Gantt chart of a plan over its whole horizon: a row for each placement with bars as tall as the
     nodes held, waits, and deadlines.
     """
     asked = asked or Asked()
@@ -299,16 +299,16 @@ def plan_charts(plan: Plan, now: datetime | None = None, asked: Asked | None = N
     if asked.horizon is not None:
         span = Window(min(span.start, asked.horizon.start), max(span.end, asked.horizon.end))
     seen: set[str] = set()
-    lanes = []
+    rows = []
     for placement in plan.placements:
-        lane = _lane(placement)
+        row = _timeline_row(placement)
         if placement.workload not in seen:
             seen.add(placement.workload)
             due = asked.deadlines.get(placement.workload)
-            lane = replace(lane, waits=_waits(plan, placement.workload), due=due)
-        lanes.append(lane)
-    title = "Nodes held over time, one lane a placement; the table below has node-hours by day"
-    return both_widths(lambda width: timeline(lanes, span.start, span.end, title, width, now))
+            row = replace(row, waits=_waits(plan, placement.workload), due=due)
+        rows.append(row)
+    title = "Nodes held over time, one row per placement; the table below has node-hours by day"
+    return both_widths(lambda width: timeline(rows, span.start, span.end, title, width, now))
 
 
 def _waits(plan: Plan, workload: str) -> tuple[Bar, ...]:
@@ -378,7 +378,7 @@ def capacity(placement: Placement) -> str:
     return f"{placement.nodes} × {placement.gpus // placement.nodes} {placement.gpu}"
 
 
-def _lane(placement: Placement) -> Lane:
+def _timeline_row(placement: Placement) -> TimelineRow:
     most = max((s.nodes for s in placement.segments), default=placement.nodes)
     bars = tuple(
         Bar(
@@ -390,4 +390,4 @@ def _lane(placement: Placement) -> Lane:
         for s in placement.segments
     )
     detail = f"{capacity(placement)}, {seller(placement.provider)}"
-    return Lane(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)
+    return TimelineRow(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)

@@ -1,4 +1,4 @@
-"""Keys as JSON. A secret is in the answer that makes it, and nowhere else."""
+"""API keys as JSON. Only the answer that creates a key has its secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Words = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]
 
 
 class NewKey(BaseModel):
-    """``expires_at`` null: it lasts until it is revoked."""
+    """A key to create. ``expires_at`` null: it is valid until it is revoked."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,7 +27,7 @@ class NewKey(BaseModel):
 
 
 class KeyForm(BaseModel):
-    """A key without its secret; ``revoked_at`` null: it stands."""
+    """A key without its secret. ``revoked_at`` null: it is not revoked."""
 
     key_id: str
     name: str
@@ -42,7 +42,7 @@ KeyPage = PageForm[KeyForm]
 
 
 class NewKeyForm(KeyForm):
-    """A key that was just made; ``secret`` null in the answer to a repeat: it is shown once."""
+    """A new key with its secret. A repeated request is answered without it (``secret`` null)."""
 
     secret: str | None
 

@@ -1,4 +1,4 @@
-"""Files that are written in the background, as the API tells of them."""
+"""Files that are written in the background, as JSON."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def _manifest(job: ExportJob) -> Any:
 
 def _problem(job: ExportJob) -> str | None:
     failed = job.state is ExportState.FAILED
-    return (job.problem or "its broker was stopped: ask for it again") if failed else None
+    return (job.problem or "its broker was stopped; request it again") if failed else None
 
 
 class ExportForm(BaseModel):
-    """A file: where it stands, and where it is once ``state`` is ``done``, with its manifest."""
+    """A file: its state, and, once ``state`` is ``done``, its address and manifest."""
 
     export_id: str
     state: ExportState

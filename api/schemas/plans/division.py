@@ -1,4 +1,4 @@
-"""What dividing services said, as JSON, and the workloads document with lanes in their place."""
+"""The division of services into lanes as JSON, and the workloads document with these lanes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ UNDIVIDED = Form(Undivided, rename={"service": "workload"})
 
 
 def division_to_document(division: Division) -> dict[str, Any]:
-    """The JSON form of ``division`` as plain data; nulls for a service that has no place whole."""
+    """The JSON form of ``division`` as plain data. Its amounts are null for a service that cannot be placed
+    undivided.
+    """
     return {
         "divided": [_divided(one) for one in division.divided],
         "kept": [UNDIVIDED.write(one) for one in division.kept],
@@ -54,7 +56,7 @@ def _lane(lane: Lane, plan: Plan) -> dict[str, Any]:
 
 
 def divided_document(data: Mapping[str, Any], division: Division) -> dict[str, Any]:
-    """The plain data of a workloads document with lanes in place of divided services; all else as it was."""
+    """The plain data of a workloads document in which lanes replace the divided services."""
     lanes = {one.service.name: one.lanes for one in division.divided}
     rows: list[Any] = []
     for row in data["workloads"]:

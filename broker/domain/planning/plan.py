@@ -246,7 +246,7 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceOutlook:
+class OfferPriceForecast:
     """Forecast price of an offer that is not bought yet, ``hours`` after the plan was made.
 
     Quantiles are in USD per node-hour. ``basis`` says whose price history it rests on; with ``no history``
@@ -358,7 +358,7 @@ class Plan:
     spend: tuple[SpendLine, ...]
     scarcity: tuple[Scarcity, ...] = ()
     scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
-    outlooks: tuple[PriceOutlook, ...] = ()
+    price_forecasts: tuple[OfferPriceForecast, ...] = ()
     notes: tuple[str, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
     delay_usd: Decimal = ZERO

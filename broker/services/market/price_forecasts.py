@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.money import from_micro_usd
-from broker.domain.planning.plan import Plan, PriceOutlook
+from broker.domain.planning.plan import OfferPriceForecast, Plan
 from broker.ports.prices import PriceUnits
 from broker.services.market.forecasting import ForecastSources, load_forecaster
 
@@ -17,14 +17,14 @@ LEVELS = (0.1, 0.5, 0.9)
 NO_HISTORY = "no history"
 
 
-class PlanOutlooks:
+class PlanPriceForecasts:
     """Forecasts prices of a plan's offers; equal histories and seeds give equal forecasts."""
 
     def __init__(self, units: PriceUnits, sources: ForecastSources) -> None:
         self._units = units
         self._sources = sources
 
-    async def of(self, plan: Plan) -> tuple[PriceOutlook, ...]:
+    async def of(self, plan: Plan) -> tuple[OfferPriceForecast, ...]:
         """A forecast for each offer whose first use in ``plan`` is later, at that time."""
         first: dict[str, datetime] = {}
         for placement in plan.placements:
@@ -41,11 +41,11 @@ class PlanOutlooks:
             hours, family = (later[offer.offer_id] - plan.as_of) / HOUR, self._sources.family_of(offer)
             micro_usd = round(offer.price_usd_per_node_hour * 1_000_000)
             grounds = forecaster.basis_of(offer.offer_id, family)
-            outlooks = forecaster.forecasts(
+            forecasts = forecaster.forecasts(
                 offer.offer_id, family, micro_usd, (hours,), levels=LEVELS, seed=plan.seed
             )
-            prices = [from_micro_usd(outlook.at(level)) for outlook in outlooks for level in LEVELS]
+            prices = [from_micro_usd(forecast.at(level)) for forecast in forecasts for level in LEVELS]
             low, middle, high = prices or (None, None, None)
             basis = NO_HISTORY if grounds is None else str(grounds.basis)
-            found.append(PriceOutlook(offer.offer_id, hours, basis, low, middle, high))
+            found.append(OfferPriceForecast(offer.offer_id, hours, basis, low, middle, high))
         return tuple(found)

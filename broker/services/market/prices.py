@@ -45,7 +45,7 @@ class OfferForecast:
     offer: Offer
     as_of: datetime
     grounds: ForecastBasis | None
-    outlooks: tuple[PriceForecast, ...]
+    horizons: tuple[PriceForecast, ...]
 
 
 @dataclass(slots=True)
@@ -124,8 +124,8 @@ class PricesService:
             offer = await unit.offers.find_offer(offer_id)
             forecaster = await load_forecaster(unit.prices, (offer,), now, self._sources)
         family, price = self._sources.family_of(offer), to_micro_usd(offer.price_usd_per_node_hour)
-        outlooks = forecaster.forecasts(offer_id, family, price, tuple(hours), seed=seed)
-        return OfferForecast(offer, now, forecaster.basis_of(offer_id, family), outlooks)
+        horizons = forecaster.forecasts(offer_id, family, price, tuple(hours), seed=seed)
+        return OfferForecast(offer, now, forecaster.basis_of(offer_id, family), horizons)
 
     async def keep_up(self) -> Upkeep:
         """Summarises a few past days per pass, and deletes points that are older than the rules allow."""

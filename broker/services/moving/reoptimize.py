@@ -57,7 +57,7 @@ from broker.ports.planning import (
     RequestReader,
 )
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 from broker.services.market.usable_offers import OfferRules, usable_offers
 from broker.services.moving.run_store import RunStore
 from broker.services.planning.plan_queue import PlanQueue
@@ -163,7 +163,7 @@ class ReoptimizeService:
         *,
         read_request: RequestReader,
         rules: ReoptimizeRules | None = None,
-        outlooks: PlanOutlooks | None = None,
+        price_forecasts: PlanPriceForecasts | None = None,
         budgets: BudgetWatch | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -175,7 +175,7 @@ class ReoptimizeService:
         self._rules = rules or ReoptimizeRules()
         self._random_bytes = random_bytes
         limit = self._rules.approval_limit_usd
-        self._book = RunStore(uow_factory, notifier, limit, random_bytes, outlooks, budgets)
+        self._book = RunStore(uow_factory, notifier, limit, random_bytes, price_forecasts, budgets)
         self._looking = asyncio.Lock()
 
     async def run_for(self, caller: Caller, team: str | None = None) -> tuple[Reoptimization, ...]:

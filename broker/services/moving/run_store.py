@@ -17,7 +17,7 @@ from broker.domain.planning.plan import Plan
 from broker.domain.spend.approvals import ApprovalState, over_limit
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Notifier, UnitOfWork, UnitOfWorkFactory
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 
 _STANDING = frozenset({ProposalState.PROPOSED, ProposalState.UNFINISHED})
 
@@ -34,7 +34,7 @@ class RunStore:
     notifier: Notifier
     approval_limit_usd: Decimal | None = None
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
-    outlooks: PlanOutlooks | None = None
+    price_forecasts: PlanPriceForecasts | None = None
     budgets: BudgetWatch | None = None
 
     async def keep(
@@ -46,8 +46,8 @@ class RunStore:
         leaves it open.
         """
         proposal: PlanRecord | None = None
-        if new is not None and self.outlooks is not None:
-            new = replace(new, outlooks=await self.outlooks.of(new))
+        if new is not None and self.price_forecasts is not None:
+            new = replace(new, price_forecasts=await self.price_forecasts.of(new))
         passed: tuple[str, ...] = ()
         if new is not None and self.budgets is not None:
             passed = await self.budgets.find_overruns_of_moves(result, new)

@@ -44,7 +44,7 @@ from broker.ports.planning import (
     Whereabouts,
 )
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 from broker.services.market.usable_offers import OfferRules, usable_offers
 from broker.services.planning.plan_queue import Place, PlanQueue
 
@@ -114,7 +114,7 @@ class PlanningService:
         *,
         read_request: RequestReader,
         rules: PlanningRules | None = None,
-        outlooks: PlanOutlooks | None = None,
+        price_forecasts: PlanPriceForecasts | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         budgets: BudgetWatch | None = None,
     ) -> None:
@@ -127,7 +127,7 @@ class PlanningService:
         self._events = events
         self._read_request = read_request
         self._rules = rules or PlanningRules()
-        self._outlooks = outlooks
+        self._price_forecasts = price_forecasts
         self._random_bytes = random_bytes
         self._under_way: dict[str, asyncio.Event] = {}
         """Plans that this process makes; the event says that a plan was cancelled."""
@@ -327,8 +327,8 @@ class PlanningService:
                 offers = record.variant.prices.applied(offers)
             options = replace(record.options, label=record.plan_id)
             plan = await place.run(self._plan_call, request, offers, self._clock.now(), options)
-            if self._outlooks is not None:
-                plan = replace(plan, outlooks=await self._outlooks.of(plan))
+            if self._price_forecasts is not None:
+                plan = replace(plan, price_forecasts=await self._price_forecasts.of(plan))
             return plan, None
         except BrokerError as error:
             return None, str(error)

@@ -16,13 +16,13 @@ from broker.domain.basics.window import Window
 from broker.domain.spend.intervals import (
     CERTAIN,
     DAY,
+    AmountsByLine,
     Quantiles,
     RiskLine,
-    Strands,
+    amounts_by_line,
     day_number,
     lines_of,
     parted,
-    strands_of,
 )
 from broker.domain.spend.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.lru_cache import LruCache
@@ -68,7 +68,7 @@ class IntervalsService:
         self._units = units
         self._futures = futures
         self._summaries = summaries or Summaries(units, clock)
-        self._strands = LruCache[Strands](MOST_KEPT)
+        self._amounts = LruCache[AmountsByLine](MOST_KEPT)
         self._known = LruCache[tuple[RiskLine, ...]](MOST_KEPT)
 
     async def find(
@@ -110,8 +110,8 @@ class IntervalsService:
 
     def _lines(self, live: UnsettledSpend) -> tuple[tuple[RiskLine, ...], tuple[RiskLine, ...]]:
         """Uncertain charges: those that are constant until midnight, and the others."""
-        steady = self._strands.once(live.token, lambda: strands_of(live.steady.charges, live.at))
-        still, others = parted(steady, strands_of(live.moving.charges, live.at))
+        steady = self._amounts.once(live.token, lambda: amounts_by_line(live.steady.charges, live.at))
+        still, others = parted(steady, amounts_by_line(live.moving.charges, live.at))
         key = (live.token, frozenset(others))
         known = self._known.once(key, lambda: lines_of(still, live.plans))
         return known, lines_of(others, live.plans)
