@@ -179,8 +179,8 @@ NOT_TOLD: Mapping[str, str] = {
 """What a view does not tell, a field or all else of a class, and why."""
 
 ENVELOPES = {
-    AcceptedComparisonForm, AcceptedPlanForm, ManifestForm, MarketForm, MarketHead, PageForm, Problem, ProspectsForm,
-    RefusalForm, ReservationsForm, RunningForm, SizeForm, SpendForm, UnreadForm,
+    AcceptedComparisonForm, AcceptedPlanForm, ManifestForm, MarketForm, MarketHead, PageForm, Problem,
+    ProspectsForm, RefusalForm, ReservationsForm, RunningForm, SizeForm, SpendForm, UnreadForm,
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
