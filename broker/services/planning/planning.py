@@ -24,6 +24,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.money import format_usd
 from broker.domain.basics.page import Page
+from broker.domain.basics.window import Window
 from broker.domain.holding.quotas import held_beside
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
@@ -31,6 +32,7 @@ from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.planning_time import require_time
 from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.planning.workload import PlanRequest
+from broker.domain.reconciling.held_offers import less_others
 from broker.domain.spend.approvals import over_limit
 from broker.ports.planning import (
     BudgetWatch,
@@ -321,8 +323,8 @@ class PlanningService:
     async def _attempt(self, record: PlanRecord, place: Place) -> tuple[Plan | None, str | None]:
         try:
             # In a thread, because a large document takes seconds, which would block the event loop.
-            request = await self._beside_held(await asyncio.to_thread(self._read_request, record.document))
-            offers = await self._usable_offers()
+            request = await asyncio.to_thread(self._read_request, record.document)
+            request, offers = await self._beside_held(request)
             if record.variant is not None and record.variant.prices is not None:
                 offers = record.variant.prices.applied(offers)
             options = replace(record.options, label=record.plan_id)
@@ -336,14 +338,16 @@ class PlanningService:
             log.exception("plan %s failed unexpectedly", record.plan_id)
             return None, f"unexpected {type(error).__name__}: {error}"
 
-    async def _beside_held(self, request: PlanRequest) -> PlanRequest:
-        """The request with the held capacity that counts against quotas."""
+    async def _beside_held(self, request: PlanRequest) -> tuple[PlanRequest, tuple[Offer, ...]]:
+        """The request with the held capacity that counts against quotas, and the offers with the stock that
+        all reservations leave to it."""
+        now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
-            return replace(request, held=held_beside(request, await uow.reservations.find_open()))
-
-    async def _usable_offers(self) -> tuple[Offer, ...]:
-        async with self._uow_factory(EVERY_TEAM) as uow:
-            return await usable_offers(uow, self._clock.now(), self._rules.offers)
+            offers = await usable_offers(uow, now, self._rules.offers)
+            rows = await uow.reservations.find_open()
+        if now < request.horizon.end:
+            offers = less_others(offers, rows, Window(max(now, request.horizon.start), request.horizon.end))
+        return replace(request, held=held_beside(request, rows)), offers
 
     async def _tell(self, record: PlanRecord) -> None:
         event: dict[str, object] = {"state": record.state.value}
