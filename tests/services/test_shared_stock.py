@@ -32,9 +32,6 @@ class Market:
     """Two teams on one store, and what one seller says that it sells."""
 
     store: Store
-    request: PlanRequest = replace(
-        a_request(serving=False), horizon=Window(NOON + 2 * HOUR, NOON + 40 * HOUR)
-    )
 
     def __post_init__(self) -> None:
         self.clock, notifier = FakeClock(), RecordingNotifier()
@@ -62,7 +59,8 @@ class Market:
         )
 
     def _of(self, team: str) -> PlanRequest:
-        return replace(self.request, team=team)
+        horizon = Window(NOON + 2 * HOUR, NOON + 40 * HOUR)
+        return replace(a_request(serving=False), horizon=horizon, team=team)
 
     async def sell(self, *offers: Offer) -> None:
         self.provider.offers = tuple(replace(offer, observed_at=self.clock.now()) for offer in offers)
