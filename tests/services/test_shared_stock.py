@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import InsufficientCapacity
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel
+from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, PlanRecord
 from broker.services.holding.reservations import ReservationsService
@@ -20,9 +22,9 @@ from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningService
 from broker.store import Store
 from tests.fakes.clock import NOON, FakeClock
-from tests.fakes.examples import ALICE, BOB, a_request, an_offer, anew, plan_on_cheapest
+from tests.fakes.examples import ALICE, BOB, a_request, an_offer, anew, plan_on_cheapest, slot_terms
 from tests.fakes.notifier import InlineExecutor, RecordingEvents, RecordingNotifier
-from tests.fakes.provider import FakeProvider
+from tests.fakes.provider import FakeProvider, Fault
 
 HOUR = timedelta(hours=1)
 
@@ -32,6 +34,9 @@ class Market:
     """Two teams on one store, and what one seller says that it sells."""
 
     store: Store
+    starts_in: timedelta = 2 * HOUR
+    seen: tuple[Offer, ...] = ()
+    """What the last plan was made of."""
 
     def __post_init__(self) -> None:
         self.clock, notifier = FakeClock(), RecordingNotifier()
@@ -41,7 +46,7 @@ class Market:
         self.offers = OffersService(uow, {"fake": self.provider}, self.clock)
         self.planning = PlanningService(
             uow,
-            plan_on_cheapest,
+            self._plan,
             queue,
             self.clock,
             notifier,
@@ -58,8 +63,14 @@ class Market:
             read_request=lambda document: self._of(document),
         )
 
+    def _plan(
+        self, request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions
+    ) -> Plan:
+        self.seen = offers
+        return plan_on_cheapest(request, offers, as_of, options)
+
     def _of(self, team: str) -> PlanRequest:
-        horizon = Window(NOON + 2 * HOUR, NOON + 40 * HOUR)
+        horizon = Window(NOON + self.starts_in, NOON + 40 * HOUR)
         return replace(a_request(serving=False), horizon=horizon, team=team)
 
     async def sell(self, *offers: Offer) -> None:
@@ -146,3 +157,79 @@ async def test_a_look_at_a_plan_keeps_what_it_holds_and_avoids_what_others_hold(
     looks = await market.reoptimize.run("test")
     assert {look.plan_id for look in looks} == {first.plan_id, second.plan_id}
     assert {(look.state.value, look.moves) for look in looks} == {("unchanged", ())}
+
+
+async def refuse(market: Market) -> None:
+    """ALICE's plan takes the cheapest, and its seller refuses the order for lack of capacity."""
+    first = await market.plan(ALICE)
+    market.provider.fail("reserve", Fault.NO_CAPACITY)
+    with pytest.raises(InsufficientCapacity):
+        await market.reservations.reserve_plan(ALICE, first.plan_id)
+
+
+def soon(market: Market) -> Market:
+    """The same market for plans that begin at once."""
+    market.starts_in = timedelta()
+    return market
+
+
+async def test_what_a_seller_refused_is_in_no_plan_for_ten_minutes_and_the_plan_says_so(store: Store) -> None:
+    market = soon(Market(store))
+    goods = (an_offer("full", "4", stock=1), elsewhere("dear", "9"))
+    await market.sell(*goods)
+    await refuse(market)
+    again = await market.plan(ALICE)
+    assert again.plan is not None
+    assert {placement.offer_id for placement in again.plan.placements} == {"dear"}
+    assert again.plan.notes == (
+        "left out because the seller refused an order for lack of capacity: full until 12:10 UTC; each "
+        "returns sooner if its price or stock changes",
+    )
+    market.clock.advance(minutes=9)
+    await market.sell(*goods)
+    assert await market.planned_on(BOB) == {"dear"}
+    market.clock.advance(minutes=1)
+    later = await market.plan(BOB)
+    assert later.plan is not None
+    assert {placement.offer_id for placement in later.plan.placements} == {"full"}
+    assert later.plan.notes == ()
+
+
+@pytest.mark.parametrize(("price", "stock"), [("4.01", 1), ("4", 2)])
+async def test_a_refused_offer_returns_when_its_seller_changes_price_or_stock(
+    store: Store, price: str, stock: int
+) -> None:
+    market = soon(Market(store))
+    await market.sell(an_offer("full", "4", stock=1), elsewhere("dear", "9"))
+    await refuse(market)
+    market.clock.advance(minutes=1)
+    await market.sell(an_offer("full", "4", stock=1), elsewhere("dear", "9"))
+    assert await market.planned_on(BOB) == {"dear"}
+    market.clock.advance(minutes=1)
+    await market.sell(an_offer("full", price, stock=stock), elsewhere("dear", "9"))
+    assert await market.planned_on(BOB) == {"full"}
+
+
+async def test_fewer_nodes_than_were_refused_may_be_there(store: Store) -> None:
+    market = soon(Market(store))
+    await market.sell(an_offer("full", "4", stock=5), elsewhere("dear", "9"))
+    market.provider.fail("reserve", Fault.NO_CAPACITY)
+    with pytest.raises(InsufficientCapacity):
+        await market.reservations.reserve_offer(ALICE, "full", 3)
+    assert await market.planned_on(BOB) == {"full"}
+    assert {offer.stock.nodes for offer in market.seen if offer.offer_id == "full"} == {2}
+
+
+async def test_a_window_that_was_refused_is_cut_out_and_told(store: Store) -> None:
+    market = Market(store)
+    block = an_offer("block", "4", window=slot_terms(NOON + HOUR, 48))
+    await market.sell(block, elsewhere("dear", "9"))
+    await refuse(market)
+    again = await market.plan(ALICE)
+    assert again.plan is not None
+    assert "block until 13:00 UTC" in again.plan.notes[0]
+    (left,) = (offer for offer in market.seen if offer.offer_id == "block")
+    assert left.window is not None
+    assert not any(
+        part.window.overlaps(Window(NOON + 2 * HOUR, NOON + 12 * HOUR)) for part in left.window.segments
+    )
