@@ -216,9 +216,7 @@ def _with_estimates(
     """``offers`` with estimates from our own launches and leases."""
     launches = known.launches
     standing = [one for one in launches if one.reservation_id not in known.outlived]
-    learned = after_refusals(
-        LaunchBook(launches, now).with_statistics(offers), standing, now, known.nodes
-    )
+    learned = after_refusals(LaunchBook(launches, now).with_statistics(offers), standing, now, known.nodes)
     return rules.launch_times.with_launch_times(
         SpotBook(known.times, rules.spot).with_rates(learned), launches
     )
