@@ -227,7 +227,7 @@ async def test_a_window_that_was_refused_is_cut_out_and_told(store: Store) -> No
     await refuse(market)
     again = await market.plan(ALICE)
     assert again.plan is not None
-    assert "block until 13:00 UTC" in again.plan.notes[0]
+    assert "block (23 Nov 14:00 to 24 Nov 00:00) until 13:00 UTC" in again.plan.notes[0]
     (left,) = (offer for offer in market.seen if offer.offer_id == "block")
     assert left.window is not None
     assert not any(

@@ -51,15 +51,22 @@ def outlived(refused: Iterable[LaunchAttempt], points: Iterable[PricePoint]) -> 
 
 def refusal_note(refused: Sequence[LaunchAttempt]) -> str:
     """A sentence about the offers that are left out after ``refused`` orders; empty if there are none."""
-    until = {one.offer_id: stands_until(one) for one in sorted(refused, key=stands_until)}
+    until = {_named(one): stands_until(one) for one in sorted(refused, key=stands_until)}
     if not until:
         return ""
-    named = ", ".join(f"{offer} until {at:%H:%M}" for offer, at in sorted(until.items())[:MOST_NAMED])
+    named = ", ".join(f"{name} until {at:%H:%M}" for name, at in sorted(until.items())[:MOST_NAMED])
     rest = f" and {len(until) - MOST_NAMED} more" if len(until) > MOST_NAMED else ""
     return (
         f"left out because the seller refused an order for lack of capacity: {named} UTC{rest}; each returns "
         "sooner if its price or stock changes"
     )
+
+
+def _named(refused: LaunchAttempt) -> str:
+    """The offer, and of a window the hours that are left out."""
+    if refused.ends_at is None:
+        return refused.offer_id
+    return f"{refused.offer_id} ({refused.due_at:%d %b %H:%M} to {refused.ends_at:%d %b %H:%M})"
 
 
 def after_refusals(
