@@ -91,14 +91,15 @@ def test_a_budget_that_pays_the_run_and_not_the_service_is_told_of_the_service()
     assert found.unplaced[1].nearest_fix == f"a budget ${more:.2f} higher"
 
 
-def test_a_look_at_a_plan_keeps_the_run_of_a_service_that_nobody_can_serve() -> None:
-    served = request(training(), serving(starts_after="run"))
-    old = plan(served, NODES)
+def test_a_look_at_a_plan_places_the_run_anew_before_a_service_that_nobody_can_serve() -> None:
+    """The offer of the plan is gone, so that the run has to move."""
+    old = plan(request(training(), serving(starts_after="run")), NODES)
     asked = request(training(), serving(starts_after="run", policy=COMMITTED))
     options = PlanOptions(time_limit_s=30.0, gap=0.0, baselines=False, limit_clock=LimitClock.WORK)
-    found = planner().replan(asked, NODES, T0, options, WarmStart(old)).plan
+    other = [offer("other", "1.50", nodes=4)]
+    found = planner().replan(asked, other, T0, options, WarmStart(old)).plan
     assert told(found) == {"chat": Obstacle.TIER}
-    assert found.placements_of("run") == old.placements_of("run")
+    assert [placement.offer_id for placement in found.placements] == ["other"]
 
 
 def _damaged(found: Plan) -> Plan:
