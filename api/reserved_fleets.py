@@ -65,6 +65,16 @@ class ReservedFleet(Generic[R]):
         """The most significant state."""
         return self.first.state
 
+    @property
+    def word(self) -> str:
+        """The state for readers; see ``state_word``."""
+        return state_word(self.first)
+
+
+def state_word(row: Reservation | ReservationForm) -> str:
+    """The state, or ``not tried`` for what failed without an order."""
+    return "not tried" if row.not_tried else str(row.state)
+
 
 def grouped_fleets(
     rows: Iterable[R], offer_of: Callable[[R], Hashable], now: datetime

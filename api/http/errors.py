@@ -48,6 +48,8 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.ConcurrentChange, Kind(409, "concurrent-change", "Somebody else changed it first", True)),
     (errors.IdempotencyMismatch, Kind(422, "idempotency-mismatch", "One key came with two bodies")),
     (errors.StillAtWork, Kind(409, "still-at-work", "The first request has not answered yet", True, 1)),
+    (errors.StockShort, Kind(409, "conflict", "The provider does not have that many nodes")),
+    (errors.StockHeld, Kind(409, "conflict", "Other reservations of this installation hold it")),
     (errors.Conflict, Kind(409, "conflict", "Its state forbids that")),
     (errors.ApprovalRequired, Kind(409, "approval-required", "Finance has to approve first")),
     (errors.OverBudget, Kind(409, "over-budget", "The budget does not allow it")),

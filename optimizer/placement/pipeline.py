@@ -38,7 +38,7 @@ from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.heartbeat import with_heartbeat
 from optimizer.placement.runtime.stopwatch import Pace, Stopwatch, clock_of
-from optimizer.placement.search.solve import Solution, no_dearer_than, solve
+from optimizer.placement.search.solve import SERVICES_SHARE, Solution, no_dearer_than, solve
 from optimizer.placement.workers.worker_pool import WorkerPool, usable_cores, worker_pool
 
 LATE_SHARE, LATE_SECONDS = 0.1, 1.0
@@ -95,7 +95,10 @@ def _make(
     kept = baseline_seconds(options)
     telling = telling_seconds(problem.request, options)
     watch = whole.ending(whole.limit_s - kept - telling)
-    candidates = build_candidates(problem, build_estimates(problem, estimator), workers=workers)
+    asked = build_candidates(problem, build_estimates(problem, estimator), workers=workers)
+    if asked.is_small:
+        asked.bound_services(watch.until(SERVICES_SHARE), waiting=True)
+    candidates = asked.without(asked.impossible_followers())
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
     pace = pace_of(problem.request, options, watch)
@@ -106,7 +109,7 @@ def _make(
     solution = no_dearer_than(search, solution, others)
     solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
     baselines = tuple(one.baseline for one in simpler)
-    plan = build_plan(candidates, solution, options, whole, ties, baselines)
+    plan = build_plan(candidates, solution, options, whole, ties, baselines, asked)
     if search.proof is None and not search.near and whole.passed():
         plan = replace(plan, notes=(*plan.notes, first_plan_note(options)))
     return finished(proven_on(plan, search, options, whole), problem, options, whole)
@@ -191,9 +194,14 @@ def build_plan(
     whole: Stopwatch,
     ties: Mapping[str, NearTie] = NO_TIES,
     baselines: tuple[Baseline, ...] = (),
+    asked: Candidates | None = None,
 ) -> Plan:
-    """The plan of a solution, with its explanation."""
-    request = candidates.problem.request
+    """The plan of a solution, with its explanation.
+
+    ``asked``: the candidates of the whole request, if the search went without its impossible services.
+    """
+    asked = asked or candidates
+    request = asked.problem.request
     looked = whole.ending(whole.limit_s - LEAST_TELLING_SECONDS_EACH * len(request.workloads))
     explainer = Explainer(
         candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options), looked.passed
@@ -204,12 +212,10 @@ def build_plan(
     chosen = solution.choice.columns
     penalty = in_usd(solution.billed_cents - sum(c.delay_cents for c in chosen.values())) - cost
     waits = waits_of(candidates.problem, chosen, placements)
-    unplaced, untried = explain_unplaced(
-        candidates, solution, FIXES_SHARE * options.time_limit_s, looked.passed
-    )
+    unplaced, untried = explain_unplaced(asked, solution, FIXES_SHARE * options.time_limit_s, looked.passed)
     not_done = untold_notes(explainer.untold, untried, options, limits_untried=explainer.limits_untried)
     plan = Plan(
-        plan_id=_plan_id(candidates, options),
+        plan_id=_plan_id(asked, options),
         status=PlanStatus.INFEASIBLE,
         team=request.team,
         created_at=candidates.problem.as_of,
@@ -220,7 +226,7 @@ def build_plan(
         gap=None,
         penalty_usd=penalty,
         solve_seconds=0.0,
-        candidates=candidates.counts(),
+        candidates=asked.counts(),
         placements=placements,
         unplaced=unplaced,
         baselines=baselines,
@@ -236,7 +242,7 @@ def build_plan(
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
     )
-    if solution.bound_cents is None:
+    if solution.bound_cents is None or len(candidates.fleets) < len(asked.fleets):
         return plan
     return bounded(plan, candidates.problem, solution.bound_cents, options.gap)
 
@@ -272,8 +278,8 @@ def bounded(plan: Plan, problem: Problem, bound_cents: int, asked_gap: float) ->
 
 def left_out_usd(plan: Plan, request: PlanRequest) -> Decimal:
     """The plan's penalties for left-out workloads."""
-    left = (request.workload(row.workload).unplaced_usd or ZERO for row in plan.unplaced)
-    return sum(left, ZERO)
+    missed = request.missed({row.workload for row in plan.unplaced})
+    return sum((workload.unplaced_usd or ZERO for workload in missed), ZERO)
 
 
 def finished(plan: Plan, problem: Problem, options: PlanOptions, whole: Stopwatch) -> Plan:

@@ -75,6 +75,8 @@ _BY_TYPE: dict[str, type[ProviderError]] = {
     "not_authenticated": CredentialsRejected,
 }
 """``idempotency_error``: the token was used with another body, so an order of ours may exist."""
+NO_CAPACITY = "no_availability"
+"""The seller's word where it says why it has no quote, and why it rejected an order."""
 
 
 def classify(reply: Reply) -> ProviderError:
@@ -89,6 +91,8 @@ def classify(reply: Reply) -> ProviderError:
         return RateLimited(PROVIDER, text, reply.retry_after_s)
     if kind == "forbidden" and "credit" in message.lower():
         return QuotaExceeded(PROVIDER, text)
+    if message == NO_CAPACITY:
+        return InsufficientCapacity(PROVIDER, "the market has no such block now")
     if kind in _BY_TYPE:
         return _BY_TYPE[kind](PROVIDER, text)
     return classify_by_status(reply, text)
@@ -188,6 +192,8 @@ class SfCompute(Seller):
         created = reply.read(orders.CreatedOrder)
         placed = await self._watch(created)
         if placed is not None and placed.status == "rejected":
+            if placed.rejected_reason == NO_CAPACITY:
+                raise InsufficientCapacity(PROVIDER, "the market has no such block now")
             raise OrderRejected(PROVIDER, placed.rejected_reason or "the market rejected the order")
         if placed is not None and placed.status in ("cancelled", "expired"):
             raise await self._why_unfilled(order)

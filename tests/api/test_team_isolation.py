@@ -395,6 +395,7 @@ FORMS: Mapping[str, Expect] = {
     "/plans/{plan_id}/cancel": E.HIDDEN,
     "/plans/{plan_id}/reserve": E.HIDDEN,
     "/plans/{plan_id}/release": E.OWN,  # ends what the visitor's team holds of it, which is nothing
+    "/plans/{plan_id}/again": E.HIDDEN,
     "/plans/{plan_id}/intend": E.HIDDEN,
     "/plans/{plan_id}/what-if": E.HIDDEN,
     "/plans/{plan_id}/fix": E.HIDDEN,

@@ -49,3 +49,14 @@ def test_a_fleet_of_many_hours_takes_few_lines(each: bool, names: int) -> None:
     assert sum(f"i-{number:03}" in printed for number in range(SLOTS)) == names
     assert ("and 83 more: --each" in printed) is not each
     assert each or len(printed.splitlines()) < 14
+
+
+def test_what_was_never_ordered_is_called_not_tried() -> None:
+    plain = an_hour(0).model_copy(update={"state": ReservationState.FAILED, "provider_references": []})
+    rows = [
+        plain,
+        plain.model_copy(update={"reservation_id": "rsv-b", "not_tried": True, "reason": "refused"}),
+    ]
+    text = io.StringIO()
+    print_reservations(Console(file=text, width=140, no_color=True), rows)
+    assert "2 reservations: 1 failed, 1 not tried" in text.getvalue()

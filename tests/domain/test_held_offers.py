@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from broker.domain.basics.window import Window
 from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.reservation import Reservation, Unit, UnitState
 from broker.domain.market.offer import GpuPool, Offer, Stock
@@ -15,6 +16,7 @@ from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 from tests.store.examples import reservation
 
+LATER = Window(NOON, NOON + timedelta(days=7))
 A, B = an_offer("a"), an_offer("b")
 HELD = HeldCapacity("chat", A, 2, NOON, NOON + timedelta(hours=8))
 
@@ -68,12 +70,12 @@ def test_own_gpus_are_added_to_what_is_counted_of_their_pool() -> None:
 
 def test_what_others_have_ordered_is_off_their_offer_and_its_pool() -> None:
     mine, other, apart = in_pool("a", 32), in_pool("b", 32), an_offer("c", stock=3)
-    found = less_others([mine, other, apart], [order(mine, 3)], NOON)
+    found = less_others([mine, other, apart], [order(mine, 3)], LATER)
     assert {o.offer_id: (o.stock.nodes, o.stock.pool and o.stock.pool.gpus) for o in found} == {
         "a": (1, 8),
         "b": (1, 8),
         "c": (3, None),
     }
-    assert less_others([apart, A], [order(apart, 3)], NOON) == (A,)
+    assert less_others([apart, A], [order(apart, 3)], LATER) == (A,)
     elsewhere = replace(mine, stock=replace(mine.stock, pool=GpuPool("yard", 32)))
-    assert less_others([elsewhere], [order(other, 3)], NOON) == (elsewhere,)
+    assert less_others([elsewhere], [order(other, 3)], LATER) == (elsewhere,)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
-from broker.domain.holding.refusals import HOLDS, after_refusals
+from broker.domain.holding.refusals import HOLDS, after_refusals, refusal_note, without_capacity
 from broker.domain.market.offer import ContractTerms, Offer
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms
@@ -92,3 +92,22 @@ def test_what_asked_more_without_a_price_is_left_out() -> None:
 def test_a_contracts_price_is_no_matter_of_the_list() -> None:
     offer = replace(an_offer(price="8"), contract=ContractTerms("ours", Decimal(10)))
     assert left(offer, refused(offer, LaunchOutcome.TOO_DEAR, asks="30")) == offer
+
+
+def test_a_note_names_three_offers_and_counts_the_rest() -> None:
+    attempts = [refused(an_offer(f"o-{n}"), LaunchOutcome.NO_CAPACITY) for n in range(5)]
+    assert refusal_note(attempts) == (
+        "left out because the seller refused an order for lack of capacity: o-0 until 12:10, "
+        "o-1 until 12:10, o-2 until 12:10 UTC and 2 more; each returns sooner if its price or stock changes"
+    )
+    assert refusal_note(()) == ""
+
+
+def test_only_a_lack_of_capacity_that_still_counts_is_told() -> None:
+    hourly = refused(an_offer(), LaunchOutcome.NO_CAPACITY)
+    block = refused(an_offer("block"), LaunchOutcome.NO_CAPACITY, hours=(1, 25))
+    other = refused(an_offer("other"), LaunchOutcome.REFUSED)
+    every = (hourly, block, other)
+    assert without_capacity(every, NOON + timedelta(minutes=9)) == (hourly, block)
+    assert without_capacity(every, NOON + timedelta(minutes=10)) == (block,)
+    assert without_capacity(every, NOON + HOLDS) == ()

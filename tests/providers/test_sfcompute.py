@@ -393,6 +393,20 @@ async def test_the_tag_is_the_idempotency_key(router: respx.MockRouter) -> None:
     assert buys.calls[0].request.content == buys.calls[1].request.content
 
 
+async def test_a_block_that_the_market_does_not_have_is_a_lack_of_capacity(router: respx.MockRouter) -> None:
+    """Both forms in which an order is turned down: at once, and after it was taken."""
+    refusal = {"error": {"type": "unprocessable_entity", "message": "no_availability"}}
+    router.post(f"{BASE}/v0/orders").respond(422, json=refusal)
+    with pytest.raises(InsufficientCapacity, match="no such block"):
+        await adapter().reserve(order(AT + DAY, AT + 3 * DAY))
+    created = {"object": "order", "status": "pending", "id": "ordr_1", "idempotency_key": TAG}
+    router.post(f"{BASE}/v0/orders").respond(201, json=created)
+    rejected = {"id": "ordr_1", "status": "rejected", "rejected_reason": "no_availability"}
+    router.get(f"{BASE}/v0/orders/ordr_1").respond(json=rejected)
+    with pytest.raises(InsufficientCapacity, match="no such block"):
+        await adapter().reserve(order(AT + DAY, AT + 3 * DAY))
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [

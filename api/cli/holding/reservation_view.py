@@ -16,7 +16,7 @@ from api.cli.errors import ExitCode
 from api.cli.figures import day_and_time, hours, plural, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
-from api.reserved_fleets import ReservedFleet, grouped_fleets
+from api.reserved_fleets import ReservedFleet, grouped_fleets, state_word
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import price_words
@@ -62,7 +62,7 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
         under += _ids(fleet)
         table.add_row(
             Text.assemble(named, "\n", ("\n".join(under), "dim")),
-            Text(str(row.state), STYLES.get(row.state, "")),
+            Text(fleet.word, "dim" if row.not_tried else STYLES.get(row.state, "")),
             Text.assemble(
                 f"{_size(fleet)} × {_node(row)}{_price(row)}\n",
                 (f"{row.provider} {row.region}\n", "dim"),
@@ -71,8 +71,10 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
             ),
         )
     console.print(table)
-    states = Counter(row.state for row in rows)
-    told = ", ".join(f"{states[state]} {state}" for state in ReservationState if states[state])
+    states = Counter(state_word(row) for row in rows)
+    told = ", ".join(
+        f"{states[state]} {state}" for state in (*map(str, ReservationState), "not tried") if states[state]
+    )
     console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
 
 

@@ -14,6 +14,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.http.dependencies import product_of
+from api.http.errors import kind_of
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show, templates
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
@@ -27,8 +28,16 @@ from api.reserved_fleets import ReservedFleet, fleets
 from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
-from broker.domain.basics.errors import Conflict, InputError
+from broker.domain.basics.errors import (
+    ApprovalRequired,
+    BrokerError,
+    Conflict,
+    InputError,
+    OverBudget,
+    ProviderError,
+)
 from broker.domain.holding.reservation import Reservation
+from broker.domain.market.offer import Offer
 from broker.ports.planning import PlanRecord
 
 if TYPE_CHECKING:
@@ -135,17 +144,31 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
 @router.get("/plans/{plan_id}")
 async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: str = "") -> Response:
     """One plan over time, and why."""
+    return await _shown(request, caller, plan_id, notice=DONE.get(done, ""))
+
+
+async def _shown(
+    request: Request, caller: Caller, plan_id: str, *, notice: str = "", error: BrokerError | None = None
+) -> Response:
+    """The page of a plan; with ``error``, what stopped its reserving, and the status of that."""
     product = product_of(request)
     record = await product.planning.find_plan(caller, plan_id)
     held = await product.reservations.find_reservations(caller, MOST_RESERVATIONS, plan_id=plan_id)
+    offers = await _offers_now(product, record)
+    kind = None if error is None else kind_of(error)
+    failed = None
+    if error is not None and kind is not None and record.plan is not None:
+        failed = plan_view.failed_reserve(record.plan, error, kind.title, held.items, offers)
     asked = await product.approvals.find_approval(caller, plan_id) if caller.may(Scope.SPEND_READ) else None
     return show(
         request,
         "plan.html",
         plan_view.title_of(record),
+        200 if kind is None else kind.status,
         record=record,
+        failed=failed,
         heading=plan_view.title_of(record),
-        notice=DONE.get(done, ""),
+        notice=notice,
         step=plan_view.next_step(record, held.items),
         standing=(await product.planning.find_business_statuses([record])).get(plan_id),
         not_bought=plan_view.why_not_bought(record, held.items),
@@ -155,7 +178,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         approval=asked,
         proof=proof_of(request),
         once=new_once(),
-        least=await _least_owed(product, record),
+        least=plan_view.least_owed(record.plan, offers) if record.plan is not None else None,
         event=await event_of(product, record),
         **_of_plan(record, product.clock.now()),
     )
@@ -167,12 +190,10 @@ def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Reserv
     return [(fleet, size_words(fleet)) for fleet in lines]
 
 
-async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:
-    """What is owed at least, however soon it is released, at current terms."""
-    if record.plan is None:
-        return None
-    offers = await product.offers.find_named([one.offer_id for one in record.plan.placements])
-    return plan_view.least_owed(record.plan, {offer.offer_id: offer for offer in offers})
+async def _offers_now(product: Product, record: PlanRecord) -> dict[str, Offer]:
+    """Offers of the plan that are on sale, at current terms, by id."""
+    placed = () if record.plan is None else record.plan.placements
+    return {offer.offer_id: offer for offer in await product.offers.find_named([p.offer_id for p in placed])}
 
 
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
@@ -231,7 +252,7 @@ async def cancel(request: Request, caller: PlanWritingVisitor, plan_id: str) -> 
 
 @router.post("/plans/{plan_id}/reserve")
 async def reserve(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Reserves all of the plan, or nothing."""
+    """Reserves all of the plan, or nothing; then the plan's page says what stopped it."""
     form = await read_form(request)
 
     async def act(named: Caller) -> str:
@@ -239,7 +260,25 @@ async def reserve(request: Request, caller: PlanVisitor, plan_id: str) -> Respon
         await product_of(request).reservations.reserve_plan(named, plan_id)
         return f"/plans/{plan_id}?done=reserved"
 
-    return await act_once(request, caller, form, act, lambda _: f"/plans/{plan_id}")
+    try:
+        return await act_once(request, caller, form, act, lambda _: f"/plans/{plan_id}")
+    except (Conflict, ApprovalRequired, OverBudget, ProviderError) as error:
+        return await _shown(request, caller, plan_id, error=error)
+
+
+@router.post("/plans/{plan_id}/again")
+async def plan_again(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
+    """Plans the same document again; ``without``: a provider that the new plan leaves out."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        product = product_of(request)
+        record = await product.planning.find_plan(named, plan_id)
+        text = plan_view.without_provider(record.document, form.text("without"))
+        again = await ask_for_plan(product, named, text, options_of(product.settings), "workloads")
+        return f"/plans/{again.plan_id}?done=asked"
+
+    return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
 
 
 @router.post("/plans/{plan_id}/release")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -12,7 +13,7 @@ from enum import StrEnum
 from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, TimelineRow, timeline
-from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
+from api.pages.parts.words import DASH, moment, offer_words, seller, share, signed_usd, usd
 from api.plan_answer import why_line
 from api.plan_words import (
     all_pass_budget,
@@ -25,9 +26,18 @@ from api.plan_words import (
     without_cost,
 )
 from api.schemas.base.times import find_time
+from broker.domain.basics.errors import (
+    BrokerError,
+    InsufficientCapacity,
+    PriceAboveLimit,
+    ProviderError,
+    StalePlan,
+    StockHeld,
+)
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
-from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.holding_orders import placement_cost_usd
+from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.plan import Alternative, Placement, Plan
@@ -38,6 +48,7 @@ from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 DAY = timedelta(days=1)
+PLACEMENT_POINTER = re.compile(r"/placements/(\d+)(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ class Step(StrEnum):
     REJECTED = "rejected"
     RESERVING = "reserving"
     HELD = "held"
+    RELEASING = "releasing"
     OVER = "over"
 
 
@@ -140,8 +152,10 @@ def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
     """The next step of a plan, by its state and by what it holds."""
     if record.state.is_on_its_way:
         return Step.MAKING
-    if any(row.is_open for row in reservations):
-        return Step.HELD
+    is_open = [row for row in reservations if row.is_open]
+    if is_open:
+        leaving = all(row.state is ReservationState.RELEASING for row in is_open)
+        return Step.RELEASING if leaving else Step.HELD
     if record.reserved_at is not None:
         return Step.OVER
     if record.plan is None or not record.plan.placements:
@@ -155,6 +169,109 @@ def why_not_bought(record: PlanRecord, reservations: Iterable[Reservation]) -> s
         return ""
     said = (row.reason for row in reservations if not row.is_open)
     return next((reason for reason in said if reason and not reason.startswith(WITH_THE_REST)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What stopped the reserving of a placement: ``said``, what it costs now, and the next best way."""
+
+    placement: int
+    said: str
+    now: str
+    next_best: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailedReserve:
+    """A reserving that failed: why in general, and by placement.
+
+    ``without``: the provider that a new plan has to leave out; empty where the broker leaves out by itself
+    what was refused or is held by others. ``again``: what planning again does, in words.
+    """
+
+    title: str
+    said: str
+    stopped: tuple[Stopped, ...]
+    without: str
+    again: str
+
+    def of(self, placement: int) -> Stopped | None:
+        """What stopped a placement, by its index."""
+        return next((one for one in self.stopped if one.placement == placement), None)
+
+
+REMEMBERED = (InsufficientCapacity, PriceAboveLimit)
+"""Refusals after which the next plan knows better by itself."""
+
+
+def failed_reserve(
+    plan: Plan,
+    error: BrokerError,
+    title: str,
+    reservations: Iterable[Reservation],
+    offers: Mapping[str, Offer],
+) -> FailedReserve:
+    """``reservations`` of the plan, newest first; ``offers``: those of the plan that are on sale now."""
+    said = dict(_said_by_placement(plan, error, reservations))
+    stopped = tuple(
+        Stopped(index, words, _costs_now(plan.placements[index], offers), _next_best(plan.placements[index]))
+        for index, words in sorted(said.items())
+    )
+    without = error.provider if isinstance(error, ProviderError) and not isinstance(error, REMEMBERED) else ""
+    again = f"without {seller(without)}" if without else "without it"
+    if isinstance(error, StalePlan | PriceAboveLimit):
+        again = "at the price now"
+    return FailedReserve(title, str(error), stopped, without, again)
+
+
+def _said_by_placement(
+    plan: Plan, error: BrokerError, reservations: Iterable[Reservation]
+) -> Iterator[tuple[int, str]]:
+    for problem in error.problems:
+        found = PLACEMENT_POINTER.match(problem.pointer)
+        if found is not None and int(found[1]) < len(plan.placements):
+            yield int(found[1]), f"found {problem.found}, expected {problem.expected}"
+    if isinstance(error, StockHeld):
+        short = error.facts["offer_id"]
+        yield from ((n, str(error)) for n, p in enumerate(plan.placements) if p.offer_id == short)
+    if isinstance(error, ProviderError):
+        tried = (row for row in reservations if row.state is ReservationState.FAILED and not row.not_tried)
+        refused = next((row for row in tried if row.offer.provider == error.provider), None)
+        if refused is not None:
+            mine = [n for n, p in enumerate(plan.placements) if p.workload == refused.workload]
+            exact = [n for n in mine if plan.placements[n].offer_id == refused.offer.offer_id]
+            yield from ((n, refused.reason) for n in exact or mine)
+
+
+def _costs_now(placement: Placement, offers: Mapping[str, Offer]) -> str:
+    offer = offers.get(placement.offer_id)
+    if offer is None:
+        return "It is not on sale now."
+    now = placement_cost_usd(placement, offer)
+    if now == placement.cost_usd:
+        return f"Its list price is as planned, {usd(now)}."
+    return f"It costs {usd(now)} at its list price now, {usd(placement.cost_usd)} as planned."
+
+
+def _next_best(placement: Placement) -> str:
+    why = placement.why
+    if why.next_best:
+        way = why.next_best[0]
+        return f"Next best when it was planned: {offer_words(way.offer_id)}, {signed_usd(way.more_usd)}."
+    if why.runner_up is not None:
+        more = why.runner_up.cost_usd - placement.cost_usd
+        return f"Next best when it was planned: {offer_words(why.runner_up.offer_id)}, {signed_usd(more)}."
+    return "No other way was found when it was planned."
+
+
+def without_provider(document: str, provider: str) -> str:
+    """A stored workloads document whose policy excludes ``provider``; unchanged for an empty one."""
+    if not provider:
+        return document
+    written = json.loads(document)
+    providers = written.setdefault("policy", {}).setdefault("providers", {})
+    providers["exclude"] = sorted({*providers.get("exclude", ()), provider})
+    return json.dumps(written)
 
 
 def bought_at_once_usd(plan: Plan) -> Decimal:

@@ -94,7 +94,11 @@ def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
     is_open = [row for row in rows if row.is_open]
     active = [row for row in rows if row.state is ReservationState.ACTIVE]
     ahead = [row for row in is_open if row.state in (ReservationState.SCHEDULED, ReservationState.HELD)]
-    trouble = [row for row in rows if row.state in (ReservationState.UNKNOWN, ReservationState.FAILED)]
+    trouble = [
+        row
+        for row in rows
+        if row.state in (ReservationState.UNKNOWN, ReservationState.FAILED) and not row.not_tried
+    ]
     at_once = f"{counted(most_nodes(is_open), 'node')} at most at once"
     return (
         Card("Open", f"{len(is_open):,}", at_once, lead=True),

@@ -43,7 +43,8 @@ class ReservationForm(BaseModel):
     is ``estimated`` from the list price before the order, or fixed by a ``contract``.
     ``limit_usd_per_node_hour`` is the most that the seller may charge (null: no limit). ``tries`` counts the
     seller's consecutive refusals of the current request, an order or a release; ``next_try_at`` is the time
-    of the next attempt.
+    of the next attempt. ``not_tried``: it failed without an order, because another part of its plan was
+    refused.
     """
 
     reservation_id: str
@@ -77,6 +78,7 @@ class ReservationForm(BaseModel):
     limit_usd_per_node_hour: Money | None = None
     tries: int = 0
     next_try_at: Annotated[Instant | None, _NEXT_TRY] = None
+    not_tried: bool = False
 
 
 class ReservationsForm(BaseModel):

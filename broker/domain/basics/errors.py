@@ -112,6 +112,21 @@ class Conflict(BrokerError):
     """The request is valid, but the object's current state forbids it."""
 
 
+class StockHeld(Conflict):
+    """Reservations of this installation, of whichever team, hold stock that the request wants.
+
+    ``offer_id`` in ``facts``: the offer that is short.
+    """
+
+    def __init__(self, words: str, offer_id: str) -> None:
+        self.facts = {"offer_id": offer_id}
+        super().__init__(words)
+
+
+class StockShort(StockHeld):
+    """The provider itself has fewer nodes than the request wants."""
+
+
 class StalePlan(Conflict):
     """The market moved beyond the plan's price tolerance after the plan was made."""
 

@@ -222,6 +222,12 @@ class Reservation:
         """Whether it is not over yet, so that the broker may still have to act on it."""
         return self.state in OPEN_STATES
 
+    @property
+    def not_tried(self) -> bool:
+        """Whether it failed without an order, as another part of what it belongs to was refused."""
+        ordered = any(unit.ordered_at is not None or unit.reference is not None for unit in self.units)
+        return self.state is ReservationState.FAILED and not ordered
+
     def moved_to(self, state: ReservationState, reason: str = "") -> Reservation:
         """The reservation in ``state``. Raises Conflict if the state machine has no such transition."""
         if state is not self.state and state not in _NEXT[self.state]:

@@ -59,17 +59,16 @@ def _waits(old: Plan, new: Plan, moved: Collection[str], placed: Collection[str]
 
 def _must(unplaced: Sequence[Unplaced], request: PlanRequest) -> bool:
     """Whether a required workload is not placed."""
-    out = {one.workload for one in unplaced}
-    return any(w.unplaced_usd is None for w in request.workloads if w.name in out)
+    missed = request.missed({one.workload for one in unplaced})
+    return any(w.unplaced_usd is None for w in missed)
 
 
 def _penalty_usd(
     placements: Sequence[Placement], unplaced: Sequence[Unplaced], request: PlanRequest
 ) -> Decimal:
-    out, total = {one.workload for one in unplaced}, ZERO
+    out = {one.workload for one in unplaced}
+    total = sum((w.unplaced_usd or ZERO for w in request.missed(out)), ZERO)
     for workload in request.workloads:
-        if workload.name in out:
-            total += workload.unplaced_usd or ZERO
-        else:
+        if workload.name not in out:
             total += late_usd(workload, [p for p in placements if p.workload == workload.name])
     return total

@@ -72,5 +72,5 @@ def savings_of(plans: Iterable[tuple[Plan, PlanRequest]]) -> Savings:
 
 def _lateness_usd(plan: Plan, request: PlanRequest) -> Decimal:
     left_out = {one.workload for one in plan.unplaced}
-    penalties = (w.unplaced_usd or ZERO for w in request.workloads if w.name in left_out)
+    penalties = (w.unplaced_usd or ZERO for w in request.missed(left_out))
     return max(plan.penalty_usd - sum(penalties, ZERO), ZERO)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -372,3 +372,13 @@ class PlanRequest:
     def followers(self, run: str) -> tuple[Serving, ...]:
         """Services that start when ``run`` ends."""
         return self._waiting.get(run, ())
+
+    def missed(self, out: Collection[str]) -> tuple[Workload, ...]:
+        """Of the left-out workloads ``out``, those that are missed: a service whose run is left out as well
+        has nothing to serve, so that it costs no penalty and nothing requires it.
+        """
+        return tuple(
+            w
+            for w in self.workloads
+            if w.name in out and not (isinstance(w, Serving) and w.starts_after in out)
+        )

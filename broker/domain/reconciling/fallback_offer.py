@@ -52,9 +52,12 @@ def _unchained(workload: Workload, plan: Plan) -> Workload:
     return replace(workload, starts_after=None, starts_at=max(ends, default=None))
 
 
-def less_held(offer: Offer, reservations: Sequence[Reservation], now: datetime) -> Offer | None:
-    """``offer`` with the stock that ``reservations`` leave from ``now`` on; None if nothing is left."""
-    wish = Intent(offer, 1, now, None)
+def less_held(
+    offer: Offer, reservations: Sequence[Reservation], start: datetime, end: datetime | None = None
+) -> Offer | None:
+    """``offer`` with the stock that ``reservations`` leave from ``start`` to ``end`` (None: without end);
+    None if nothing is left."""
+    wish = Intent(offer, 1, start, end)
     free = free_nodes(wish, reservations)
     if free is None:
         return offer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 
+from broker.domain.basics.window import Window
 from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer, Stock, StockLevel
@@ -39,13 +39,17 @@ def with_held(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Of
     return (*found, *(_alone(offer, nodes[key]) for key, offer in gone.items()))
 
 
-def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: datetime) -> tuple[Offer, ...]:
-    """``offers`` with the stock that the open reservations ``others`` leave, including future ones."""
+def less_others(offers: Iterable[Offer], others: Iterable[Reservation], during: Window) -> tuple[Offer, ...]:
+    """``offers`` with the least stock that the open reservations ``others`` leave at any instant of
+    ``during``, counted as for an order: what is bought later counts too.
+
+    A window may be sold beyond ``during``, so that later reservations count for it as well.
+    """
     rows = tuple(others)
     taken = {row.offer.offer_id for row in rows}
     pools = {row.offer.stock.pool.pool_id for row in rows if row.offer.stock.pool is not None}
     left = (
-        less_held(o, rows, now)
+        less_held(o, rows, during.start, during.end if o.window is None else None)
         if o.offer_id in taken or (o.stock.pool is not None and o.stock.pool.pool_id in pools)
         else o
         for o in offers

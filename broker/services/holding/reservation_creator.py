@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey
-from broker.domain.basics.errors import Conflict, FieldProblem
+from broker.domain.basics.errors import Conflict, FieldProblem, StockHeld, StockShort
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.window import Wish
 from broker.domain.holding.holding_orders import Intent, free_nodes, opening_state, units_of
@@ -116,7 +116,8 @@ class ReservationCreator:
 
 
 def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
-    """Raises Conflict if ``known`` reservations leave too little stock, or ``intent`` outlasts the offer."""
+    """Raises Conflict if ``intent`` outlasts the offer, StockHeld if ``known`` reservations leave too little
+    stock, and StockShort if the provider itself has too little."""
     until = intent.offer.available_until
     if until is not None and intent.end is not None and intent.end > until:
         raise Conflict(f"offer {intent.offer.offer_id} is only available until {until.isoformat()}").naming(
@@ -128,7 +129,11 @@ def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
         has = "" if stock.nodes is None else f" of the provider's {stock.nodes}"
         pool = stock.pool
         of = "" if pool is None or pool.gpus is None else f", cut from {pool.gpus} GPUs with other offers"
-        left = f"{max(0, free)} left{has}{of}"
-        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes were requested, {left}").naming(
+        offer_id, left = intent.offer.offer_id, f"{max(0, free)} left{has}{of}"
+        words = f"offer {offer_id}: {intent.nodes} nodes were requested, {left}"
+        error = StockHeld(f"{words}; other reservations hold the rest", offer_id)
+        if free == free_nodes(intent, ()):
+            error = StockShort(words, offer_id)
+        raise error.naming(
             FieldProblem("/nodes", str(intent.nodes), f"at most {max(0, free)}, or nodes of another offer")
         )

@@ -6,14 +6,21 @@ launches and spot interruptions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from broker.domain.basics.errors import NotFound
 from broker.domain.basics.window import Window
 from broker.domain.holding.launch_times import LaunchTable
 from broker.domain.holding.launches import REMEMBERED, LaunchAttempt, LaunchBook
-from broker.domain.holding.refusals import after_refusals
+from broker.domain.holding.refusals import (
+    after_refusals,
+    outlived,
+    refusal_note,
+    without_capacity,
+)
 from broker.domain.holding.reservation import Reservation
 from broker.domain.holding.spot import SpotBook, SpotPrior, SpotTime, spot_time
 from broker.domain.market.freshness import DOUBT_FROM, fresh_offers
@@ -21,6 +28,9 @@ from broker.domain.market.market import FeedHealth
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.market.stock_pools import shared
 from broker.ports.unit_of_work import UnitOfWork
+
+INSTANT = timedelta(microseconds=1)
+"""A window does not contain its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +53,16 @@ class OfferRules:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """Our own launch attempts, and our time on spot capacity."""
+    """Our own launch attempts, and our time on spot capacity.
+
+    ``outlived``: reservations whose refusal no longer counts, because their offer has changed since;
+    ``nodes``: how many were ordered, by refused reservation.
+    """
 
     launches: Sequence[LaunchAttempt] = ()
     times: Sequence[SpotTime] = ()
+    outlived: frozenset[str] = frozenset()
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def providers(self) -> frozenset[str]:
@@ -55,7 +71,20 @@ class Experience:
         return frozenset(launched).union(one.provider for one in self.times)
 
 
+@dataclass(frozen=True, slots=True)
+class UsableMarket:
+    """Offers to plan with, and a sentence about those that are left out after a refusal (empty: none)."""
+
+    offers: tuple[Offer, ...]
+    refusal_note: str
+
+
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
+    """Offers that plans may use at ``now``; see ``usable_market``."""
+    return (await usable_market(uow, now, rules)).offers
+
+
+async def usable_market(uow: UnitOfWork, now: datetime, rules: OfferRules) -> UsableMarket:
     """Offers that plans may use at ``now``, in the pools of the whole market.
 
     They have the prices that refused orders revealed, launch times, and, for spot, interruption rates.
@@ -67,7 +96,32 @@ async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tu
     if rules.ready.sells_spot(current, rules):
         rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
     times = [time for row in rows if (time := spot_time(row, now)) is not None]
-    return rules.ready.usable(current, feeds, Experience(launches, times), now, rules)
+    refused = without_capacity(launches, now)
+    gone = await _outlived(uow, refused, now)
+    refused = tuple(one for one in refused if one.reservation_id not in gone)
+    nodes = await _ordered_nodes(uow, refused)
+    offers = rules.ready.usable(current, feeds, Experience(launches, times, gone, nodes), now, rules)
+    known = {offer.offer_id for offer in current} if refused else set()
+    told = [one for one in refused if one.offer_id in known and (one.ends_at or one.reservation_id in nodes)]
+    return UsableMarket(offers, refusal_note(told))
+
+
+async def _outlived(uow: UnitOfWork, refused: Sequence[LaunchAttempt], now: datetime) -> frozenset[str]:
+    if not refused:
+        return frozenset()
+    since = min(one.asked_at for one in refused)
+    offer_ids = {one.offer_id for one in refused}
+    return outlived(refused, await uow.offers.find_prices_of(offer_ids, Window(since, now + INSTANT)))
+
+
+async def _ordered_nodes(uow: UnitOfWork, refused: Iterable[LaunchAttempt]) -> Mapping[str, int]:
+    """Nodes of each refused order of hourly capacity whose reservation is still stored."""
+    found: dict[str, int] = {}
+    for one in refused:
+        if one.ends_at is None:
+            with suppress(NotFound):
+                found[one.reservation_id] = (await uow.reservations.find(one.reservation_id)).nodes
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +215,8 @@ def _with_estimates(
 ) -> tuple[Offer, ...]:
     """``offers`` with estimates from our own launches and leases."""
     launches = known.launches
-    learned = after_refusals(LaunchBook(launches, now).with_statistics(offers), launches, now)
+    standing = [one for one in launches if one.reservation_id not in known.outlived]
+    learned = after_refusals(LaunchBook(launches, now).with_statistics(offers), standing, now, known.nodes)
     return rules.launch_times.with_launch_times(
         SpotBook(known.times, rules.spot).with_rates(learned), launches
     )

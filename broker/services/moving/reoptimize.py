@@ -373,7 +373,9 @@ class ReoptimizeService:
         off_spot = behind_on_spot(request, plan, held, now, terms)
         left = remaining(request, plan, held, now, terms, frozenset(off_spot))
         empty = frozenset(row.offer.offer_id for row in market.reservations if is_refused(row))
-        offers = less_refused(with_held(less_others(market.offers, others, now), held), held, empty)
+        offers = less_refused(
+            with_held(less_others(market.offers, others, Window(now, request.horizon.end)), held), held, empty
+        )
         situation = MoveContext(
             request=replace(left.request, held=held_beside(left.request, market.reservations)),
             plan=plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_FLOOR, Decimal
 from types import MappingProxyType
 
@@ -196,6 +196,37 @@ class Candidates:
     def log(self, name: str) -> GateLog:
         """The gates' record for a workload."""
         return self.runs[name].log if name in self.runs else self.fleets[name].log
+
+    def without(self, names: frozenset[str]) -> Candidates:
+        """The same candidates of a request without some services."""
+        if not names:
+            return self
+        request = self.problem.request
+        kept = tuple(w for w in request.workloads if w.name not in names)
+        return replace(
+            self,
+            problem=replace(self.problem, request=replace(request, workloads=kept)),
+            fleets={name: case for name, case in self.fleets.items() if name not in names},
+            bounds={name: bound for name, bound in self.bounds.items() if name not in names},
+            bounded=self.bounded - names,
+        )
+
+    def impossible_followers(self) -> frozenset[str]:
+        """Services that must be placed after a run that must be placed, and that no offer can serve.
+
+        No plan places everything then. They are left out before the search, so that their runs are placed:
+        a service whose run is left out needs nothing, and leaving out the run would seem cheaper.
+        """
+        request = self.problem.request
+        waiting = [
+            s for s in self.problem.services() if s.starts_after is not None and s.unplaced_usd is None
+        ]
+        return frozenset(
+            service.name
+            for service in waiting
+            if request.workload(service.starts_after or "").unplaced_usd is None
+            and self.fleets[service.name].log.obstacle is not None
+        )
 
     def counts(self) -> CandidateCounts:
         """Numbers of candidates, summed over all workloads."""

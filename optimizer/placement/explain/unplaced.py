@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.quotas import QuotaRow, most_held, quota_rows, without_quotas
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.search.improve import blockers
-from optimizer.placement.search.moves import remaining_capacity
+from optimizer.placement.search.moves import cheapest_fleet, remaining_capacity
 from optimizer.placement.search.runner_up import main_piece, named
 from optimizer.placement.search.solve import Solution
 
@@ -57,17 +58,19 @@ def explain_unplaced(
 
     ``work_s``: counted seconds for trying changes; ``ended``: whether the time is over.
     """
-    left = solution.choice.left_out
-    out = [w for w in candidates.problem.request.workloads if w.name in left]
+    placed = solution.choice.columns
+    out = [w for w in candidates.problem.request.workloads if w.name not in placed]
     if not out:
         return (), 0
     found = {workload.name: _stopped(candidates, solution, workload) for workload in out}
-    fixer = Fixer(candidates, solution.choice.columns, out, work_s)
+    fixer = Fixer(candidates, placed, [w for w in out if not _waits_for_left_out(placed, w)], work_s)
     told: list[Unplaced] = []
     untried = 0
     for workload in out:
         stopped = found[workload.name]
-        if len(told) >= LEAST_TRIED and ended():
+        if _waits_for_left_out(placed, workload):
+            told.append(Unplaced(workload.name, stopped.reason, stopped.text))
+        elif len(told) >= LEAST_TRIED and ended():
             told.append(Unplaced(workload.name, stopped.reason, stopped.text))
             untried += 1
         else:
@@ -96,6 +99,11 @@ def _unplaced(fixer: Fixer, workload: Workload, stopped: _Stopped) -> Unplaced:
     return Unplaced(workload.name, stopped.reason, nearest, fixes)
 
 
+def _waits_for_left_out(placed: Mapping[str, Column], workload: Workload) -> bool:
+    """Whether it is a service whose run is left out too, so that no change of its own admits it."""
+    return isinstance(workload, Serving) and workload.starts_after not in (None, *placed)
+
+
 def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> _Stopped:
     log = candidates.log(workload.name)
     held_back = _quota(candidates, solution, workload)
@@ -103,12 +111,18 @@ def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> 
         return held_back
     if log.obstacle is not None:
         return _Stopped(log.obstacle, TEXTS.get(log.obstacle, str(log.obstacle)))
+    if isinstance(workload, Serving) and _waits_for_left_out(solution.choice.columns, workload):
+        return _behind_run(candidates, solution, workload)
     cheapest = _cheapest_column(candidates, solution, workload)
     if cheapest is None:
         return _without_column(workload)
     if workload.unplaced_usd is not None and cheapest.total_cents >= in_cents(workload.unplaced_usd):
         text = f"unplaced_usd above {in_usd(cheapest.total_cents):,}, the cheapest way found to place it"
         return _Stopped(Obstacle.PRICE, text)
+    followers = _stopping_followers(candidates, solution, cheapest)
+    if followers:
+        text = f"a way to place {named(followers)}, which must follow it"
+        return _Stopped(Obstacle.DEPENDENCY, text)
     budget = candidates.problem.request.budget_usd
     spent = sum(column.cost_cents for column in solution.choice.columns.values())
     if budget is not None and spent + cheapest.cost_cents > in_cents(budget):
@@ -144,6 +158,43 @@ def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> _S
 def _is_out(candidates: Candidates, workload: Workload) -> bool:
     """Whether no candidate of the workload passed the gates."""
     return candidates.log(workload.name).obstacle is not None
+
+
+def _behind_run(candidates: Candidates, solution: Solution, service: Serving) -> _Stopped:
+    """Why a service without an obstacle of its own is not placed together with its left-out run."""
+    run = service.starts_after
+    assert run is not None
+    cheapest = _cheapest_column(candidates, solution, candidates.problem.request.workload(run))
+    if cheapest is None or service.name not in _stopping_followers(candidates, solution, cheapest):
+        return _Stopped(Obstacle.DEPENDENCY, f"a way to place {run}, which it waits for")
+    room = remaining_capacity(candidates, solution.choice.columns, (run, service.name)).after(cheapest)
+    fleet = cheapest_fleet(candidates, service.name, replace(room, budget_cents=None), cheapest, inf)
+    if fleet is not None and room.budget_cents is not None:
+        more = in_usd(fleet.cost_cents - room.budget_cents)
+        return _Stopped(Obstacle.BUDGET, f"a budget {usd_words(more)} higher")
+    alone = remaining_capacity(candidates, {}, ())
+    fleet = cheapest_fleet(candidates, service.name, replace(alone, budget_cents=None), cheapest, inf)
+    if fleet is None:
+        return _Stopped(Obstacle.STOCK, TEXTS[Obstacle.STOCK])
+    return _Stopped(Obstacle.CONTENTION, _contention_fix(candidates, solution, fleet))
+
+
+def _stopping_followers(candidates: Candidates, solution: Solution, run: Column) -> list[str]:
+    """Services that must follow a left-out run and cannot, though the run itself would fit."""
+    followers = candidates.problem.followers(run.workload)
+    room = remaining_capacity(candidates, solution.choice.columns, (run.workload,))
+    if not followers or not room.allows(run):
+        return []
+    room = room.after(run)
+    return [
+        service.name
+        for service in followers
+        if service.unplaced_usd is None
+        and (
+            candidates.log(service.name).obstacle is not None
+            or cheapest_fleet(candidates, service.name, room, run, inf) is None
+        )
+    ]
 
 
 def _contention_fix(candidates: Candidates, solution: Solution, cheapest: Column) -> str:

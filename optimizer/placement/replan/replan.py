@@ -88,7 +88,8 @@ def replan(
         estimates = build_estimates(problem, estimator)
         problem = replace(problem, held=held_of(problem, estimates, warm))
         with worker_pool(problem, processes_for(problem, options)) as workers:
-            candidates = build_candidates(problem, estimates, workers=workers)
+            asked = build_candidates(problem, estimates, workers=workers)
+            candidates = asked.without(asked.impossible_followers())
             candidates.price_delays(_delay_prices(warm.plan))
             start = matched(candidates, warm)
             search = Search(candidates, watch, options.gap, options.seed, told)
@@ -102,7 +103,7 @@ def replan(
             whole.limit_s += spent_s
             found = resolve(search, start, warm, first.pools, frozen)
             unfinished = _unfinished(search, first)
-            plan = build_plan(candidates, found, replace(options, baselines=False), whole)
+            plan = build_plan(candidates, found, replace(options, baselines=False), whole, asked=asked)
             plan = proven_on(plan, search, options, whole)
             plan = finished(plan, problem, options, whole)
         return replace(_replanned(plan, found, start), unfinished=unfinished)

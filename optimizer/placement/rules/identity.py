@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.workload import Serving, Training, Workload
+from broker.domain.planning.workload import Training, Workload
 from optimizer.placement.rules.case import Case
 
 
@@ -55,8 +55,7 @@ def _missing_or_double(case: Case) -> Iterator[str]:
     placed = Counter(placement.workload for placement in case.plan.placements)
     unplaced = Counter(left_out.workload for left_out in case.plan.unplaced)
     for name, workload in case.workloads.items():
-        follows_nothing = isinstance(workload, Serving) and case.service_start(workload) is None
-        if not placed[name] and not unplaced[name] and not follows_nothing:
+        if not placed[name] and not unplaced[name]:
             yield f"workload {name!r} is neither placed nor listed as unplaced"
         if placed[name] and unplaced[name]:
             yield f"workload {name!r} is both placed and unplaced"

@@ -16,7 +16,7 @@ from broker.domain.basics.window import Segment
 from broker.domain.market.billing import billed_seconds, holding_cost_usd, holdings, node_hours
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement, PlanStatus, SpendKind, SpendLine
-from broker.domain.planning.workload import Batch, Training
+from broker.domain.planning.workload import Batch, Serving, Training, Workload
 from optimizer.placement.rules.case import Case
 
 GAP_TOLERANCE = 1e-6
@@ -148,11 +148,14 @@ def expected_penalty_usd(case: Case) -> Decimal:
         if end is not None and run.late_usd_per_hour is not None and end > run.deadline:
             late_hours = Decimal((end - run.deadline) // timedelta(microseconds=1)) / 3_600_000_000
             penalty += to_cents(late_hours * run.late_usd_per_hour)
-    for left_out in case.plan.unplaced:
-        workload = case.workloads.get(left_out.workload)
-        if workload is not None and workload.unplaced_usd is not None:
-            penalty += workload.unplaced_usd
-    return penalty
+    return penalty + sum((w.unplaced_usd or ZERO for w in _missed(case)), ZERO)
+
+
+def _missed(case: Case) -> list[Workload]:
+    """Left-out workloads without services whose run is left out too: these have nothing to serve."""
+    out = {left_out.workload for left_out in case.plan.unplaced}
+    found = (case.workloads[name] for name in sorted(out & set(case.workloads)))
+    return [w for w in found if not (isinstance(w, Serving) and w.starts_after in out)]
 
 
 def _penalty(case: Case) -> Iterator[str]:
@@ -176,11 +179,7 @@ def _bound(case: Case) -> Iterator[str]:
 
 
 def _status(case: Case) -> Iterator[str]:
-    required = [
-        left_out.workload
-        for left_out in case.plan.unplaced
-        if left_out.workload in case.workloads and case.workloads[left_out.workload].unplaced_usd is None
-    ]
+    required = [workload.name for workload in _missed(case) if workload.unplaced_usd is None]
     if required and case.plan.status is not PlanStatus.INFEASIBLE:
         yield f"status is {case.plan.status}, but {', '.join(required)} must be placed"
     if not required and case.plan.status is PlanStatus.INFEASIBLE:
