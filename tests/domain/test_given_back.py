@@ -24,7 +24,7 @@ from broker.domain.spend.spend_cells import cells_of
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, slot_terms
-from tests.focus.examples import cell_text
+from tests.focus.examples import written
 
 HOUR = timedelta(hours=1)
 LONG_AFTER = NOON + 3000 * HOUR
@@ -33,7 +33,7 @@ LONG_AFTER = NOON + 3000 * HOUR
 def given_back(
     offer: Offer, *, begins: float, lasts: float, left: float, credit_usd: Decimal | None, nodes: int = 1
 ) -> Reservation:
-    """Begin and release in hours after noon. A window is ordered at noon, a lease by the hour when it begins."""
+    """Begin and release in hours after noon; a window is ordered at noon, a lease when it begins."""
     start = NOON + begins * HOUR
     gone_at = max(NOON + left * HOUR, NOON if offer.window else start + HOUR / 60)
     ordered_at = NOON if offer.window else start
@@ -173,5 +173,4 @@ def test_focus_rows_have_the_same_days_and_keep_the_rules(row: Reservation, shar
             sums[found["ChargePeriodStart"].date()] += Decimal(str(found[column]))  # type: ignore[union-attr]
         assert {day: usd for day, usd in sums.items() if usd} == by_day(charges, view), column
     columns = focus_columns(FocusVersion.V1_2)
-    written = [{name: cell_text(found.get(name)) for name in columns} for found in rows]
-    assert list(map(str, check_focus(columns, written))) == []
+    assert list(map(str, check_focus(columns, written(rows, columns)))) == []

@@ -29,6 +29,7 @@ from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict, InputError
 from broker.domain.holding.reservation import Reservation
+from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.ports.planning import PlanRecord
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         approval=asked,
         proof=proof_of(request),
         once=new_once(),
-        least=await _least_owed(product, record),
+        on_release=await _on_release(product, caller, record),
+        gone=plan_view.gone_words(record, held.items),
         event=await event_of(product, record),
         **_of_plan(record, product.clock.now()),
     )
@@ -167,12 +169,11 @@ def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Reserv
     return [(fleet, size_words(fleet)) for fleet in lines]
 
 
-async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:
-    """What is owed at least, however soon it is released, at current terms."""
-    if record.plan is None:
+async def _on_release(product: Product, caller: Caller, record: PlanRecord) -> ReleaseEstimate | None:
+    """What a release of the plan gives back; None if the visitor cannot reserve or release it."""
+    if record.plan is None or not caller.may(Scope.RESERVATIONS_WRITE):
         return None
-    offers = await product.offers.find_named([one.offer_id for one in record.plan.placements])
-    return plan_view.least_owed(record.plan, {offer.offer_id: offer for offer in offers})
+    return await product.reservations.estimate_plan_release(caller, record.plan_id)
 
 
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
+from api.release_words import estimate_words
 from api.schemas.base.forms import Form, From, write
 from api.schemas.base.parts import Money, NotNegativeMoney
 from api.schemas.base.times import Instant, ToldInstant
@@ -19,6 +20,8 @@ from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hou
 from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
 from broker.domain.market.offer import Tier
 from broker.domain.reconciling.shortfalls import Shortfall
+from broker.domain.spend.charging import credited_usd, final_usd
+from broker.domain.spend.release_estimate import ReleaseEstimate, Resale
 
 
 class Fit(StrEnum):
@@ -43,7 +46,8 @@ class ReservationForm(BaseModel):
     is ``estimated`` from the list price before the order, or fixed by a ``contract``.
     ``limit_usd_per_node_hour`` is the most that the seller may charge (null: no limit). ``tries`` counts the
     seller's consecutive refusals of the current request, an order or a release; ``next_try_at`` is the time
-    of the next attempt.
+    of the next attempt. ``credit_usd`` is what the seller gave back for an early end (a fee is
+    negative; null: nothing yet). ``owed_usd`` is the total cost of a reservation that is over (null before).
     """
 
     reservation_id: str
@@ -77,12 +81,30 @@ class ReservationForm(BaseModel):
     limit_usd_per_node_hour: Money | None = None
     tries: int = 0
     next_try_at: Annotated[Instant | None, _NEXT_TRY] = None
+    credit_usd: Annotated[Money | None, From(credited_usd)] = None
+    owed_usd: Annotated[Money | None, From(final_usd)] = None
 
 
 class ReservationsForm(BaseModel):
     """The answer to reserving a plan."""
 
     reservations: list[ReservationForm]
+
+
+Form(Resale, about="Which share of the price a resale is expected to bring; ``sales`` 0: it is assumed.")
+RELEASE_ESTIMATE = Form(
+    ReleaseEstimate,
+    name="ReleaseEstimateForm",
+    about="""
+    What a release would give back of what is owed now, and what would stay owed, in USD.
+
+    ``resales``: what is assumed of windows that their seller only sells on; all else is by the sellers' terms.
+    ``min_hours``: minimum terms, by offer, of a plan that is not bought yet; ``unknown``: those of its
+    placements whose offer is not on sale now; they are in no amount. ``text``: the amounts as sentences.
+    """,
+    adds={"text": Annotated[str, From(estimate_words)]},
+)
+ReleaseEstimateForm = Annotated[ReleaseEstimate, RELEASE_ESTIMATE]
 
 
 class ReservationRequest(BaseModel):

@@ -151,6 +151,18 @@ def owed_usd(reservations: Iterable[Reservation], now: datetime) -> Decimal:
     return sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
 
 
+def credited_usd(reservation: Reservation) -> Decimal | None:
+    """What its provider gave back for an early end (a fee is negative); None if nothing is known of it."""
+    known = [usd for _, _, usd in credits_of(reservation)]
+    return sum(known, ZERO) if known else None
+
+
+def final_usd(reservation: Reservation) -> Decimal | None:
+    """The total cost of a reservation that is over; None before."""
+    over_at = reservation.released_at or reservation.created_at
+    return None if reservation.is_open else owed_usd((reservation,), over_at)
+
+
 class Movement(StrEnum):
     """Which charges to compute.
 
@@ -214,7 +226,7 @@ class _Part:
 
     @property
     def idle_usd(self) -> Decimal:
-        """The part of the cost for GPU-seconds that were not used; what a credit gives back of it is negative."""
+        """The part of the cost for GPU-seconds that were not used; negative where a credit gives it back."""
         idle = self.gpu_seconds - self.used_gpu_seconds
         if not idle or not self.gpu_seconds:
             return ZERO
@@ -266,9 +278,7 @@ def _charges(
             yield _charge(span.reservation, kinds, part, basis)
 
 
-def _surrendered(
-    span: BilledSpan, usd: Decimal, surrender: Surrender
-) -> tuple[list[_Part], _Part | None]:
+def _surrendered(span: BilledSpan, usd: Decimal, surrender: Surrender) -> tuple[list[_Part], _Part | None]:
     """The parts of a span that was given up against a credit, and which of them is the time given up, if any.
 
     What a day was billed beyond its amortized cost is a cost of the release, and is billed when it was.
