@@ -18,9 +18,12 @@ from broker.domain.focus.columns import FocusVersion, focus_columns
 from broker.domain.focus.rows import focus_rows
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import CancelRule, Offer, Tier
+from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
 from broker.domain.spend.spend import Charge, ChargeBasis, CostView
 from broker.domain.spend.spend_cells import cells_of
+from broker.domain.spend.unit_costs import unit_costs
+from broker.domain.spend.variance import attribute, quantities_of
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, slot_terms
@@ -174,3 +177,26 @@ def test_focus_rows_have_the_same_days_and_keep_the_rules(row: Reservation, shar
         assert {day: usd for day, usd in sums.items() if usd} == by_day(charges, view), column
     columns = focus_columns(FocusVersion.V1_2)
     assert list(map(str, check_focus(columns, written(rows, columns)))) == []
+
+
+def test_a_release_is_no_matter_of_price() -> None:
+    """In the month of the sale it is bought and not used time; in the cash view less is bought."""
+    charges = reservation_charges([sold_back(48)], {}, LONG_AFTER)
+    (line,) = attribute((), quantities_of(charges)).lines
+    assert (line.price_usd, line.volume_usd + line.mix_usd) == (ZERO, Decimal("3313.85"))
+    assert line.unused_usd == Decimal("3313.85")
+    bought, sold = ([c for c in charges if (c.paid_at is None) == back] for back in (False, True))
+    for part, usd in ((bought, "16569.22"), (sold, "-13255.37")):
+        (line,) = attribute((), quantities_of(part)).lines
+        assert (line.price_usd, line.volume_usd) == (ZERO, Decimal(usd))
+    (line,) = attribute(quantities_of(bought), quantities_of(sold)).lines
+    assert abs(line.price_usd) <= Decimal("0.02"), "the refund is at the price of the purchase"
+
+
+def test_a_run_that_was_given_back_before_it_began_is_no_run() -> None:
+    kinds = {"train": WorkloadKind.TRAINING}
+    never, used = sold_back(48), sold_back((datetime(2026, 12, 5, tzinfo=UTC) - NOON) / HOUR)
+    found = unit_costs(reservation_charges([never], kinds, LONG_AFTER), {})
+    assert (found.runs, found.usd_per_run, found.used_gpu_hours) == (0, None, 0)
+    assert (found.total_usd, found.idle_usd) == (Decimal("3313.85"), Decimal("3313.85"))
+    assert unit_costs(reservation_charges([used], kinds, LONG_AFTER), {}).runs == 1

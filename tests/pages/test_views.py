@@ -24,7 +24,7 @@ from broker.domain.spend.spend import Charge, ChargeBasis, Commitment, CostView,
 from broker.services.spend.settled_spend import SumKey
 from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
-from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
 charges = st.lists(
     st.builds(

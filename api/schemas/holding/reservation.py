@@ -98,7 +98,7 @@ RELEASE_ESTIMATE = Form(
     about="""
     What a release would give back of what is owed now, and what would stay owed, in USD.
 
-    ``resales``: what is assumed of windows that their seller only sells on; all else is by the sellers' terms.
+    ``resales``: what is assumed of windows that their seller only sells on; else the sellers' terms hold.
     ``min_hours``: minimum terms, by offer, of a plan that is not bought yet; ``unknown``: those of its
     placements whose offer is not on sale now; they are in no amount. ``text``: the amounts as sentences.
     """,
