@@ -33,7 +33,7 @@ def _estimate_sentences(found: ReleaseEstimate, seller: Callable[[str], str]) ->
         elif one.share:
             yield f"{name} sells it on: {one.share:.0%} of the price is assumed."
         else:
-            yield f"{name} sells it on: what a buyer pays comes back too, and is known only then."
+            yield f"{name} sells it on: what a buyer pays comes back too, and is known after the sale."
 
 
 def released_words(credit_usd: Decimal, owed_usd: Decimal) -> str:

@@ -129,7 +129,7 @@ def test_a_plan_that_is_not_bought_yet() -> None:
         (
             ("0", "108.98", (Resale("x", ZERO, 0),)),
             "Nothing is sure to come back, at most $108.98 stays owed."
-            " X sells it on: what a buyer pays comes back too, and is known only then.",
+            " X sells it on: what a buyer pays comes back too, and is known after the sale.",
         ),
     ],
 )

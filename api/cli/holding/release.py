@@ -68,7 +68,7 @@ def _say_before(client: BrokerClient, reservation_id: str | None, plan_id: str |
             found = client.estimate_plan_release(plan_id or "")
     except NotPermitted:
         return  # A key that may release and not read does so without the figures.
-    stderr().print(estimate_words(found), markup=False)
+    stderr().print(estimate_words(found), markup=False, soft_wrap=True)
 
 
 def _say_after(rows: Sequence[ReservationForm]) -> None:
@@ -76,7 +76,7 @@ def _say_after(rows: Sequence[ReservationForm]) -> None:
     if over:
         credit_usd = sum((row.credit_usd or ZERO for row in over), ZERO)
         owed_usd = sum((row.owed_usd or ZERO for row in over), ZERO)
-        stderr().print(released_words(credit_usd, owed_usd), markup=False)
+        stderr().print(released_words(credit_usd, owed_usd), markup=False, soft_wrap=True)
 
 
 def _held(client: BrokerClient, plan_id: str | None) -> list[str]:

@@ -14,6 +14,7 @@ from api.schemas.base.parts import Money, NotNegativeMoney
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import PRINTABLE
 from api.schemas.base.windows import WISH, Span
+from broker.domain.basics.money import format_usd
 from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
 from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
@@ -91,7 +92,15 @@ class ReservationsForm(BaseModel):
     reservations: list[ReservationForm]
 
 
-Form(Resale, about="Which share of the price a resale is expected to bring; ``sales`` 0: it is assumed.")
+SHARE = Annotated[
+    Money,
+    PlainSerializer(lambda share: format_usd(round(share, 4)), return_type=str, when_used="json"),
+]
+Form(
+    Resale,
+    about="Which share of the price a resale is expected to bring; ``sales`` 0: it is assumed.",
+    types={"share": SHARE},
+)
 RELEASE_ESTIMATE = Form(
     ReleaseEstimate,
     name="ReleaseEstimateForm",
