@@ -335,6 +335,7 @@ def build_product(
             creator=creator,
             fallback_offers=fallback_offers,
             budgets=gate,
+            resale_share=load_moving_terms().resale_share,
         ),
         reconcile=ReconcileService(
             units,

@@ -20,7 +20,12 @@ from api.schemas.base.problem import Problem, error_of
 from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
-from api.schemas.holding.reservation import ReservationForm, ReservationsForm, ShortfallForm
+from api.schemas.holding.reservation import (
+    RELEASE_ESTIMATE,
+    ReservationForm,
+    ReservationsForm,
+    ShortfallForm,
+)
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan import PLAN
@@ -36,6 +41,7 @@ from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
 from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.domain.spend.spend import CostView, Interval
 from broker.settings import Settings
 
@@ -170,6 +176,16 @@ class BrokerClient:
     def release(self, reservation_id: str) -> ReservationForm:
         """Requests the release of a reservation; twice is no error."""
         return self._read(ReservationForm, self._call("DELETE", f"/v1/reservations/{_part(reservation_id)}"))
+
+    def estimate_release(self, reservation_id: str) -> ReleaseEstimate:
+        """What the release of a reservation would give back now, and what would stay owed; NotFound."""
+        path = f"/v1/reservations/{_part(reservation_id)}/release"
+        return self._parsed(RELEASE_ESTIMATE.read, self._call("GET", path))
+
+    def estimate_plan_release(self, plan_id: str) -> ReleaseEstimate:
+        """The same of all that a plan holds."""
+        path = f"/v1/plans/{_part(plan_id)}/release"
+        return self._parsed(RELEASE_ESTIMATE.read, self._call("GET", path))
 
     def extend(self, reservation_id: str, end: str) -> ReservationForm:
         """Extends a reservation until ``end`` (a time with its zone); twice is no error."""

@@ -30,7 +30,12 @@ from api.plan_requests import ask_for_comparison, ask_for_plan, options_of, plan
 from api.routes.parameters import OfTeam, PlanId, Seed
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.finance import Word
-from api.schemas.holding.reservation import ReservationsForm, reservation_to_document
+from api.schemas.holding.reservation import (
+    RELEASE_ESTIMATE,
+    ReleaseEstimateForm,
+    ReservationsForm,
+    reservation_to_document,
+)
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.plan_record import (
     AcceptedPlanForm,
@@ -249,6 +254,16 @@ async def reject_plan(
 
 def _looked(word: Word) -> Looked:
     return Looked(word.plan_sha256, word.cost_now_usd)
+
+
+@router.get("/{plan_id}/release", responses={200: {"model": ReleaseEstimateForm}})
+async def estimate_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
+    """What the release of all that a plan holds would give back now, and what would stay owed.
+
+    If it holds nothing: as if it were bought and released at once. Releases nothing.
+    """
+    found = await product_of(request).reservations.estimate_plan_release(caller, plan_id)
+    return JSONResponse(RELEASE_ESTIMATE.write(found))
 
 
 @router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})

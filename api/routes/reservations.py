@@ -26,10 +26,12 @@ from api.routes.parameters import OfPlan, OfTeam, ReservationId
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
 from api.schemas.holding.reservation import (
+    RELEASE_ESTIMATE,
     SHORTFALL,
     ExtensionRequest,
     Fit,
     FleetForm,
+    ReleaseEstimateForm,
     ReservationForm,
     ReservationRequest,
     ShortfallForm,
@@ -151,6 +153,15 @@ async def show_reservation(
     """One reservation."""
     reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
     return JSONResponse(reservation_to_document(reservation))
+
+
+@router.get("/{reservation_id}/release", responses={200: {"model": ReleaseEstimateForm}})
+async def estimate_release(
+    request: Request, caller: PlanReader, reservation_id: ReservationId
+) -> JSONResponse:
+    """What its release would give back now, and what would stay owed; releases nothing."""
+    found = await product_of(request).reservations.estimate_release(caller, reservation_id)
+    return JSONResponse(RELEASE_ESTIMATE.write(found))
 
 
 @router.post("/{reservation_id}/extend", responses={200: {"model": ReservationForm}})

@@ -34,11 +34,18 @@ async def test_an_offer_is_held_and_given_back(home: Home) -> None:
     assert (await team.get(path)).json()["provider_references"] == [
         instance.reference for instance in home.house.provider.open_instances()
     ]
+    before = (await team.get(f"{path}/release")).json()
+    assert before["text"] == f"Nothing comes back, ${before['stays_usd']} stays owed."
+    assert (await team.get(path)).json()["owed_usd"] is None
     for _ in range(2):
         assert (await team.delete(path)).status_code == 202
     await home.product.reconcile.run_once()
     assert home.house.provider.open_instances() == []
     assert (await team.get(path)).json()["state"] in {"releasing", "released"}
+    for _ in range(3):
+        await home.product.reconcile.run_once()
+    after = (await team.get(path)).json()
+    assert (after["state"], after["owed_usd"]) == ("released", before["stays_usd"])
 
 
 async def test_times_with_any_zone_are_utc(home: Home) -> None:

@@ -40,8 +40,20 @@ RESERVE = ("POST", "/v1/plans/plan_1/reserve")
 ONE = ("GET", "/v1/reservations/rsv_1")
 DELETE = ("DELETE", "/v1/reservations/rsv_1")
 LIST = ("GET", "/v1/reservations")
+BEFORE = ("GET", "/v1/reservations/rsv_1/release")
+BEFORE_PLAN = ("GET", "/v1/plans/plan_1/release")
 SHORT = ("GET", "/v1/reservations/shortfalls")
 SPEND = ("GET", "/v1/spend/projection")
+
+
+ESTIMATE = {
+    "back_usd": "87.18",
+    "stays_usd": "21.82",
+    "resales": [],
+    "min_hours": {},
+    "unknown": 0,
+    "text": "",
+}
 
 
 def test_reserve_waits_until_the_providers_took_the_order() -> None:
@@ -207,9 +219,17 @@ def test_a_fleet_is_one_row_unless_each_step_is_asked_for() -> None:
 
 def test_release_waits_and_twice_is_no_error() -> None:
     gone = reservation("released")
-    answers = {DELETE: [(202, reservation("releasing")), (202, gone)], ONE: [(200, gone)]}
+    gone |= {"credit_usd": "87.20", "owed_usd": "21.80"}
+    answers = {
+        BEFORE: [(200, ESTIMATE)],
+        DELETE: [(202, reservation("releasing")), (202, gone)],
+        ONE: [(200, gone)],
+    }
     with fake_server(answers) as server:
-        assert broker("release", "rsv_1", env=server.env).exit_code == 0
+        done = broker("release", "rsv_1", env=server.env)
+        assert done.exit_code == 0
+        assert "You get $87.18 back, $21.82 stays owed.\n" in done.stderr
+        assert "$87.20 came back, $21.80 stays owed.\n" in done.stderr
         again = broker("release", "rsv_1", "--json", env=server.env)
     assert again.exit_code == 0
     assert json.loads(again.stdout)["state"] == "released"
@@ -217,9 +237,11 @@ def test_release_waits_and_twice_is_no_error() -> None:
 
 def test_release_that_takes_longer_is_exit_code_9() -> None:
     busy = reservation("releasing")
-    with fake_server({DELETE: [(202, busy)], ONE: [(200, busy)]}) as server:
+    before = [problem(403, "not-permitted")]
+    with fake_server({BEFORE: before, DELETE: [(202, busy)], ONE: [(200, busy)]}) as server:
         done = broker("release", "rsv_1", "--timeout", "0", env=server.env)
     assert done.exit_code == 9
+    assert "owed" not in done.stderr, "nothing is said of money before it is over"
     assert "broker reservations" in done.stderr
 
 
@@ -403,6 +425,7 @@ def test_keys_are_listed_and_ended() -> None:
 def test_all_that_a_plan_holds_is_released() -> None:
     rows = [reservation("active", "rsv_1"), reservation("released", "rsv_2"), reservation("held", "rsv_3")]
     answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        BEFORE_PLAN: [(200, ESTIMATE)],
         LIST: [(200, {"items": rows, "next_cursor": None})],
         DELETE: [(202, reservation("released", "rsv_1"))],
         ("DELETE", "/v1/reservations/rsv_3"): [(202, reservation("released", "rsv_3"))],

@@ -93,7 +93,7 @@ def test_a_credit_counts_where_it_is_known_when_the_window_was_left() -> None:
     row = a_lease(an_offer("a", "10", window=slot_terms(NOON, 10)), 10)
     (unit,) = row.units
     known, unknown = (
-        replace(row, units=(replace(unit, credit_usd=Decimal(30), gone_at=at),)) for at in (NOON + HOUR, None)
+        replace(row, units=(replace(unit, credit_usd=Decimal(4), gone_at=at),)) for at in (NOON + HOUR, None)
     )
-    assert sorted(c.usd for c in reservation_charges([known], {}, NOON)) == [-30, 10]
+    assert sorted(c.usd for c in reservation_charges([known], {}, NOON)) == [-4, 4, 6]
     assert [c.usd for c in reservation_charges([unknown], {}, NOON)] == [100]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from api.export.focus_csv import cell_text
 from broker.domain.basics.window import Wish
-from broker.domain.focus.columns import FocusVersion, focus_columns
+from broker.domain.focus.columns import FocusRow, FocusVersion, focus_columns
 from broker.domain.focus.rows import focus_rows
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import CancelRule, ContractTerms, Offer, Tier
@@ -75,4 +76,9 @@ def text_rows(
     """Header and rows, as CSV carries them, ``hours`` after noon."""
     columns = focus_columns(version)
     rows = focus_rows(reservations, NOON + timedelta(hours=hours), "1a2b3c4d")
-    return columns, [{name: cell_text(row.get(name)) for name in columns} for row in rows]
+    return columns, written(rows, columns)
+
+
+def written(rows: Iterable[FocusRow], columns: Iterable[str]) -> list[TextRow]:
+    """``rows`` as CSV carries them."""
+    return [{name: cell_text(row.get(name)) for name in columns} for row in rows]

@@ -54,3 +54,19 @@ def test_a_bar_stands_where_its_window_is() -> None:
 def test_steps_are_round() -> None:
     assert [nice_step(v) for v in (0, 3.9, 37, 412, 980_000)] == [1, 1, 10, 200, 250_000]
     assert [short_usd(v) for v in (0, 950, 1200, 2_500_000)] == ["$0", "$950", "$1.2k", "$2.5M"]
+
+
+def test_what_comes_back_hangs_below_zero() -> None:
+    series = [Series("one", (10.0, -30.0)), Series("two", (5.0, 20.0))]
+    svg = str(stacked_bars(["a", "b"], series, "t"))
+    found = re.findall(r'class="s(\d)" x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', svg)
+    bars = [(name, float(y), float(tall)) for name, y, tall in found]
+    assert [name for name, _, _ in bars] == ["0", "1", "0", "1"]
+    (_, first_y, first), (_, second_y, second), (_, back_y, back), (_, last_y, last) = bars
+    zero = pytest.approx(first_y + first, abs=0.02)
+    assert back_y == zero
+    assert last_y + last == zero
+    assert second_y + second == pytest.approx(first_y, abs=0.02)
+    assert [first * 3, second * 6, last * 1.5] == pytest.approx([back] * 3, abs=0.1)
+    assert "-$30.00" in svg
+    assert ">-$" in svg, "the axis reaches below zero"

@@ -65,7 +65,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     team.goto(plan)
     expect(team.get_by_text("for the demo")).to_be_visible()
     team.get_by_text("Reserve for $205.00…").click()
-    expect(team.get_by_text("If it is released at once, it still costs $20.50")).to_be_visible()
+    expect(team.get_by_text("Nothing comes back, $20.50 stays owed.")).to_be_visible()
     team.get_by_role("button", name="Reserve for $205.00").click()
     expect(team.get_by_role("status")).to_contain_text("Reserved")
     assert len(shop.house.provider.open_instances()) == 1

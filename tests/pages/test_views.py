@@ -24,7 +24,7 @@ from broker.domain.spend.spend import Charge, ChargeBasis, Commitment, CostView,
 from broker.services.spend.settled_spend import SumKey
 from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
-from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
 charges = st.lists(
     st.builds(
@@ -127,22 +127,6 @@ def test_figures_say_what_is_known() -> None:
     assert words.place(placement) == "us-1"
     assert words.place(replace(placement, zone="us-1-a")) == "us-1-a"
     assert words.place(replace(placement, zone="a")) == "us-1 · a"
-
-
-def test_what_is_owed_however_soon_it_is_released() -> None:
-    term, hourly = an_offer("a/term", "10", min_hours=720), an_offer("b/hourly", "3")
-    block = an_offer("c/block", "1", window=listed_terms(NOON, 24), upfront="500")
-    placements = [
-        a_placement(term, [a_segment(0, 1000, 2)], "train"),
-        a_placement(hourly, [a_segment(0, 4), a_segment(4, 8, 3)], "chat"),
-        a_placement(block, [a_segment(0, 24, 2)], "tune"),
-        a_placement(an_offer("d/gone", "7"), [a_segment(0, 1)], "lost"),
-    ]
-    offers = {offer.offer_id: offer for offer in (term, hourly, block)}
-    found = plan_view.least_owed(a_plan(*placements), offers)
-    assert found.usd == 2 * 720 * 10 + 3 + 500
-    assert [hours for _, hours in found.terms] == [720]
-    assert found.unknown == 1
 
 
 def test_a_table_of_many_groups_sums_what_it_leaves_out() -> None:

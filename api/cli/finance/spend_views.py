@@ -34,6 +34,8 @@ def show_changes(form: ChangesForm, as_json: bool) -> None:
         table.add_row(line.workload, offer, *map(usd, money), usd(line.change_usd))
     console = stdout()
     console.print(table)
+    if form.unused_usd:
+        console.print(f"of the change {usd(form.unused_usd)} is for time that was released or not wanted")
     if form.market_usd is not None and form.reoptimization_usd is not None:
         console.print(f"the market: {usd(form.market_usd)}; the new plan: {usd(form.reoptimization_usd)}")
 

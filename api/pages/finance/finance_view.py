@@ -17,13 +17,19 @@ def change_cards(changes: Changes, before: str, after: str) -> tuple[Card, ...]:
     """The difference and its three parts, which add up to it exactly."""
     change = changes.after_usd - changes.before_usd
     part = f"{100 * change / changes.before_usd:+.1f} %" if changes.before_usd else "from nothing"
-    return (
+    cards = (
         Card("Change", signed_usd(change), part, lead=True),
         Card(f"In {before}", usd(changes.before_usd)),
         Card(f"In {after}", usd(changes.after_usd)),
         Card("Because of price", signed_usd(changes.price_usd), "the same work at other prices"),
         Card("Because of volume", signed_usd(changes.volume_usd), "more or less of everything"),
         Card("Because of mix", signed_usd(changes.mix_usd), "other offers in its place"),
+    )
+    if not changes.unused_usd:
+        return cards
+    return (
+        *cards,
+        Card("Of these not used", signed_usd(changes.unused_usd), "released before its end, or not wanted"),
     )
 
 

@@ -146,16 +146,21 @@ def stacked_bars(
     touching: bool = False,
     over: Overlay = NOTHING_OVER,
 ) -> Markup:
-    """Stacked bars, one for each label, lowest series first. Values are in USD and not negative.
+    """Stacked bars, one for each label, lowest series first. Values are in USD; refunds hang below zero.
 
     ``ticks`` are shorter labels for the axis; as many are written as fit. With ``touching`` the bars have no
     gaps and look like a stepped area. A level far above all bars is left out.
     """
     plot = Plot(52, 16, width - 52 - 18, height - 16 - 34)
-    totals = [sum(s.values[i] for s in series) for i in range(len(labels))]
-    highest = max((*totals, *(end[1] for end in over.intervals if end is not None)), default=0.0)
+    above, below = (
+        [sum(sign * max(0.0, sign * s.values[i]) for s in series) for i in range(len(labels))]
+        for sign in (1, -1)
+    )
+    known = [ends for ends in over.intervals if ends is not None]
+    highest = max((*above, *(high for _, high in known)), default=0.0)
+    lowest = min((0.0, *below, *(low for low, _ in known)))
     level = over.level if over.level is not None and is_in_reach(over.level.usd, highest) else None
-    scale = scale_over(0.0, max(highest, 0.0 if level is None else level.usd))
+    scale = scale_over(lowest, max(highest, 0.0 if level is None else level.usd))
     parts = [opened(width, height, title, "area" if touching else ""), *money_axis(plot, scale)]
     slot = plot.width / max(1, len(labels))
     bar = slot if touching else min(slot * 0.8, WIDEST_BAR)
@@ -164,8 +169,8 @@ def stacked_bars(
     if touching:
         parts.extend(_bands(plot, slot, over.intervals, scale))
     else:
-        known = ((i, ends) for i, ends in enumerate(over.intervals) if ends is not None)
-        parts.extend(_whisker(plot, slot, i, labels[i], ends, scale) for i, ends in known)
+        ends_of = ((i, ends) for i, ends in enumerate(over.intervals) if ends is not None)
+        parts.extend(_whisker(plot, slot, i, labels[i], ends, scale) for i, ends in ends_of)
     parts.extend(_level(plot, slot, level, scale) if level is not None else ())
     parts.extend(_today(plot, slot, over.today) if over.today is not None else ())
     parts.extend(_label_axis(plot, slot, ticks or labels))
@@ -190,17 +195,22 @@ def money_axis(plot: Plot, scale: Scale) -> list[str]:
 def _stack(
     plot: Plot, slot: float, bar: float, i: int, label: str, series: Sequence[Series], scale: Scale
 ) -> list[str]:
+    """The bar of one label: what is spent grows up from zero, what comes back grows down from it."""
     x = plot.left + slot * i + (slot - bar) / 2
-    parts, base = [], plot.bottom
+    parts, top_usd, bottom_usd = [], 0.0, 0.0
     for number, one in enumerate(series):
-        tall = plot.height * one.values[i] / scale.ceiling
-        if tall <= 0:
+        usd = one.values[i]
+        if usd > 0:
+            ends, top_usd = (top_usd, top_usd + usd), top_usd + usd
+        elif usd < 0:
+            ends, bottom_usd = (bottom_usd + usd, bottom_usd), bottom_usd + usd
+        else:
             continue
-        base -= tall
-        note = escape(f"{label} · {one.name}: ${one.values[i]:,.2f}")
+        low, high = (scale.y(plot, end) for end in ends)
+        note = escape(f"{label} · {one.name}: {'-' if usd < 0 else ''}${abs(usd):,.2f}")
         parts.append(
-            f'<rect class="s{number % SERIES_CLASSES}" x="{x:.2f}" y="{base:.2f}" '
-            f'width="{bar:.2f}" height="{tall:.2f}"><title>{note}</title></rect>'
+            f'<rect class="s{number % SERIES_CLASSES}" x="{x:.2f}" y="{high:.2f}" '
+            f'width="{bar:.2f}" height="{low - high:.2f}"><title>{note}</title></rect>'
         )
     return parts
 

@@ -18,6 +18,7 @@ from api.http.dependencies import SAFE_METHODS, product_of
 from api.pages import TEMPLATES
 from api.pages.parts import words
 from api.plan_words import doing, folded, sentences_of, strategy
+from api.release_words import estimate_words
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure
@@ -60,6 +61,7 @@ templates.env.filters.update(
     seller=words.seller,
     sellers_named=words.sellers_named,
     offer_words=words.offer_words,
+    release_words=lambda found: estimate_words(found, words.seller),
     hours=words.hours,
     counted=words.counted,
     strategy=strategy,

@@ -38,6 +38,7 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
+from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.ports.planning import PlanRecord
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ async def _shown(
         approval=asked,
         proof=proof_of(request),
         once=new_once(),
-        least=plan_view.least_owed(record.plan, offers) if record.plan is not None else None,
+        on_release=await _on_release(product, caller, record),
+        gone=plan_view.gone_words(record, held.items),
         event=await event_of(product, record),
         **_of_plan(record, product.clock.now()),
     )
@@ -194,6 +196,13 @@ async def _offers_now(product: Product, record: PlanRecord) -> dict[str, Offer]:
     """Offers of the plan that are on sale, at current terms, by id."""
     placed = () if record.plan is None else record.plan.placements
     return {offer.offer_id: offer for offer in await product.offers.find_named([p.offer_id for p in placed])}
+
+
+async def _on_release(product: Product, caller: Caller, record: PlanRecord) -> ReleaseEstimate | None:
+    """What a release of the plan gives back; None if the visitor cannot reserve or release it."""
+    if record.plan is None or not caller.may(Scope.RESERVATIONS_WRITE):
+        return None
+    return await product.reservations.estimate_plan_release(caller, record.plan_id)
 
 
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from api.plan_words import (
     strongest,
     without_cost,
 )
+from api.release_words import released_words
 from api.schemas.base.times import find_time
 from broker.domain.basics.errors import (
     BrokerError,
@@ -34,16 +35,16 @@ from broker.domain.basics.errors import (
     StalePlan,
     StockHeld,
 )
-from broker.domain.basics.money import ZERO, to_cents
-from broker.domain.basics.window import Segment, Window
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Window
 from broker.domain.holding.holding_orders import placement_cost_usd
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.plan import Alternative, Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
+from broker.domain.spend.charging import credited_usd, owed_usd
 from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
@@ -279,32 +280,15 @@ def bought_at_once_usd(plan: Plan) -> Decimal:
     return sum((p.capacity_usd for p in plan.placements if p.tier is Tier.WINDOW), ZERO)
 
 
-@dataclass(frozen=True, slots=True)
-class LeastOwed:
-    """What is owed at least once a plan is bought. ``terms`` has the offers with a minimum term, in hours;
-    ``unknown`` the placements whose offer is not on sale now."""
-
-    usd: Decimal
-    terms: tuple[tuple[str, float], ...]
-    unknown: int
-
-
-def least_owed(plan: Plan, offers: Mapping[str, Offer]) -> LeastOwed:
-    """The least cost of a plan: its windows in full, and a minimum term or billing increment of the rest."""
-    usd, terms, unknown = ZERO, dict[str, float](), 0
-    for placement in plan.placements:
-        offer = offers.get(placement.offer_id)
-        if placement.tier is Tier.WINDOW:
-            usd += placement.cost_usd
-        elif offer is None:
-            unknown += 1
-        else:
-            first = placement.segments[0]
-            moment = Segment(first.start, first.start + timedelta(seconds=1), first.nodes)
-            usd += to_cents(holding_cost_usd(offer, (moment,)))
-            if offer.min_hours:
-                terms[offer_words(offer.offer_id)] = offer.min_hours
-    return LeastOwed(usd, tuple(sorted(terms.items())), unknown)
+def gone_words(record: PlanRecord, held: Sequence[Reservation]) -> str:
+    """What came back of all that the plan held and released; empty if nothing was bought."""
+    bought = [row for row in held if row.provider_references and not row.is_open]
+    if not bought or any(row.is_open for row in held):
+        return ""
+    credit_usd = sum((credited_usd(row) or ZERO for row in bought), ZERO)
+    return released_words(
+        credit_usd, owed_usd(bought, max(row.released_at or row.created_at for row in bought))
+    )
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:

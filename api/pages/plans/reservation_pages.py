@@ -12,6 +12,7 @@ from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor
 from api.pages.plans.reservation_view import (
+    gone_words,
     money_card,
     reservation_cards,
     size_words,
@@ -67,6 +68,8 @@ async def reservation_page(
         reservation.workload or "Reservation",
         r=reservation,
         cards=money_card(reservation, product.clock.now()),
+        on_release=await product.reservations.estimate_release(caller, reservation_id),
+        gone=gone_words(reservation),
         steps=steps_of(history.items),
         notice=DONE.get(done, ""),
         proof=proof_of(request),

@@ -8,12 +8,13 @@ from datetime import datetime
 
 from api.pages.parts.cards import Card
 from api.pages.parts.words import counted, moment, usd
+from api.release_words import released_words
 from api.reserved_fleets import ReservedFleet, most_nodes
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
-from broker.domain.spend.charging import reservation_charges
+from broker.domain.spend.charging import credited_usd, final_usd, reservation_charges
 from broker.domain.spend.spend import ChargeBasis, projection_end
 
 STEP_WORDS: Mapping[str, str] = {
@@ -121,6 +122,14 @@ def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
         Card("Still to come", usd(to_come), to_its_end),
         Card("Capacity", counted(reservation.nodes, "node"), _gpus(reservation)),
     )
+
+
+def gone_words(reservation: Reservation) -> str:
+    """What came back with its release; empty before, and if nothing was bought."""
+    total = final_usd(reservation)
+    if total is None or not reservation.provider_references:
+        return ""
+    return released_words(credited_usd(reservation) or ZERO, total)
 
 
 def _gpus(reservation: Reservation) -> str:

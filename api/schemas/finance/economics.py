@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, PlainSerializer
 
 from api.schemas.base.forms import THE_END, Form, From, rounded, write
 from api.schemas.base.parts import Cents, Money
-from broker.domain.basics.money import format_usd
+from broker.domain.basics.money import ZERO, format_usd
 from broker.domain.moving.savings import NotRun, Saving, Savings
 from broker.domain.spend.energy import EnergyUse
 from broker.domain.spend.intervals import Quantiles
@@ -33,7 +33,11 @@ Hours = Annotated[float, PlainSerializer(float)]
 CHANGE = Form(
     ChangeLine,
     name="ChangeForm",
-    about="Why one workload on one offer costs more or less; the three effects sum to ``change_usd``.",
+    about="""
+    Why one workload on one offer costs more or less; the three effects sum to ``change_usd``.
+
+    ``unused_usd``: the part of them that pays for time that was given up or not wanted.
+    """,
     adds={"change_usd": Money},
     order=("after_usd change_usd price_usd",),
 )
@@ -64,6 +68,7 @@ class ChangesForm(BaseModel):
     price_usd: Annotated[Money, From("changes.price_usd")]
     volume_usd: Annotated[Money, From("changes.volume_usd")]
     mix_usd: Annotated[Money, From("changes.mix_usd")]
+    unused_usd: Annotated[Money, From("changes.unused_usd")] = ZERO
     items: Annotated[list[Annotated[ChangeLine, CHANGE]], From("changes.lines")]
     next_cursor: Annotated[str | None, THE_END] = None
     market_usd: Annotated[Money | None, From("split?.market_usd", unless_none=True)] = None

@@ -8,17 +8,21 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
+from api.release_words import estimate_words
 from api.schemas.base.forms import Form, From, write
 from api.schemas.base.parts import Money, NotNegativeMoney
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import PRINTABLE
 from api.schemas.base.windows import WISH, Span
+from broker.domain.basics.money import format_usd
 from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
 from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
 from broker.domain.market.offer import Tier
 from broker.domain.reconciling.shortfalls import Shortfall
+from broker.domain.spend.charging import credited_usd, final_usd
+from broker.domain.spend.release_estimate import ReleaseEstimate, Resale
 
 
 class Fit(StrEnum):
@@ -44,7 +48,8 @@ class ReservationForm(BaseModel):
     ``limit_usd_per_node_hour`` is the most that the seller may charge (null: no limit). ``tries`` counts the
     seller's consecutive refusals of the current request, an order or a release; ``next_try_at`` is the time
     of the next attempt. ``not_tried``: it failed without an order, because another part of its plan was
-    refused.
+    refused. ``credit_usd`` is what the seller gave back for an early end (a fee is
+    negative; null: nothing yet). ``owed_usd`` is the total cost of a reservation that is over (null before).
     """
 
     reservation_id: str
@@ -79,12 +84,38 @@ class ReservationForm(BaseModel):
     tries: int = 0
     next_try_at: Annotated[Instant | None, _NEXT_TRY] = None
     not_tried: bool = False
+    credit_usd: Annotated[Money | None, From(credited_usd)] = None
+    owed_usd: Annotated[Money | None, From(final_usd)] = None
 
 
 class ReservationsForm(BaseModel):
     """The answer to reserving a plan."""
 
     reservations: list[ReservationForm]
+
+
+SHARE = Annotated[
+    Money,
+    PlainSerializer(lambda share: format_usd(round(share, 4)), return_type=str, when_used="json"),
+]
+Form(
+    Resale,
+    about="Which share of the price a resale is expected to bring; ``sales`` 0: it is assumed.",
+    types={"share": SHARE},
+)
+RELEASE_ESTIMATE = Form(
+    ReleaseEstimate,
+    name="ReleaseEstimateForm",
+    about="""
+    What a release would give back of what is owed now, and what would stay owed, in USD.
+
+    ``resales``: what is assumed of windows that their seller only sells on; else the sellers' terms hold.
+    ``min_hours``: minimum terms, by offer, of a plan that is not bought yet; ``unknown``: those of its
+    placements whose offer is not on sale now; they are in no amount. ``text``: the amounts as sentences.
+    """,
+    adds={"text": Annotated[str, From(estimate_words)]},
+)
+ReleaseEstimateForm = Annotated[ReleaseEstimate, RELEASE_ESTIMATE]
 
 
 class ReservationRequest(BaseModel):

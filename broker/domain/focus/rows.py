@@ -5,8 +5,10 @@ advance (windows, and blocks of more than an hour such as minimum terms and mont
 the billed cost, and hourly Committed rows, Used or Unused, with the amortized cost up to now.
 ``BilledCost`` and ``EffectiveCost`` are whole cents, as bills are. ``ListCost`` and ``ContractedCost`` are
 price times quantity and are not rounded. The cost of an hour comes from the same running totals as the cost
-of a day, so later exports repeat the cost of a past hour. A refund for a window that was left early is a
-Credit.
+of a day, so later exports repeat the cost of a past hour. A refund or resale of
+capacity that was left early is a Credit of the hour of its release. The hours that were given up are one
+Unused row of that hour, so Used and Unused still sum to the Purchase. A Credit that exceeds their cost also
+reduces the effective cost of the days before, each by a Credit of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from broker.domain.spend.billed_spans import (
     cents_until,
     parts_of,
     prepaid_block,
+    reduced_days,
     rounded_spans,
+    surrender_of,
     used_part,
 )
 from broker.domain.spend.charging import credits_of
@@ -66,6 +70,7 @@ def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: s
     ``reservations`` must contain all reservations of a plan or none. By day, ``BilledCost`` sums exactly to
     the actual charges on their billing day, and ``EffectiveCost`` to the amortized charges of every past day.
     """
+    reduced: dict[tuple[str, int], dict[Window, int]] = {}
     for span, usd in rounded_spans(reservations, now):
         lot = _Lot.of(span)
         base = _base(span, lot, install_id)
@@ -74,8 +79,9 @@ def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: s
             yield from _window_rows(span, usd, now, lot, base)
         else:
             yield from _lease_rows(span, usd, now, lot, base)
+        reduced[span.reservation.reservation_id, span.unit.ordinal] = dict(reduced_days(span, usd))
     for reservation in reservations:
-        yield from _leaving_rows(reservation, install_id)
+        yield from _leaving_rows(reservation, install_id, reduced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +188,38 @@ def _window_rows(span: BilledSpan, usd: Decimal, now: datetime, lot: _Lot, base:
     yield from _covered(span, usd, term, now, lot, bought)
 
 
-def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
-    """Rows of refunds (Credit) and fees (Adjustment) for windows that were left early."""
+def _leaving_rows(
+    reservation: Reservation, install_id: str, reduced: Mapping[tuple[str, int], Mapping[Window, int]]
+) -> Iterator[Row]:
+    """Rows of credits (Credit) and fees (Adjustment) for capacity that was left early.
+
+    ``reduced`` is by reservation and unit what a credit gives back of days before the release, in cents.
+    """
     for unit, left_at, usd in credits_of(reservation):
         segment = Segment(reservation.start, reservation.end or left_at + SHORTEST, unit.nodes)
         span = BilledSpan(reservation, unit, segment, segment.window, abs(usd), owed=True)
-        yield {
+        row: Row = {
             **_base(span, _Lot.of(span), install_id),
             **dict.fromkeys(_PRICED),
-            **_hour_of(left_at),
-            **dict.fromkeys(_COSTS, -usd),
             "ChargeCategory": "Credit" if usd > 0 else "Adjustment",
             "ChargeDescription": f"{reservation.offer.sku.name} in {reservation.offer.region} left early",
             "ChargeFrequency": "One-Time",
             "ResourceId": reservation.reservation_id,
         }
+        effective_usd = -usd
+        for day, cents in reduced.get((reservation.reservation_id, unit.ordinal), {}).items():
+            if day.start.date() != left_at.date():
+                effective_usd += cents * CENT
+                yield {**row, **_hour_of(day.start), **_credited(ZERO, -cents * CENT)}
+        yield {**row, **_hour_of(left_at), **_credited(-usd, effective_usd)}
+
+
+def _credited(billed_usd: Decimal, effective_usd: Decimal) -> Row:
+    return {
+        **dict.fromkeys(_COSTS, billed_usd),
+        "EffectiveCost": effective_usd,
+        "PricingCurrencyEffectiveCost": effective_usd,
+    }
 
 
 def correction_row(
@@ -209,9 +232,7 @@ def correction_row(
         **_base(span, _Lot.of(span), install_id),
         **dict.fromkeys(_PRICED),
         **_period(Window(at, at + HOUR)),
-        **dict.fromkeys(_COSTS, billed_usd),
-        "EffectiveCost": effective_usd,
-        "PricingCurrencyEffectiveCost": effective_usd,
+        **_credited(billed_usd, effective_usd),
         "ChargeCategory": "Adjustment",
         "ChargeClass": "Correction",
         "ChargeDescription": f"{reservation.offer.sku.name} in {reservation.offer.region} before {at:%Y-%m}",
@@ -223,30 +244,48 @@ def correction_row(
 def _covered(
     span: BilledSpan, usd: Decimal, term: Window, now: datetime, lot: _Lot, bought: Row
 ) -> Iterator[Row]:
-    """Hourly rows of capacity that was bought in advance, up to ``now``."""
-    past = term.intersection(Window(term.start, now)) if now > term.start else None
+    """Hourly rows of capacity that was bought in advance, up to ``now`` or to its release for a credit."""
+    surrender, until = surrender_of(span, usd), now
+    if surrender is not None:
+        until = min(now, surrender.left_at)
+        given_up = term.intersection(Window(surrender.left_at, max(term.end, surrender.left_at + SHORTEST)))
+        if given_up is not None:
+            cents = cents_until(span, usd, given_up.end) - cents_until(span, usd, given_up.start)
+            yield {
+                **bought,
+                **_hour_of(surrender.left_at),
+                **_use(lot, given_up, cents * CENT, "Unused"),
+                "ChargeDescription": f"{bought['ChargeDescription']}, given up",
+                "ResourceId": span.reservation.reservation_id,
+                "x_TermStart": given_up.start,
+                "x_TermEnd": given_up.end,
+            }
+    past = term.intersection(Window(term.start, until)) if until > term.start else None
     if past is None:
         return
     used = used_part(span)
     edges = () if used is None else (used.start, used.end)
     for hour, cost_usd in _hours_of(span, usd, past, edges):
         in_use = used is not None and used.contains(hour.start)
-        quantity, status = lot.gpu_hours(hour), "Used" if in_use else "Unused"
         resource = {} if in_use else {"ResourceId": span.reservation.reservation_id}
-        yield {
-            **bought,
-            **resource,
-            **_period(hour),
-            **_cost(lot, quantity, ZERO, cost_usd),
-            "ChargeCategory": "Usage",
-            "ChargeFrequency": "Usage-Based",
-            "PricingCategory": "Committed",
-            "ConsumedQuantity": quantity if in_use else None,
-            "ConsumedUnit": GPU_HOURS if in_use else None,
-            "CommitmentDiscountQuantity": quantity,
-            "CommitmentDiscountStatus": status,
-            "CapacityReservationStatus": status,
-        }
+        status = "Used" if in_use else "Unused"
+        yield {**bought, **resource, **_period(hour), **_use(lot, hour, cost_usd, status)}
+
+
+def _use(lot: _Lot, window: Window, cost_usd: Decimal, status: str) -> Row:
+    """The cells of a ``window`` of committed capacity; ``status`` is Used or Unused."""
+    quantity, in_use = lot.gpu_hours(window), status == "Used"
+    return {
+        **_cost(lot, quantity, ZERO, cost_usd),
+        "ConsumedQuantity": quantity if in_use else None,
+        "ConsumedUnit": GPU_HOURS if in_use else None,
+        "ChargeCategory": "Usage",
+        "ChargeFrequency": "Usage-Based",
+        "PricingCategory": "Committed",
+        "CommitmentDiscountQuantity": quantity,
+        "CommitmentDiscountStatus": status,
+        "CapacityReservationStatus": status,
+    }
 
 
 def _purchase(lot: _Lot, quantity: Decimal, usd: Decimal, term: Window) -> Row:

@@ -228,7 +228,7 @@ def _commitments(row: CheckedRow) -> Iterator[Finding]:
 
 
 def _terms(row: CheckedRow) -> Iterator[Finding]:
-    """The quantity of a Purchase with a term must be its GPUs times the hours of the term."""
+    """The quantity of a row with a term must be its GPUs times the hours of the term."""
     start, end, gpus = (
         row.times.get("x_TermStart"),
         row.times.get("x_TermEnd"),

@@ -110,10 +110,14 @@ class _Bought:
     effective: Decimal = Decimal(0)
     hours: int = 0
     until: datetime = FIRST
+    is_given_up: bool = False
 
 
 class UsedAndUnused:
-    """Rule: used and unused hours of a commitment sum to its Purchase, up to the end of the data set."""
+    """Rule: used and unused hours of a commitment sum to its Purchase, up to the end of the data set.
+
+    An hour with a term of its own is the time that was given up. All hours then sum to the whole Purchase.
+    """
 
     def __init__(self) -> None:
         self._bought: dict[tuple[str, str], _Bought] = {}
@@ -140,6 +144,7 @@ class UsedAndUnused:
             found.effective += row.decimals.get("EffectiveCost", Decimal(0))
             found.hours += 1
             found.until = max(found.until, end)
+            found.is_given_up |= "x_TermEnd" in row.times
         yield from ()
 
     def end(self) -> Iterator[Finding]:
@@ -152,9 +157,10 @@ class UsedAndUnused:
         at = found.purchases[0][0]
         dated = all(start and end and start < end for *_, start, end in found.purchases)
         until = max(found.until, self._until - LONGEST_GAP) if found.hours else self._until
-        quantity, cost = _elapsed(found, until) if dated else (found.quantity, found.billed)
+        by_time = dated and not found.is_given_up
+        quantity, cost = _elapsed(found, until) if by_time else (found.quantity, found.billed)
         at_most, bought = (
-            ("", "the elapsed share of its Purchase rows")
+            ("", "the elapsed share of its Purchase rows" if by_time else "the sum of its Purchase rows")
             if dated
             else ("at most ", "the sum of its Purchase rows")
         )

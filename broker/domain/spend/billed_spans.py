@@ -11,6 +11,10 @@ each block of more than an hour that is billed at once (a minimum term, a day, a
 to its end, even if it is left earlier. The cost of a shorter increment counts when it begins
 (``billing.Meter``).
 
+A credit (the refund or the resale of time that was given up) ends this spreading at the release. Later days
+cost nothing, and what the credit does not recover is a cost of the day of the release. A credit that exceeds
+the cost of the time given up reduces the days before the release, the latest first (``Surrender``).
+
 The spans of a placement are rounded once, together. Cents come from running totals that are rounded down,
 so later events do not change past cost.
 """
@@ -28,7 +32,7 @@ from broker.domain.basics.money import CENT, ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.lease_money import billed_offer
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.billing import MICROS_PER_HOUR, Meter, billed_seconds, holding_cost_usd
+from broker.domain.market.billing import MICROS_PER_HOUR, Meter, billed_seconds, days, holding_cost_usd
 from broker.domain.market.offer import CancelRule, Offer
 from broker.domain.spend.spend import ChargeBasis
 
@@ -68,6 +72,25 @@ class BilledSpan:
     def offer(self) -> Offer:
         """The ordered offer, at the rate that the provider charges."""
         return billed_offer(self.reservation, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Surrender:
+    """The release of a unit at ``left_at`` against a credit.
+
+    ``most_cents`` is what its cost before the release may come to: what it costs in all, less the credit.
+    """
+
+    left_at: datetime
+    most_cents: int
+
+
+def surrender_of(span: BilledSpan, usd: Decimal) -> Surrender | None:
+    """How a span that costs ``usd`` was given up; None if it was not, or if its provider credits nothing."""
+    credit_usd, left_at = span.unit.credit_usd, span.unit.gone_at or span.reservation.released_at
+    if not span.owed or credit_usd is None or credit_usd < 0 or left_at is None:
+        return None
+    return Surrender(left_at, max(0, int((usd - to_cents(credit_usd)) / CENT)))
 
 
 def _spans(reservation: Reservation, now: datetime, until: datetime | None) -> Iterator[BilledSpan]:
@@ -246,6 +269,26 @@ def cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
     else:
         exact = segment.nodes * _metered_usd(span.offer, elapsed_us)
     return int(min(exact, usd) / CENT)
+
+
+def amortized_cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
+    """As ``cents_until``, less what a later credit gives back of it; nothing is added after a release."""
+    left = surrender_of(span, usd)
+    if left is None:
+        return cents_until(span, usd, instant)
+    return min(left.most_cents, cents_until(span, usd, min(instant, left.left_at)))
+
+
+def reduced_days(span: BilledSpan, usd: Decimal) -> Iterator[tuple[Window, int]]:
+    """The days before a release of which its credit gives something back, with the cents that it gives."""
+    left = surrender_of(span, usd)
+    if left is None or left.left_at <= span.segment.start:
+        return
+    for day in days(Window(span.segment.start, min(left.left_at, span.segment.end))):
+        billed = cents_until(span, usd, day.end) - cents_until(span, usd, day.start)
+        kept = amortized_cents_until(span, usd, day.end) - amortized_cents_until(span, usd, day.start)
+        if billed != kept:
+            yield day, billed - kept
 
 
 def _metered_usd(offer: Offer, held_us: int) -> Decimal:

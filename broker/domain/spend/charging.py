@@ -8,12 +8,16 @@ until the end. The cost of a past day does not change. ``broker.domain.spend.bil
 If a window is left early, its bill is reduced by its terms of cancellation: by nothing (``never``), by all
 of it before its start (``until``), or by the remaining hours (``any_time``). With ``resell`` the bill stays,
 and the resale is a credit. Every credit or fee for leaving is a separate charge.
+
+A credit moves the amortized cost of the time that was given up to the release (``billed_spans``); it still
+counts as billed when it was. The credit's GPU-seconds are those that it pays back, and are negative.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -30,11 +34,14 @@ from broker.domain.spend.billed_spans import (
     SECOND,
     SHORTEST,
     BilledSpan,
+    Surrender,
+    amortized_cents_until,
     cents_until,
     parts_of,
     prepaid_block,
     rounded_spans,
     rounded_up_node_seconds,
+    surrender_of,
     used_part,
 )
 from broker.domain.spend.spend import EGRESS, Charge, ChargeBasis
@@ -144,6 +151,18 @@ def owed_usd(reservations: Iterable[Reservation], now: datetime) -> Decimal:
     return sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
 
 
+def credited_usd(reservation: Reservation) -> Decimal | None:
+    """What its provider gave back for an early end (a fee is negative); None if nothing is known of it."""
+    known = [usd for _, _, usd in credits_of(reservation)]
+    return sum(known, ZERO) if known else None
+
+
+def final_usd(reservation: Reservation) -> Decimal | None:
+    """The total cost of a reservation that is over; None before."""
+    over_at = reservation.released_at or reservation.created_at
+    return None if reservation.is_open else owed_usd((reservation,), over_at)
+
+
 class Movement(StrEnum):
     """Which charges to compute.
 
@@ -168,29 +187,30 @@ def reservation_charges(
     ``until`` (None: not projected). The steady charges of an instant and the moving charges of a later
     instant of the same UTC day together are all charges of the later instant.
     """
-    charges = [
-        charge
-        for span, usd in rounded_spans(reservations, now, until)
-        for charge in _charges(span, usd, kinds, now, which)
-    ]
+    charges: list[Charge] = []
+    released: defaultdict[str, dict[int, _Part]] = defaultdict(dict)
+    for span, usd in rounded_spans(reservations, now, until):
+        surrender = surrender_of(span, usd)
+        if surrender is None:
+            charges.extend(_charges(span, usd, kinds, now, which))
+        elif which is not Movement.MOVING:
+            parts, given_up = _surrendered(span, usd, surrender)
+            charges.extend(_charge(span.reservation, kinds, part, ChargeBasis.ACTUAL) for part in parts)
+            if given_up is not None:
+                released[span.reservation.reservation_id][span.unit.ordinal] = given_up
     if which is not Movement.MOVING:
-        charges.extend(credit for row in reservations for credit in _credits(row, kinds))
+        charges.extend(
+            credit for row in reservations for credit in _credits(row, kinds, released[row.reservation_id])
+        )
     return tuple(charges)
 
 
 def credits_of(reservation: Reservation) -> Iterator[tuple[Unit, datetime, Decimal]]:
-    """Credits for windows that were left early, by unit and time; a fee is negative."""
+    """Credits for capacity that was left early, by unit and time; a fee is negative."""
     for unit in reservation.units:
         left_at = unit.gone_at or reservation.released_at
         if unit.credit_usd and left_at is not None:
             yield unit, left_at, to_cents(unit.credit_usd)
-
-
-def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Iterator[Charge]:
-    for _, left_at, usd in credits_of(reservation):
-        window = Window(left_at, left_at + SHORTEST)
-        part = _Part(window, -usd, 0, 0, None)
-        yield _charge(reservation, kinds, part, ChargeBasis.ACTUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +226,28 @@ class _Part:
 
     @property
     def idle_usd(self) -> Decimal:
-        """The part of the cost for GPU-seconds that were not used."""
+        """The part of the cost for GPU-seconds that were not used; negative where a credit gives it back."""
         idle = self.gpu_seconds - self.used_gpu_seconds
-        if not idle or self.usd <= 0:
+        if not idle or not self.gpu_seconds:
             return ZERO
-        return split_cents(self.usd, (idle, self.used_gpu_seconds))[0]
+        return split_cents(self.usd, (abs(idle), abs(self.used_gpu_seconds)))[0]
+
+
+def _credits(
+    reservation: Reservation, kinds: Mapping[str, WorkloadKind], released: Mapping[int, _Part]
+) -> Iterator[Charge]:
+    """``released`` is by unit the cost and the GPU-seconds of the time that it gave up."""
+    for unit, left_at, usd in credits_of(reservation):
+        window, given_up = Window(left_at, left_at + SHORTEST), released.get(unit.ordinal)
+        parts = [_Part(window, -usd, 0, 0, None)]
+        if given_up is not None and given_up.gpu_seconds and given_up.usd > 0:
+            returned_usd = min(usd, given_up.usd)
+            seconds = int(given_up.gpu_seconds * returned_usd / given_up.usd)
+            parts = [_Part(window, -returned_usd, -seconds, 0, None)]
+            if usd > returned_usd:
+                parts.append(_Part(window, returned_usd - usd, 0, 0, None))
+        for part in parts:
+            yield _charge(reservation, kinds, part, ChargeBasis.ACTUAL)
 
 
 def _charges(
@@ -239,6 +276,41 @@ def _charges(
                 span.is_open_ended and basis is ChargeBasis.PROJECTED,
             )
             yield _charge(span.reservation, kinds, part, basis)
+
+
+def _surrendered(span: BilledSpan, usd: Decimal, surrender: Surrender) -> tuple[list[_Part], _Part | None]:
+    """The parts of a span that was given up against a credit, and which of them is the time given up, if any.
+
+    What a day was billed beyond its amortized cost is a cost of the release, and is billed when it was.
+    """
+    left_at, used = surrender.left_at, used_part(span)
+    per_node, at_release = span.reservation.offer.sku.gpus_per_node, Window(left_at, left_at + SHORTEST)
+    parts: list[_Part] = []
+    given_up: _Part | None = None
+    for window, paid_at in _pieces(span, _days_around(span.segment.window, left_at)):
+        cents = cents_until(span, usd, window.end) - cents_until(span, usd, window.start)
+        kept = amortized_cents_until(span, usd, window.end) - amortized_cents_until(span, usd, window.start)
+        billed = window.duration // SECOND * span.segment.nodes
+        billed += rounded_up_node_seconds(span) if window.end == span.segment.end else 0
+        moved_usd, billed_at = (cents - kept) * CENT, paid_at or window.start
+        if window.start < left_at:
+            busy = _shared_node_seconds(window, used, span.segment.nodes)
+            parts.append(_Part(window, kept * CENT, billed * per_node, busy * per_node, paid_at))
+            if moved_usd:
+                parts.append(_Part(at_release, moved_usd, 0, 0, billed_at))
+        elif given_up is None:
+            given_up = _Part(at_release, moved_usd, billed * per_node, 0, billed_at)
+        else:
+            usd_so_far, seconds = given_up.usd + moved_usd, given_up.gpu_seconds + billed * per_node
+            given_up = replace(given_up, usd=usd_so_far, gpu_seconds=seconds)
+    return [*parts, *([] if given_up is None else [given_up])], given_up
+
+
+def _days_around(whole: Window, instant: datetime) -> Iterator[Window]:
+    """The days of ``whole``, also cut at ``instant``."""
+    cut = max(whole.start, min(instant, whole.end))
+    yield from days(Window(whole.start, cut)) if whole.start < cut else ()
+    yield from days(Window(cut, whole.end)) if cut < whole.end else ()
 
 
 def _pieces(span: BilledSpan, wanted: Iterable[Window]) -> Iterator[tuple[Window, datetime | None]]:

@@ -38,10 +38,14 @@ class Work:
     name: str
 
     def tokens_in(self, charges: Iterable[Charge]) -> float:
-        """Tokens in the part of the work that ``charges`` pay for."""
+        """Tokens in the part of the work that ``charges`` pay for; capacity that is not used makes none."""
         workload = self.request.workload(self.name)
         if isinstance(workload, Serving):
-            return _served(workload, self.request.horizon.start, [charge.window for charge in charges])
+            return _served(
+                workload,
+                self.request.horizon.start,
+                [charge.window for charge in charges if _is_used(charge)],
+            )
         used = sum(charge.gpu_seconds - charge.idle_gpu_seconds for charge in charges)
         return self.tokens * min(1.0, used / self.gpu_seconds) if self.gpu_seconds else 0.0
 
@@ -72,6 +76,7 @@ class UnitCosts:
     """Cost and output. A ratio is None if its divisor is zero.
 
     Tokens are those of planned workloads. Served tokens are prompt and answer tokens of services and batches.
+    ``runs`` are training runs with used GPU-hours. What a run cost that never began is in ``training_usd``.
     """
 
     total_usd: Decimal
@@ -137,7 +142,11 @@ def unit_costs(
             trained, trained_usd = trained + tokens, trained_usd + _sum(mine)
         else:
             served, served_usd = served + tokens, served_usd + _sum(mine)
-    runs = [job for job, mine in by_job.items() if mine[0].kind is WorkloadKind.TRAINING]
+    runs = [
+        job
+        for job, mine in by_job.items()
+        if mine[0].kind is WorkloadKind.TRAINING and any(map(_is_used, mine))
+    ]
     billed, idle = sum(c.gpu_seconds for c in every), sum(c.idle_gpu_seconds for c in every)
     return UnitCosts(
         total_usd=_sum(every),
@@ -168,6 +177,10 @@ def _served(workload: Serving, horizon_start: datetime, windows: list[Window]) -
             at = until
         done = max(done, window.end)
     return tokens
+
+
+def _is_used(charge: Charge) -> bool:
+    return charge.gpu_seconds > charge.idle_gpu_seconds
 
 
 def _sum(charges: Iterable[Charge]) -> Decimal:

@@ -7,7 +7,9 @@ With q GPU-seconds billed and c USD of a line before (0) and after (1), Q their 
     price  = c1 - q1 p0            the same GPU-seconds at another price
 
 which sum to c1 - c0 in each line. For an offer that was not used before, p0 is its price at that time if it
-is known, else its current price. Amounts without GPU-seconds (credits) count as price.
+is known, else its current price. Amounts without GPU-seconds (fees) count as price. Capacity that is given
+back has GPU-seconds like any other: a refund takes back those that it pays for, and what it does not recover
+is bought and not used. A release is therefore volume or mix, at the price of the purchase.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """USD (whole cents) and billed GPU-seconds of one workload on one offer."""
+    """USD (whole cents) and billed GPU-seconds of one workload on one offer.
+
+    ``unused_usd`` is the part for GPU-seconds that were given up or not wanted. A month in which more is
+    refunded than billed has negative ones.
+    """
 
     workload: str
     offer_id: str
@@ -38,13 +44,15 @@ class Quantity:
     kind: WorkloadKind | None
     usd: Decimal
     gpu_seconds: int
+    unused_usd: Decimal = ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeLine:
     """Why one workload on one offer costs more or less; the three effects sum to the change exactly.
 
-    ``is_new``: the offer was not used for it before, ``is_gone``: it no longer is.
+    ``is_new``: the offer was not used for it before, ``is_gone``: it no longer is. ``unused_usd`` is the part
+    of the change that pays for time that was given up or not wanted.
     """
 
     workload: str
@@ -58,6 +66,7 @@ class ChangeLine:
     mix_usd: Decimal
     is_new: bool
     is_gone: bool
+    unused_usd: Decimal = ZERO
 
     @property
     def change_usd(self) -> Decimal:
@@ -101,6 +110,11 @@ class Changes:
         """Total mix effect."""
         return sum((line.mix_usd for line in self.lines), ZERO)
 
+    @property
+    def unused_usd(self) -> Decimal:
+        """The part of the change that pays for time that was given up or not wanted."""
+        return sum((line.unused_usd for line in self.lines), ZERO)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanChanges:
@@ -121,14 +135,16 @@ def quantities_of(charges: Iterable[Charge]) -> tuple[Quantity, ...]:
     """Charges summed by workload and offer."""
     money: defaultdict[Key, Decimal] = defaultdict(lambda: ZERO)
     seconds: defaultdict[Key, int] = defaultdict(int)
+    unused: defaultdict[Key, Decimal] = defaultdict(lambda: ZERO)
     seen: dict[Key, Charge] = {}
     for charge in charges:
         key = (charge.workload, charge.offer_id)
         money[key] += charge.usd
         seconds[key] += charge.gpu_seconds
+        unused[key] += charge.idle_usd
         seen[key] = charge
     return tuple(
-        Quantity(workload, offer_id, c.provider, c.tier.value, c.kind, money[key], seconds[key])
+        Quantity(workload, offer_id, c.provider, c.tier.value, c.kind, money[key], seconds[key], unused[key])
         for key, c in seen.items()
         for workload, offer_id in (key,)
     )
@@ -161,7 +177,7 @@ def _line(
     c1, q1 = (Fraction(new.usd), new.gpu_seconds) if new is not None else (Fraction(0), 0)
     volume, mix = Fraction(0), Fraction(0)
     if growth is None:
-        volume = c1 if q1 else Fraction(0)
+        volume = (c1 if q1 else Fraction(0)) - (c0 if q0 else Fraction(0))
     elif q0:
         volume = (growth - 1) * c0
         mix = (q1 - q0 * growth) * c0 / q0
@@ -181,6 +197,7 @@ def _line(
         mix_usd=cents[2],
         is_new=q0 == 0 and q1 > 0,
         is_gone=q1 == 0 and q0 > 0,
+        unused_usd=(ZERO if new is None else new.unused_usd) - (ZERO if old is None else old.unused_usd),
     )
 
 

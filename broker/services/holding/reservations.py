@@ -43,6 +43,13 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
+from broker.domain.spend.release_estimate import (
+    ReleaseEstimate,
+    ResaleShares,
+    estimate_planned_release,
+    estimate_release,
+    resales_of,
+)
 from broker.ports.holding import Reserver
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
@@ -73,6 +80,7 @@ class ReservationsService:
 
     ``read_request`` reads a plan's stored document, whose budget is then checked again; None: only the
     planner checked it. ``fallback_offers`` finds other offers after a refusal; None: the plan is given back.
+    ``resale_share`` is the expected share of a window's price at its resale, for sellers without own sales.
     """
 
     def __init__(
@@ -88,8 +96,10 @@ class ReservationsService:
         creator: ReservationCreator | None = None,
         fallback_offers: FallbackOffers | None = None,
         budgets: BudgetWatch | None = None,
+        resale_share: Decimal = ZERO,
     ) -> None:
         self._uow_factory = uow_factory
+        self._resale_share = resale_share
         self._budgets = budgets
         self._reservers = reservers
         self._clock = clock
@@ -266,6 +276,28 @@ class ReservationsService:
         left = await self._lease_service.release_held(leaving, caller.key_id)
         await self._tell("reservation.changed", (left,))
         return left
+
+    async def estimate_release(self, caller: Caller, reservation_id: str) -> ReleaseEstimate:
+        """What the release of a reservation would give back now, and what stays owed; NotFound."""
+        async with self._uow_factory(scope_of(caller)) as uow:
+            row = await uow.reservations.find(reservation_id)
+            return estimate_release((row,), self._clock.now(), await self._resales(uow))
+
+    async def estimate_plan_release(self, caller: Caller, plan_id: str) -> ReleaseEstimate:
+        """The same of all that a plan holds; if it holds nothing, as if it were bought now. NotFound."""
+        now = self._clock.now()
+        async with self._uow_factory(scope_of(caller)) as uow:
+            record = await uow.plans.find(plan_id)
+            rows = await find_every(uow, plan_id)
+            resales = await self._resales(uow)
+            if record.plan is None or any(row.is_open for row in rows):
+                return estimate_release(rows, now, resales)
+            offers = await self._current_offers(uow, record.plan)
+            return estimate_planned_release(record.plan, offers, now, resales)
+
+    async def _resales(self, uow: UnitOfWork) -> ResaleShares:
+        latest = await uow.reservations.find_page(RECENT, None)
+        return resales_of(latest.items, self._resale_share)
 
     async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
         """Moves the end of a reservation to ``end``, at the price of the order. Repeating it is no error.

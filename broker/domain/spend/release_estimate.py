@@ -1,0 +1,161 @@
+"""What a release would give back, and what stays owed, before it is asked for. Pure.
+
+Both follow the books: a release is the difference between what is owed now and what ``charging`` says is owed
+once it is released. The one assumption is what a buyer pays for a window that its provider only sells on
+(``CancelRule.RESELL``). It follows own sales at that provider where there are any, else a given share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.basics.money import CENT, ZERO, to_cents
+from broker.domain.basics.window import Segment
+from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd, left_usd
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.offer import CancelRule, Offer, Tier
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.spend.charging import credits_of, owed_usd
+
+SHORTEST = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Resale:
+    """The expected price of a window that ``provider`` sells on, as a share of what its rest had cost.
+
+    ``sales`` is the number of own sales that it follows; 0 if it is assumed.
+    """
+
+    provider: str
+    share: Decimal
+    sales: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseEstimate:
+    """``back_usd`` of what is owed comes back with a release, and ``stays_usd`` stays owed.
+
+    ``resales`` are the assumptions in ``back_usd``; without any of them both amounts follow the terms of the
+    providers. ``min_hours`` are the minimum terms of offers that are not bought yet, by offer. ``unknown`` is
+    the number of placements without an amount, because their offer is not on sale now.
+    """
+
+    back_usd: Decimal
+    stays_usd: Decimal
+    resales: tuple[Resale, ...] = ()
+    min_hours: Mapping[str, float] = field(default_factory=dict)
+    unknown: int = 0
+
+
+def resales_of(rows: Iterable[Reservation], assumed_share: Decimal) -> ResaleShares:
+    """The resale shares that follow from the windows among ``rows`` that were sold on."""
+    paid: dict[str, Decimal] = {}
+    worth: dict[str, Decimal] = {}
+    sales: dict[str, int] = {}
+    for row in rows:
+        if not _is_resold(row.offer):
+            continue
+        for unit, left_at, usd in credits_of(row):
+            rest_usd = _rest_usd(row, unit, left_at)
+            if rest_usd > 0:
+                name = row.offer.provider
+                paid[name] = paid.get(name, ZERO) + usd
+                worth[name] = worth.get(name, ZERO) + rest_usd
+                sales[name] = sales.get(name, 0) + 1
+    found = {name: Resale(name, max(ZERO, paid[name] / worth[name]), sales[name]) for name in paid}
+    return ResaleShares(found, assumed_share)
+
+
+@dataclass(frozen=True, slots=True)
+class ResaleShares:
+    """Resale shares by provider; ``assumed_share`` for the others."""
+
+    by_provider: Mapping[str, Resale]
+    assumed_share: Decimal
+
+    def of(self, provider: str) -> Resale:
+        """What is expected at ``provider``."""
+        return self.by_provider.get(provider) or Resale(provider, self.assumed_share, 0)
+
+
+def estimate_release(rows: Sequence[Reservation], now: datetime, shares: ResaleShares) -> ReleaseEstimate:
+    """The release of everything that is open in ``rows``: one reservation, or all reservations of a plan."""
+    owed = owed_usd(rows, now)
+    after = owed_usd([_released(row, now, shares) for row in rows], now)
+    sold = {row.offer.provider for row in rows if _has_bought(row) and _is_resold(row.offer)}
+    return ReleaseEstimate(max(ZERO, owed - after), after, tuple(shares.of(name) for name in sorted(sold)))
+
+
+def estimate_planned_release(
+    plan: Plan, offers: Mapping[str, Offer], now: datetime, shares: ResaleShares
+) -> ReleaseEstimate:
+    """The release of a plan right after its purchase: windows by their terms, the rest at its first bill."""
+    back, stays, unknown = ZERO, ZERO, 0
+    min_hours: dict[str, float] = {}
+    sold: set[str] = set()
+    for placement in plan.placements:
+        offer = offers.get(placement.offer_id)
+        if placement.tier is Tier.WINDOW:
+            stays_usd = placement.cost_usd if offer is None else _stays_usd(placement, offer, now, shares)
+            stays, back = stays + stays_usd, back + placement.cost_usd - stays_usd
+            sold |= {offer.provider} if offer is not None and _is_resold(offer) else set()
+        elif offer is None:
+            unknown += 1
+        else:
+            first = placement.segments[0]
+            moment = Segment(first.start, first.start + SHORTEST, first.nodes)
+            stays += to_cents(holding_cost_usd(offer, (moment,)))
+            if offer.min_hours:
+                min_hours[offer.offer_id] = offer.min_hours
+    resales = tuple(shares.of(name) for name in sorted(sold))
+    return ReleaseEstimate(back, stays, resales, dict(sorted(min_hours.items())), unknown)
+
+
+def _stays_usd(placement: Placement, offer: Offer, now: datetime, shares: ResaleShares) -> Decimal:
+    held = [
+        HeldCapacity(placement.workload, offer, segment.nodes, segment.start, segment.end)
+        for segment in placement.segments
+    ]
+    kept = sum((kept_usd(one) for one in held), ZERO)
+    share = shares.of(offer.provider).share
+    left = sum((left_usd(one, now, share) for one in held), ZERO)
+    return to_cents(placement.cost_usd * left / kept) if kept else placement.cost_usd
+
+
+def _released(row: Reservation, now: datetime, shares: ResaleShares) -> Reservation:
+    """``row`` as it would be if it were released ``now``."""
+    if not row.is_open:
+        return row
+    units = tuple(
+        unit if unit.state is UnitState.GONE else _gone(row, unit, now, shares) for unit in row.units
+    )
+    return replace(row, state=ReservationState.RELEASED, units=units, released_at=now)
+
+
+def _gone(row: Reservation, unit: Unit, now: datetime, shares: ResaleShares) -> Unit:
+    credit = unit.credit_usd
+    if credit is None and unit.reference is not None and _is_resold(row.offer):
+        credit = (_rest_usd(row, unit, now) * shares.of(row.offer.provider).share).quantize(CENT)
+    return replace(unit, state=UnitState.GONE, gone_at=unit.gone_at or now, credit_usd=credit)
+
+
+def _rest_usd(row: Reservation, unit: Unit, at: datetime) -> Decimal:
+    """The price that was paid for the time of a window after ``at``."""
+    if row.end is None or at >= row.end:
+        return ZERO
+    alone = replace(row, units=(replace(unit, credit_usd=None),))
+    rest, whole = ((row.end - since) // SHORTEST for since in (max(at, row.start), row.start))
+    return owed_usd([alone], at) * rest / whole
+
+
+def _has_bought(row: Reservation) -> bool:
+    return row.is_open and bool(row.provider_references)
+
+
+def _is_resold(offer: Offer) -> bool:
+    return offer.window is not None and offer.window.cancel is CancelRule.RESELL

@@ -1,0 +1,145 @@
+"""What a release gives back, said before: it is what the books say afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from api.release_words import estimate_words, released_words
+from broker.domain.basics.money import ZERO
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.market.offer import CancelRule, Offer
+from broker.domain.spend.release_estimate import (
+    ReleaseEstimate,
+    Resale,
+    ResaleShares,
+    estimate_planned_release,
+    estimate_release,
+    resales_of,
+)
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms, slot_terms
+
+HOUR = timedelta(hours=1)
+NO_BUYER = ResaleShares({}, ZERO)
+HALF = ResaleShares({}, Decimal("0.5"))
+
+
+def held(offer: Offer, begins: float, hours: float, name: str = "r-1") -> Reservation:
+    """One node, ordered at noon."""
+    start = NOON + begins * HOUR
+    return Reservation(
+        reservation_id=name,
+        team="research",
+        state=ReservationState.HELD,
+        offer=offer,
+        nodes=1,
+        start=start,
+        end=start + hours * HOUR,
+        units=(Unit(0, f"tag-{name}", 1, UnitState.HELD, f"i-{name}", NOON),),
+        created_at=NOON,
+        workload="train",
+    )
+
+
+def window(cancel: CancelRule) -> Offer:
+    return an_offer("w", "10", window=slot_terms(NOON, 2000, cancel=cancel))
+
+
+def sold(begins: float, hours: float, left: float, credit: str, name: str) -> Reservation:
+    row = held(window(CancelRule.RESELL), begins, hours, name)
+    at = NOON + left * HOUR
+    unit = replace(row.units[0], state=UnitState.GONE, gone_at=at, credit_usd=Decimal(credit))
+    return replace(row, state=ReservationState.RELEASED, units=(unit,), released_at=at)
+
+
+@pytest.mark.parametrize(
+    ("cancel", "after_h", "back", "stays"),
+    [
+        (CancelRule.NEVER, 1, "0", "100"),
+        (CancelRule.UNTIL, 1, "100", "0"),
+        (CancelRule.UNTIL, 5, "0", "100"),
+        (CancelRule.ANY_TIME, 1, "100", "0"),
+        (CancelRule.ANY_TIME, 5, "70", "30"),
+        (CancelRule.RESELL, 1, "50", "50"),
+        (CancelRule.RESELL, 7, "25", "75"),
+    ],
+)
+def test_a_window_gives_back_what_its_terms_say(
+    cancel: CancelRule, after_h: float, back: str, stays: str
+) -> None:
+    """Ten hours at 10 USD, two hours after noon; a buyer is expected to pay half of what is left."""
+    found = estimate_release([held(window(cancel), 2, 10)], NOON + after_h * HOUR, HALF)
+    assert (found.back_usd, found.stays_usd) == (Decimal(back), Decimal(stays))
+    assert bool(found.resales) == (cancel is CancelRule.RESELL)
+
+
+def test_hours_end_at_once_and_a_minimum_term_stays_owed() -> None:
+    hourly, term = held(an_offer("h", "3"), 0, 100), held(an_offer("t", "2", min_hours=50), 0, 100, "r-2")
+    found = estimate_release([hourly, term], NOON + 4.5 * HOUR, NO_BUYER)
+    assert (found.back_usd, found.stays_usd) == (ZERO, Decimal(5 * 3 + 50 * 2))
+
+
+def test_what_was_sold_before_says_what_a_buyer_pays() -> None:
+    """One sale of all ten hours for 80 USD, and one of the last five for 30 USD: 110 of 150 USD."""
+    rows = [
+        sold(10, 10, 1, "80", "s-1"),
+        sold(0, 10, 5, "30", "s-2"),
+        held(window(CancelRule.RESELL), 2, 10),
+    ]
+    shares = resales_of(rows, Decimal("0.1"))
+    assert shares.of("fake") == Resale("fake", Decimal(110) / Decimal(150), 2)
+    assert shares.of("other") == Resale("other", Decimal("0.1"), 0)
+    found = estimate_release(rows[2:], NOON + HOUR, shares)
+    assert (found.back_usd, found.stays_usd) == (Decimal("73.33"), Decimal("26.67"))
+
+
+def test_a_plan_that_is_not_bought_yet() -> None:
+    term, hourly = an_offer("a/term", "10", min_hours=720), an_offer("b/hourly", "3")
+    block = an_offer("c/block", "1", window=listed_terms(NOON, 24), upfront="500")
+    resold = an_offer("e/resold", "2", window=listed_terms(NOON, 24, 1, CancelRule.RESELL), upfront="48")
+    plan = a_plan(
+        a_placement(term, [a_segment(0, 1000, 2)], "train"),
+        a_placement(hourly, [a_segment(0, 4), a_segment(4, 8, 3)], "chat"),
+        a_placement(block, [a_segment(0, 24, 2)], "tune"),
+        a_placement(resold, [a_segment(0, 24)], "more"),
+        a_placement(an_offer("d/gone", "7"), [a_segment(0, 1)], "lost"),
+    )
+    offers = {offer.offer_id: offer for offer in (term, hourly, block, resold)}
+    found = estimate_planned_release(plan, offers, NOON, HALF)
+    assert (found.back_usd, found.stays_usd) == (Decimal(24), Decimal(2 * 720 * 10 + 3 + 500 + 24))
+    assert (found.min_hours, found.unknown) == ({"a/term": 720}, 1)
+    assert found.resales == (Resale("fake", Decimal("0.5"), 0),)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (("87.18", "21.80", ()), "You get $87.18 back, $21.80 stays owed."),
+        (("0", "21.80", ()), "Nothing comes back, $21.80 stays owed."),
+        (("0", "0", ()), "Nothing stays owed."),
+        (
+            ("87.18", "21.80", (Resale("x", Decimal("0.8"), 3),)),
+            "You get about $87.18 back, about $21.80 stays owed."
+            " X sells it on: your last 3 sales there brought 80% of the price.",
+        ),
+        (
+            ("0", "108.98", (Resale("x", ZERO, 0),)),
+            "Nothing is sure to come back, at most $108.98 stays owed."
+            " X sells it on: what a buyer pays comes back too, and is known after the sale.",
+        ),
+    ],
+)
+def test_the_estimate_in_words(found: tuple[str, str, tuple[Resale, ...]], said: str) -> None:
+    back, stays, resales = found
+    assert estimate_words(ReleaseEstimate(Decimal(back), Decimal(stays), resales), str.upper) == said
+
+
+def test_what_came_back_in_words() -> None:
+    assert released_words(Decimal("87.18"), Decimal("21.80")) == "$87.18 came back, $21.80 stays owed."
+    assert released_words(Decimal(-5), Decimal(45)) == "Leaving cost $5.00, $45.00 stays owed."
+    assert released_words(ZERO, Decimal(45)) == "Nothing came back, $45.00 stays owed."
+    assert released_words(ZERO, ZERO) == "Nothing is owed."
