@@ -7,61 +7,22 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
 from api.http.form_route import FormRoute
 from api.routes.parameters import WebhookId
+from api.schemas.accounts.webhooks import (
+    DeliveryForm,
+    NewWebhook,
+    NewWebhookForm,
+    ToldWebhookForm,
+    WebhookForm,
+)
 from api.schemas.base.forms import PageForm
-from api.schemas.base.times import Instant
-from broker.domain.basics.webhook import EVERYTHING, Delivery, Webhook
+from broker.domain.basics.webhook import Delivery, Webhook
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=FormRoute)
-
-Pattern = Annotated[str, Field(min_length=1, max_length=100)]
-
-
-class NewWebhook(BaseModel):
-    """``events``: names with ``*``, such as ``plan.*``; all of them unless told."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    url: Annotated[str, Field(min_length=1, max_length=2000)]
-    events: list[Pattern] = list(EVERYTHING)
-
-
-class WebhookForm(BaseModel):
-    """A webhook; its ``secret`` is in the answer that makes it, and nowhere else."""
-
-    webhook_id: str
-    team: str
-    url: str
-    events: list[str]
-    created_at: Instant
-    disabled_at: Instant | None
-
-
-class DeliveryForm(BaseModel):
-    """One event for one webhook; ``next_at`` only while it is tried again."""
-
-    message_id: str
-    state: str
-    attempts: int
-    next_at: Instant | None
-    error: str
-
-
-class NewWebhookForm(WebhookForm):
-    """A webhook that was just made, with the secret that signs what it is sent."""
-
-    secret: str
-
-
-class ToldWebhookForm(WebhookForm):
-    """A webhook with what was last sent to it."""
-
-    deliveries: list[DeliveryForm]
 
 
 @router.post("", status_code=201, responses={201: {"model": NewWebhookForm}})

@@ -1,36 +1,47 @@
-"""The client of a running broker: what the command line's server commands use."""
+"""The synchronous client of a running broker, which the command line uses too."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel
 
+from api.client import calls
+from api.client.answers import (
+    MadePlan,
+    ServerTimedOut,
+    failure_of,
+    made_or_waiting,
+    parsed,
+    problem_of,
+)
+from api.client.calls import part
 from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
+from api.schemas.accounts.webhooks import NewWebhookForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.forms import PageForm
-from api.schemas.base.problem import Problem, error_of
 from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
-from api.schemas.holding.reservation import ReservationForm, ReservationsForm, ShortfallForm
+from api.schemas.holding.reservation import ReservationForm, ShortfallForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
-from api.schemas.plans.plan import PLAN
-from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, StandingForm
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from broker.domain.basics.account import AuditEntry
-from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.webhook import EVERYTHING
+from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.moving.savings import Savings
-from broker.domain.planning.plan import Plan
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
@@ -40,53 +51,29 @@ from broker.settings import Settings
 
 Form = TypeVar("Form", bound=BaseModel)
 Parsed = TypeVar("Parsed")
-Item = TypeVar("Item", covariant=True)
-PAGE = 200
+Item = TypeVar("Item")
+T = TypeVar("T")
 _NO_KEY = re.compile(r"[^!-~]")
-TIMEOUT_S = 60.0
-
-
-class ServerTimedOut(BrokerError):
-    """The server was asked and did not answer in time; what was asked may still happen."""
-
-
-class _PageOf(Protocol[Item]):
-    """A part of a list, as every list answers."""
-
-    @property
-    def items(self) -> Sequence[Item]: ...
-
-    @property
-    def next_cursor(self) -> str | None: ...
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Self: ...
-
-
-@dataclass(frozen=True, slots=True)
-class MadePlan:
-    """A plan that is made, where it stands, and the document that said both."""
-
-    plan: Plan
-    stands: StandingForm
-    document: dict[str, Any]
 
 
 class BrokerClient:
-    """Calls one server with one key. Problem documents come back as the errors that they mean."""
+    """Calls one server with one key, and closes its connections at the end of a ``with`` block.
+
+    An error of the server is raised as the BrokerError that it means. ``timeout_s`` limits one request.
+    """
 
     def __init__(
         self,
         base_url: str,
         key: str,
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = calls.TIMEOUT_S,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._base_url = base_url
         self._http = httpx.Client(
             base_url=base_url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers=authorization(key),
             timeout=timeout_s,
             transport=transport,
         )
@@ -99,55 +86,111 @@ class BrokerClient:
     ) -> None:
         self._http.close()
 
-    def ask_for_plan(self, workloads: str, idempotency_key: str) -> AcceptedPlanForm:
-        """Asks for a plan of a workloads document (YAML or JSON)."""
-        headers = {"Idempotency-Key": idempotency_key, "Content-Type": "application/yaml"}
-        answer = self._call("POST", "/v1/plans", headers=headers, content=workloads.encode())
-        return self._read(AcceptedPlanForm, answer)
+    def list_offers(
+        self,
+        *,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        tier: str | None = None,
+    ) -> Iterator[Offer]:
+        """Offers now, cheapest per GPU-hour first, page by page. ``gpu`` is a canonical name."""
+        return self._each(calls.list_offers(gpu, provider, region, tier))
+
+    def find_offer(self, offer_id: str) -> Offer:
+        """One offer that is on sale now. Raises NotFound."""
+        return self._do(calls.find_offer(offer_id))
+
+    def plan(
+        self,
+        workloads: calls.Workloads,
+        *,
+        time_limit_s: float | None = None,
+        timeout_s: float = calls.PLAN_TIMEOUT_S,
+        idempotency_key: str | None = None,
+    ) -> MadePlan:
+        """Asks for a plan of a workloads document and waits for it, at most ``timeout_s``.
+
+        ``time_limit_s`` limits the search. Raises InputError for the document, PlanFailed, ServerTimedOut.
+        """
+        asked = self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
+        return self.wait_for_plan(asked.plan_id, timeout_s)
+
+    def ask_for_plan(
+        self,
+        workloads: calls.Workloads,
+        idempotency_key: str | None = None,
+        *,
+        time_limit_s: float | None = None,
+    ) -> AcceptedPlanForm:
+        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields."""
+        return self._do(calls.ask_for_plan(workloads, idempotency_key, time_limit_s))
+
+    def wait_for_plan(self, plan_id: str, timeout_s: float = calls.PLAN_TIMEOUT_S) -> MadePlan:
+        """The plan once it is made. Raises PlanFailed, ServerTimedOut, NotFound."""
+        until = time.monotonic() + timeout_s
+        while (made := made_or_waiting(self.find_plan(plan_id))) is None:
+            if time.monotonic() >= until:
+                raise ServerTimedOut(f"plan {plan_id} is not made after {timeout_s:g} s")
+            time.sleep(calls.PAUSE_S)
+        return made
 
     def find_plan(self, plan_id: str) -> MadePlan | PlanSummaryForm:
-        """One plan, or where it stands; NotFound."""
-        return self._parsed(_plan_form, self._call("GET", f"/v1/plans/{_part(plan_id)}"))
+        """One plan, or where it stands. Raises NotFound."""
+        return self._do(calls.find_plan(plan_id))
 
     def list_plans(self) -> Iterator[PlanSummaryForm]:
         """Every plan, newest first, page by page."""
-        return self._pages(PageForm[PlanSummaryForm], "/v1/plans")
+        return self._each(calls.list_plans())
 
     def cancel_plan(self, plan_id: str) -> None:
         """Ends a plan that waits or is being made; twice is no error. Conflict for one that is made."""
-        self._call("DELETE", f"/v1/plans/{_part(plan_id)}")
+        self._do(calls.cancel_plan(plan_id))
 
     def set_intended(self, plan_id: str, *, intended: bool) -> None:
         """Says whether a draft counts in projected spend; Conflict for what is no draft."""
-        self._call("POST", f"/v1/plans/{_part(plan_id)}/intend", body={"intended": intended})
+        self._call("POST", f"/v1/plans/{part(plan_id)}/intend", body={"intended": intended})
 
-    def reserve_plan(self, plan_id: str, idempotency_key: str) -> list[ReservationForm]:
-        """Reserves all of a plan; the same key again gives the same answer and buys nothing twice."""
-        answer = self._call(
-            "POST", f"/v1/plans/{_part(plan_id)}/reserve", headers={"Idempotency-Key": idempotency_key}
-        )
-        return self._read(ReservationsForm, answer).reservations
+    def reserve_plan(self, plan_id: str, idempotency_key: str | None = None) -> list[ReservationForm]:
+        """Reserves all of a plan; the same key again gives the same answer and buys nothing twice.
+
+        Raises Conflict where market or plan have changed, ApprovalRequired, OverBudget, ProviderError.
+        """
+        return self._do(calls.reserve_plan(plan_id, idempotency_key))
+
+    def reserve_offer(
+        self,
+        offer_id: str,
+        nodes: int,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        workload: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ReservationForm:
+        """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware)."""
+        return self._do(calls.reserve_offer(offer_id, nodes, start, end, workload, idempotency_key))
 
     def find_reservation(self, reservation_id: str) -> ReservationForm:
-        """One reservation; NotFound."""
-        return self._read(ReservationForm, self._call("GET", f"/v1/reservations/{_part(reservation_id)}"))
+        """One reservation. Raises NotFound."""
+        return self._do(calls.find_reservation(reservation_id))
 
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
         """Every reservation, newest first, page by page."""
-        return self._pages(PageForm[ReservationForm], "/v1/reservations", {"plan_id": plan_id})
+        return self._each(calls.list_reservations(plan_id))
+
+    def release(self, reservation_id: str) -> ReservationForm:
+        """Asks for the end of a reservation; a second time is no error."""
+        return self._do(calls.release(reservation_id))
 
     def list_shortfalls(self, plan_id: str | None = None) -> list[Shortfall]:
         """Hours for which sellers refuse nodes that are reserved, earliest first."""
         path = "/v1/reservations/shortfalls"
         return list(self._pages(PageForm[ShortfallForm], path, {"plan_id": plan_id}))
 
-    def release(self, reservation_id: str) -> ReservationForm:
-        """Asks for the end of a reservation; a second time is no error."""
-        return self._read(ReservationForm, self._call("DELETE", f"/v1/reservations/{_part(reservation_id)}"))
-
     def extend(self, reservation_id: str, end: str) -> ReservationForm:
         """Holds on until ``end`` (a time with its zone); a second time is no error."""
-        path = f"/v1/reservations/{_part(reservation_id)}/extend"
+        path = f"/v1/reservations/{part(reservation_id)}/extend"
         return self._read(ReservationForm, self._call("POST", path, body={"end": end}))
 
     def list_reoptimizations(self) -> Iterator[Reoptimization]:
@@ -156,12 +199,12 @@ class BrokerClient:
 
     def find_reoptimization(self, reoptimization_id: str) -> Reoptimization:
         """One look with its moves; NotFound."""
-        path = f"/v1/reoptimizations/{_part(reoptimization_id)}"
+        path = f"/v1/reoptimizations/{part(reoptimization_id)}"
         return self._parsed(REOPTIMIZATION.read, self._call("GET", path))
 
     def decide_proposal(self, reoptimization_id: str, word: str, idempotency_key: str) -> Reoptimization:
         """Says ``word`` (accept, reject) to a proposal; Conflict for one that is over."""
-        path = f"/v1/reoptimizations/{_part(reoptimization_id)}/{word}"
+        path = f"/v1/reoptimizations/{part(reoptimization_id)}/{word}"
         answer = self._call("POST", path, headers={"Idempotency-Key": idempotency_key})
         return self._parsed(REOPTIMIZATION.read, answer)
 
@@ -180,7 +223,7 @@ class BrokerClient:
 
     def revoke_key(self, key_id: str) -> None:
         """Ends a key for good; a second time is no error."""
-        self._call("DELETE", f"/v1/keys/{_part(key_id)}")
+        self._call("DELETE", f"/v1/keys/{part(key_id)}")
 
     def list_quarantine(self) -> Iterator[Quarantined]:
         """Every offer whose price is not believed, oldest doubt first."""
@@ -210,7 +253,7 @@ class BrokerClient:
     def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
         """Finance's word on a plan."""
         verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
-        self._call("POST", f"/v1/plans/{_part(plan_id)}/{verb}", body={"comment": comment})
+        self._call("POST", f"/v1/plans/{part(plan_id)}/{verb}", body={"comment": comment})
 
     def find_changes(self, before: str, after: str) -> ChangesForm:
         """Why the month or plan ``after`` costs more or less than ``before``."""
@@ -239,17 +282,33 @@ class BrokerClient:
     def find_spend(
         self,
         *,
-        group_by: str,
-        interval: Interval,
+        group_by: str = "team",
+        interval: Interval = Interval.MONTH,
         since: str | None = None,
         until: str | None = None,
         view: CostView = CostView.AMORTIZED,
         narrowed: Mapping[str, str] = MappingProxyType({}),
     ) -> SpendForm:
         """Projected and actual spend by period and group; ``narrowed``: only of a team, provider, tier …"""
-        wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until, **narrowed}
-        wanted["view"] = str(view)
-        return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
+        return self._do(calls.find_spend(group_by, interval, since, until, view, narrowed))
+
+    def create_webhook(
+        self, url: str, events: Sequence[str] = EVERYTHING, *, idempotency_key: str | None = None
+    ) -> NewWebhookForm:
+        """A webhook with its secret, which no later answer has. ``events``: names with ``*``."""
+        return self._do(calls.create_webhook(url, events, idempotency_key))
+
+    def list_webhooks(self) -> Iterator[WebhookForm]:
+        """Every webhook of the team, newest first, page by page."""
+        return self._each(calls.list_webhooks())
+
+    def find_webhook(self, webhook_id: str) -> ToldWebhookForm:
+        """One webhook with its last deliveries. Raises NotFound."""
+        return self._do(calls.find_webhook(webhook_id))
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        """Nothing more is sent to it."""
+        self._do(calls.delete_webhook(webhook_id))
 
     def download(self, path: str, file: Path, params: Mapping[str, str | None]) -> str:
         """Streams an answer into ``file``; the ``Broker-As-Of`` that it says."""
@@ -258,14 +317,32 @@ class BrokerClient:
             with self._http.stream("GET", path, params=given) as answer, file.open("wb") as out:
                 if not answer.is_success:
                     answer.read()
-                    raise _error(answer)
+                    raise problem_of(answer)
                 for block in answer.iter_bytes():
                     out.write(block)
                 return str(answer.headers.get(AS_OF_HEADER, ""))
-        except httpx.ReadTimeout as error:
-            raise ServerTimedOut(f"GET {path}: no answer in time") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(error) from error
+            raise failure_of(self._base_url, f"GET {path}", error) from error
+
+    def _do(self, call: calls.Call[T]) -> T:
+        answer = self._call(
+            call.method,
+            call.path,
+            params=call.params,
+            headers=call.headers,
+            body=call.body,
+            content=call.content,
+        )
+        return parsed(self._base_url, call.read, answer) if call.has_answer else call.read(None)
+
+    def _each(self, listing: calls.Listing[T]) -> Iterator[T]:
+        cursor: str | None = None
+        while True:
+            page = self._do(listing.page(cursor))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def _call(
         self,
@@ -282,72 +359,46 @@ class BrokerClient:
             answer = self._http.request(
                 method, path, params=given, headers=headers, json=body, content=content
             )
-        except httpx.ReadTimeout as error:
-            raise ServerTimedOut(f"{method} {path}: no answer in time; the server may still do it") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(error) from error
+            raise failure_of(self._base_url, f"{method} {path}", error) from error
         if answer.is_success:
             return answer
-        raise _error(answer)
+        raise problem_of(answer)
 
     def _pages(
-        self, form: type[_PageOf[Item]], path: str, wanted: Mapping[str, str | None] | None = None
+        self,
+        form: type[calls.PageOf[Item]],
+        path: str,
+        wanted: Mapping[str, str | None] = MappingProxyType({}),
     ) -> Iterator[Item]:
-        cursor: str | None = None
-        while True:
-            asked = {"limit": str(PAGE), **(wanted or {}), "cursor": cursor}
-            page = self._parsed(form.model_validate, self._call("GET", path, params=asked))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._each(calls.Listing(path, form, wanted))
 
     def _read(self, form: type[Form], answer: httpx.Response) -> Form:
         return self._parsed(form.model_validate, answer)
 
     def _parsed(self, parse: Callable[[Any], Parsed], answer: httpx.Response) -> Parsed:
-        try:
-            return parse(answer.json())
-        except ValueError as error:
-            raise self._not_a_broker(answer.text[:60]) from error
-
-    def _unreachable(self, error: Exception) -> InputError:
-        found = f"{self._base_url!r} ({str(error) or type(error).__name__})"
-        expected = "the address of a running broker (start one with `broker up`)"
-        return InputError("environment", (FieldProblem("BROKER_URL", found, expected),))
-
-    def _not_a_broker(self, found: str) -> InputError:
-        problem = FieldProblem("BROKER_URL", f"{self._base_url!r} that answers {found!r}", "a broker")
-        return InputError("environment", (problem,))
-
-
-def _plan_form(body: dict[str, Any]) -> MadePlan | PlanSummaryForm:
-    if "placements" not in body:
-        return PlanSummaryForm.model_validate(body)
-    return MadePlan(PLAN.read(body), StandingForm.model_validate(body), body)
-
-
-def _part(name: str) -> str:
-    """A path segment; ids have no slash, so one that has is not found rather than another route."""
-    return name.replace("/", "%2F")
+        return parsed(self._base_url, parse, answer)
 
 
 def _budget(team: str, period: BudgetPeriod) -> str:
     return f"/v1/budgets/{quote(team, safe='*')}/{period}"
 
 
-def _error(answer: httpx.Response) -> BrokerError:
-    try:
-        return error_of(Problem.model_validate(answer.json()))
-    except ValueError:
-        return error_of(Problem(title=answer.reason_phrase or "no reason", status=answer.status_code))
-
-
-def connect(settings: Settings) -> BrokerClient:
+def connect(settings: Settings | None = None) -> BrokerClient:
     """A client of the server that BROKER_URL names, with BROKER_KEY; InputError for what is no key."""
+    return BrokerClient(*address_and_key(settings or Settings()))
+
+
+def address_and_key(settings: Settings) -> tuple[str, str]:
+    """The server's address and the key that the settings name."""
     key = settings.key.get_secret_value().strip() if settings.key is not None else ""
     if _NO_KEY.search(key):
         expected = "a key as `broker keys --new` prints it"
         problem = FieldProblem("BROKER_KEY", "characters that no key has", expected)
         raise InputError("environment", (problem,))
-    return BrokerClient(settings.url, key)
+    return settings.url, key
+
+
+def authorization(key: str) -> dict[str, str]:
+    """The header that carries a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
