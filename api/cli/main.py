@@ -60,6 +60,7 @@ class BrokerGroup(LazyGroup):
         ),
         "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
         "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", RUN),
+        "mcp": CommandEntry("api.cli.installation.mcp", "The running server as tools of an assistant.", RUN),
         "perf": CommandEntry("api.cli.accuracy.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.market.providers", "Adapters and recorded payloads.", LOOK),
     }

@@ -25,7 +25,7 @@ from tests.client.conftest import Served
 from tests.docs.fences import ROOT, fences_of
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
-pytestmark = pytest.mark.xdist_group("served")
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("served")]
 
 SERVICE: dict[str, Any] = {
     "team": "research",
