@@ -42,7 +42,9 @@ class BrokerGroup(LazyGroup):
         "backtest": CommandEntry(
             "api.cli.plans.backtest", "Re-optimization policies over recorded prices.", PLAN
         ),
-        "export": CommandEntry("api.cli.plans.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
+        "export": CommandEntry(
+            "api.cli.plans.export", "A plan for SkyPilot, dstack, vLLM, Kueue, Slurm.", PLAN
+        ),
         "plans": CommandEntry(
             "api.cli.plans.plans", "Plans of the running server: ask for one, read one.", HOLD
         ),

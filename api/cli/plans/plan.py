@@ -23,6 +23,7 @@ from api.cli.plans.plan_view import misses_something, print_plan
 from api.cli.plans.progress import ProgressLine
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import PLAN
+from api.schemas.workloads.workload_writer import to_document
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Serving
 from broker.ports.planning import PlanOptions
@@ -56,7 +57,7 @@ def plan(
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
         options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
         answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
-    document = PLAN.write(answer)
+    document = {**PLAN.write(answer), "workloads": to_document(request)}
     if output is not None:
         write_text(output, to_json(document))
         stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
