@@ -21,11 +21,11 @@ from api.client.answers import (
     problem_of,
 )
 from api.client.synchronous import address_and_key, authorization
-from api.schemas.accounts.webhooks import NewWebhookForm, ToldWebhookForm, WebhookForm
+from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import ReservationForm
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm
-from broker.domain.basics.webhook import EVERYTHING
+from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
 from broker.domain.market.offer import Offer
 from broker.domain.spend.spend import CostView, Interval
 from broker.settings import Settings
@@ -164,10 +164,15 @@ class AsyncBrokerClient:
         return await self._do(calls.find_spend(group_by, interval, since, until, view, narrowed))
 
     async def create_webhook(
-        self, url: str, events: Sequence[str] = EVERYTHING, *, idempotency_key: str | None = None
+        self,
+        url: str,
+        events: Sequence[str] = EVERYTHING,
+        *,
+        message_format: WebhookFormat = WebhookFormat.JSON,
+        idempotency_key: str | None = None,
     ) -> NewWebhookForm:
-        """A webhook with its secret, which no later answer has. ``events``: names with ``*``."""
-        return await self._do(calls.create_webhook(url, events, idempotency_key))
+        """A webhook with its secret, which no later answer has. ``events``: names, or patterns with ``*``."""
+        return await self._do(calls.create_webhook(url, events, message_format, idempotency_key))
 
     def list_webhooks(self) -> AsyncIterator[WebhookForm]:
         """Every webhook of the team, newest first, page by page."""
@@ -176,6 +181,10 @@ class AsyncBrokerClient:
     async def find_webhook(self, webhook_id: str) -> ToldWebhookForm:
         """One webhook with its last deliveries. Raises NotFound."""
         return await self._do(calls.find_webhook(webhook_id))
+
+    async def test_webhook(self, webhook_id: str, idempotency_key: str | None = None) -> TestDeliveryForm:
+        """Sends the event ``webhook.test`` to it. Conflict for one that has ended."""
+        return await self._do(calls.test_webhook(webhook_id, idempotency_key))
 
     async def delete_webhook(self, webhook_id: str) -> None:
         """Nothing more is sent to it."""

@@ -12,13 +12,14 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from api.client.answers import MadePlan, read_plan_answer
-from api.schemas.accounts.webhooks import NewWebhookForm, ToldWebhookForm, WebhookForm
+from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import ReservationForm, ReservationsForm
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm
+from broker.domain.basics.webhook import WebhookFormat
 from broker.domain.market.offer import Offer
 from broker.domain.spend.spend import CostView, Interval
 
@@ -200,9 +201,11 @@ def find_spend(
     return Call("GET", "/v1/spend/projection", SpendForm.model_validate, {**wanted, "view": str(view)})
 
 
-def create_webhook(url: str, events: Sequence[str], idempotency_key: str | None) -> Call[NewWebhookForm]:
+def create_webhook(
+    url: str, events: Sequence[str], message_format: WebhookFormat, idempotency_key: str | None
+) -> Call[NewWebhookForm]:
     """``POST /v1/webhooks``."""
-    body: dict[str, object] = {"url": url, "events": list(events)}
+    body: dict[str, object] = {"url": url, "events": list(events), "format": str(message_format)}
     read = NewWebhookForm.model_validate
     return Call("POST", "/v1/webhooks", read, headers=once(idempotency_key), body=body)
 
@@ -215,6 +218,12 @@ def list_webhooks() -> Listing[WebhookForm]:
 def find_webhook(webhook_id: str) -> Call[ToldWebhookForm]:
     """``GET /v1/webhooks/{id}``."""
     return Call("GET", f"/v1/webhooks/{part(webhook_id)}", ToldWebhookForm.model_validate)
+
+
+def test_webhook(webhook_id: str, idempotency_key: str | None) -> Call[TestDeliveryForm]:
+    """``POST /v1/webhooks/{id}/test``."""
+    path = f"/v1/webhooks/{part(webhook_id)}/test"
+    return Call("POST", path, TestDeliveryForm.model_validate, headers=once(idempotency_key))
 
 
 def delete_webhook(webhook_id: str) -> Call[None]:

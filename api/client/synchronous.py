@@ -26,7 +26,7 @@ from api.client.answers import (
 from api.client.calls import part
 from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
-from api.schemas.accounts.webhooks import NewWebhookForm, ToldWebhookForm, WebhookForm
+from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
@@ -37,7 +37,7 @@ from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.basics.webhook import EVERYTHING
+from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
@@ -293,10 +293,15 @@ class BrokerClient:
         return self._do(calls.find_spend(group_by, interval, since, until, view, narrowed))
 
     def create_webhook(
-        self, url: str, events: Sequence[str] = EVERYTHING, *, idempotency_key: str | None = None
+        self,
+        url: str,
+        events: Sequence[str] = EVERYTHING,
+        *,
+        message_format: WebhookFormat = WebhookFormat.JSON,
+        idempotency_key: str | None = None,
     ) -> NewWebhookForm:
-        """A webhook with its secret, which no later answer has. ``events``: names with ``*``."""
-        return self._do(calls.create_webhook(url, events, idempotency_key))
+        """A webhook with its secret, which no later answer has. ``events``: names, or patterns with ``*``."""
+        return self._do(calls.create_webhook(url, events, message_format, idempotency_key))
 
     def list_webhooks(self) -> Iterator[WebhookForm]:
         """Every webhook of the team, newest first, page by page."""
@@ -305,6 +310,10 @@ class BrokerClient:
     def find_webhook(self, webhook_id: str) -> ToldWebhookForm:
         """One webhook with its last deliveries. Raises NotFound."""
         return self._do(calls.find_webhook(webhook_id))
+
+    def test_webhook(self, webhook_id: str, idempotency_key: str | None = None) -> TestDeliveryForm:
+        """Sends the event ``webhook.test`` to it. Conflict for one that has ended."""
+        return self._do(calls.test_webhook(webhook_id, idempotency_key))
 
     def delete_webhook(self, webhook_id: str) -> None:
         """Nothing more is sent to it."""

@@ -15,11 +15,12 @@ from api.schemas.accounts.webhooks import (
     DeliveryForm,
     NewWebhook,
     NewWebhookForm,
+    TestDeliveryForm,
     ToldWebhookForm,
     WebhookForm,
 )
 from api.schemas.base.forms import PageForm
-from broker.domain.basics.webhook import Delivery, Webhook
+from broker.domain.basics.webhook import TEST, Delivery, Webhook
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=FormRoute)
@@ -32,7 +33,9 @@ async def create_webhook(
     """Tells ``url`` of the team's events from now on; the secret that signs them is shown once."""
 
     async def act() -> Answer:
-        return _made(await product_of(request).webhooks.create(caller, wanted.url, wanted.events))
+        return _made(
+            await product_of(request).webhooks.create(caller, wanted.url, wanted.events, wanted.format)
+        )
 
     async def again(stored: tuple[str, ...]) -> Answer:
         webhook, _ = await product_of(request).webhooks.find(caller, stored[0])
@@ -62,6 +65,17 @@ async def show_webhook(request: Request, caller: SpendReader, webhook_id: Webhoo
     return JSONResponse({**_form(webhook), "deliveries": [_delivery(one) for one in deliveries]})
 
 
+@router.post("/{webhook_id}/test", status_code=202, responses={202: {"model": TestDeliveryForm}})
+async def test_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> Response:
+    """Sends the event `webhook.test` to one webhook, as any other event is sent, whatever its patterns."""
+
+    async def act() -> Answer:
+        message_id = await product_of(request).webhooks.test(caller, webhook_id)
+        return json_answer(202, TestDeliveryForm(message_id=message_id, event=TEST).model_dump())
+
+    return await answer_once(request, caller, act)
+
+
 @router.delete("/{webhook_id}", status_code=204)
 async def delete_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> Response:
     """Nothing more is sent to it."""
@@ -77,6 +91,7 @@ def _form(webhook: Webhook) -> dict[str, Any]:
         events=list(webhook.events),
         created_at=webhook.created_at,
         disabled_at=webhook.disabled_at,
+        format=webhook.format,
     ).model_dump(mode="json")
 
 

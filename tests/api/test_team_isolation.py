@@ -110,6 +110,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/webhooks"): E.SUMS,
     ("GET", "/v1/webhooks/{webhook_id}"): E.HIDDEN,
     ("DELETE", "/v1/webhooks/{webhook_id}"): E.HIDDEN,
+    ("POST", "/v1/webhooks/{webhook_id}/test"): E.HIDDEN,
     ("GET", "/v1/reconciliation"): E.REFUSED,
     ("GET", "/v1/audit"): E.SUMS,
 }

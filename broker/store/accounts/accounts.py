@@ -11,7 +11,7 @@ from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedA
 from broker.domain.basics.errors import ConcurrentChange, NotFound
 from broker.domain.basics.page import Page
 from broker.store.accounts.sealing import Seal
-from broker.store.accounts.webhook_tables import OutboxRow
+from broker.store.accounts.webhook_tables import OutboxRow, outbox_values
 from broker.store.pages import fetch_page
 from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
 from broker.store.team_session import TeamSession
@@ -109,7 +109,7 @@ class SqlAccountRepository:
     async def add_audit(self, entry: AuditEntry) -> None:
         """Appends to the audit trail, and to what webhooks are told."""
         await insert_many(self._session, AuditRow, [_audit_values(entry)])
-        await insert_many(self._session, OutboxRow, [_outbox_values(entry)])
+        await insert_many(self._session, OutboxRow, [outbox_values(entry)])
 
     async def find_audit(
         self, limit: int, cursor: str | None, object_id: str | None = None
@@ -133,18 +133,6 @@ class SqlAccountRepository:
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:
     row = RememberedAnswerRow
     return and_(row.team == team, row.key == key, row.route == route)
-
-
-def _outbox_values(entry: AuditEntry) -> Values:
-    return {
-        "at": entry.at,
-        "event": entry.action,
-        "team": entry.team,
-        "object_kind": entry.object_kind,
-        "object_id": entry.object_id,
-        "actor": entry.actor,
-        "detail": entry.detail,
-    }
 
 
 def _answer_values(answer: RememberedAnswer) -> Values:
