@@ -26,6 +26,7 @@ from api.pages.parts.rendering import on_http_exception, tell
 from api.routes import (
     approvals,
     budgets,
+    calendars,
     economics,
     keys,
     market,
@@ -83,7 +84,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
 def _rooms() -> Sequence[BaseRoute]:
     """All routes, made once a process: they know no product, and it takes tenths of a second."""
     together = APIRouter(dependencies=[Depends(only_known_parameters)])
-    for room in (plans, approvals, reservations, prices, market, reoptimizations):
+    for room in (calendars, plans, approvals, reservations, prices, market, reoptimizations):
         together.include_router(room.router)
     for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         together.include_router(room.router)

@@ -28,6 +28,7 @@ class Target(StrEnum):
     VLLM = "vllm"
     KUEUE = "kueue"
     SLURM = "slurm"
+    ICAL = "ical"
 
 
 @dataclass(frozen=True, slots=True)

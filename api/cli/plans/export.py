@@ -12,6 +12,7 @@ import typer
 
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
 from api.export.dstack import dstack_files
+from api.export.ical import ical_files
 from api.export.kueue import kueue_files
 from api.export.servers import SERVED
 from api.export.skypilot import skypilot_files
@@ -30,6 +31,7 @@ EXPORTS = {
     Target.VLLM: vllm_files,
     Target.KUEUE: kueue_files,
     Target.SLURM: slurm_files,
+    Target.ICAL: ical_files,
 }
 NO_MODEL = "the files name no model; give --workloads FILE, or set the model in each"
 
@@ -48,7 +50,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a plan as SkyPilot tasks, dstack fleets with their runs, vLLM configurations, Kueue queues with
-    their workloads, or Slurm scripts.
+    their workloads, Slurm scripts, or a calendar of its windows.
 
     What the tool does not know is left out and named on stderr, and under `skipped` in the JSON. Exit code 2
     when nothing is left.
@@ -65,7 +67,11 @@ def export(
         stderr().print(f"{len(files)} files written to {output}", markup=False, soft_wrap=True)
     for one in exported.skipped:
         stderr().print(f"skipped {_told(one)}", markup=False, soft_wrap=True)
-    notes = [NO_MODEL] if not models and any(one.kind in SERVED for one in read.placements) else []
+    notes = (
+        [NO_MODEL]
+        if to is not Target.ICAL and not models and any(one.kind in SERVED for one in read.placements)
+        else []
+    )
     for note in notes:
         stderr().print(f"note: {note}", markup=False, soft_wrap=True)
     if as_json:
