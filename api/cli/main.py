@@ -38,6 +38,7 @@ class BrokerGroup(LazyGroup):
         "quarantine": CommandEntry("api.cli.market.quarantine", "Offers with implausible prices.", LOOK),
         "plan": CommandEntry("api.cli.plans.plan", "Plan workloads.", PLAN),
         "divide": CommandEntry("api.cli.plans.divide", "Divide services by size of request.", PLAN),
+        "cost-diff": CommandEntry("api.cli.plans.cost_diff", "What a change of a document costs.", PLAN),
         "check": CommandEntry("api.cli.plans.check", "Verify a plan independently.", PLAN),
         "backtest": CommandEntry(
             "api.cli.plans.backtest", "Re-optimization policies over recorded prices.", PLAN

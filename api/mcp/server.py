@@ -25,7 +25,6 @@ from pydantic import BaseModel, Field
 
 from api.client import AsyncBrokerClient, MadePlan
 from api.mcp.results import (
-    ComparisonResult,
     OfferResult,
     OffersResult,
     OrderResult,
@@ -33,12 +32,12 @@ from api.mcp.results import (
     ReservationResult,
     SpendLine,
     SpendResult,
-    compare_plans,
     offer_result,
     plan_result,
     reservation_result,
     would_buy,
 )
+from api.schemas.plans.comparison import ComparisonForm, compare_plans
 from api.schemas.plans.plan_record import PlanSummaryForm
 from broker.domain.basics.errors import BrokerError
 from broker.domain.holding.reservation import ReservationState
@@ -192,7 +191,7 @@ async def compare(
     ctx: ToolContext,
     first_plan_id: PlanId,
     second_plan_id: PlanId,
-) -> ComparisonResult:
+) -> ComparisonForm:
     """Compares two plans workload by workload: cost, end, GPUs and places."""
     first, second = [await _made(ctx, plan_id) for plan_id in (first_plan_id, second_plan_id)]
     return compare_plans(first, second)

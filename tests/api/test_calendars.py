@@ -31,8 +31,8 @@ def events(text: str) -> list[dict[str, Any]]:
     return [
         {
             "uid": str(event["uid"]),
-            "start": event["dtstart"].dt,
-            "end": event["dtend"].dt if "dtend" in event else None,
+            "start": event.decoded("dtstart"),
+            "end": event.decoded("dtend") if "dtend" in event else None,
             "summary": str(event["summary"]),
             "description": str(event["description"]),
         }
