@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from markdown import Markdown
+from markdown_it import MarkdownIt
 
 from api.cli.plans.cost_diff_view import MARKER, markdown
 from api.schemas.plans.comparison import compare_plans
@@ -73,7 +73,7 @@ def test_the_comment_is_a_table_whatever_names_say() -> None:
     )
     after = replace(after, unplaced=(Unplaced("big", Obstacle.MEMORY, "use <b>more</b> GPUs"),))
     text = markdown(compare_plans(before, after), before, after)
-    html = Markdown(extensions=["tables"]).convert(text)
+    html = MarkdownIt("commonmark").enable("table").render(text)
     rows = re.findall(r"<tr>\n(.*?)</tr>", html, flags=re.DOTALL)
     assert [len(re.findall(r"<t[hd]", row)) for row in rows] == [5, 5, 5]
     assert "<img" not in html
