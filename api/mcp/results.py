@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from api.schemas.base.parts import Money
 from api.schemas.base.times import Instant
 from api.schemas.holding.reservation import ReservationForm
-from api.schemas.plans.comparison import held, place_of
+from api.schemas.plans.cost_difference import held, place_of
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement, Plan
 

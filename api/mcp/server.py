@@ -37,7 +37,7 @@ from api.mcp.results import (
     reservation_result,
     would_buy,
 )
-from api.schemas.plans.comparison import ComparisonForm, compare_plans
+from api.schemas.plans.cost_difference import CostDifferenceForm, compare_plans
 from api.schemas.plans.plan_record import PlanSummaryForm
 from broker.domain.basics.errors import BrokerError
 from broker.domain.holding.reservation import ReservationState
@@ -191,7 +191,7 @@ async def compare(
     ctx: ToolContext,
     first_plan_id: PlanId,
     second_plan_id: PlanId,
-) -> ComparisonForm:
+) -> CostDifferenceForm:
     """Compares two plans workload by workload: cost, end, GPUs and places."""
     first, second = [await _made(ctx, plan_id) for plan_id in (first_plan_id, second_plan_id)]
     return compare_plans(first, second)

@@ -13,7 +13,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from api.cli.plans.cost_diff_view import MARKER, markdown
-from api.schemas.plans.comparison import compare_plans
+from api.schemas.plans.cost_difference import compare_plans
 from broker.domain.planning.plan import Obstacle, Unplaced
 from broker.domain.planning.workload import WorkloadKind
 from tests.cli.running import broker, write_market

@@ -19,7 +19,7 @@ from mcp.client.context import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 
 from api.client import BrokerClient
-from api.schemas.plans.comparison import compare_plans
+from api.schemas.plans.cost_difference import compare_plans
 from broker.domain.planning.workload import WorkloadKind
 from tests.client.conftest import Served
 from tests.client.test_client import SERVICE

@@ -13,7 +13,7 @@ from api.cli.output import print_json, stderr
 from api.cli.plans.asked import Asked, MarketFile, read_asked
 from api.cli.plans.cost_diff_view import markdown
 from api.planning.planning_call import build_planner
-from api.schemas.plans.comparison import compare_plans
+from api.schemas.plans.cost_difference import compare_plans
 from broker.domain.planning.plan import Plan
 from broker.ports.planning import PlanOptions
 

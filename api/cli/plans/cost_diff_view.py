@@ -5,14 +5,14 @@ from __future__ import annotations
 from decimal import Decimal
 
 from api.cli.figures import usd
-from api.schemas.plans.comparison import ComparisonForm, WorkloadDifference
+from api.schemas.plans.cost_difference import CostDifferenceForm, WorkloadDifference
 from broker.domain.planning.plan import Plan
 
 MARKER = "<!-- gpu-capacity-broker cost-diff -->"
 """By which a job finds its comment again, to change it in place."""
 
 
-def markdown(compared: ComparisonForm, before: Plan, after: Plan) -> str:
+def markdown(compared: CostDifferenceForm, before: Plan, after: Plan) -> str:
     """A heading with the change, a row for each workload that differs, and what has no place."""
     first, second = compared.cost_usd
     lines = [MARKER, f"### GPU cost: {usd(first)} → {usd(second)} ({_change(first, second)})", ""]

@@ -25,7 +25,7 @@ class WorkloadDifference(BaseModel):
     places: tuple[str | None, str | None]
 
 
-class ComparisonForm(BaseModel):
+class CostDifferenceForm(BaseModel):
     """The second plan against the first: ``difference_usd`` below zero means that the second is cheaper."""
 
     cost_usd: tuple[Money, Money]
@@ -44,11 +44,11 @@ def place_of(placement: Placement) -> str:
     return f"{placement.provider} {placement.zone or placement.region}"
 
 
-def compare_plans(first: Plan, second: Plan) -> ComparisonForm:
+def compare_plans(first: Plan, second: Plan) -> CostDifferenceForm:
     """What the second plan does otherwise, workload by workload in the order of the first."""
     sides = [_by_workload(plan) for plan in (first, second)]
     names = dict.fromkeys([*sides[0], *sides[1]])
-    return ComparisonForm(
+    return CostDifferenceForm(
         cost_usd=(first.cost_usd, second.cost_usd),
         difference_usd=second.cost_usd - first.cost_usd,
         workloads=[
